@@ -23,7 +23,9 @@ class CommandParser(argparse.ArgumentParser):
         self._has_commands = True
         return super().add_subparsers(**options)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - it has overloads
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
         if self._has_commands or self._intermixing:
             return super().parse_known_args(args, namespace)
         self._intermixing = True
