@@ -23,7 +23,7 @@ from simulator.cluster import rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.gpus import is_mig
 from simulator.cluster.hardware import has_gpu_plugin, present_gpus, usable_cores
-from simulator.cluster.mesh import make_mesh
+from simulator.cluster.mesh import Device, make_mesh
 from simulator.errors import RunFailure, UserError
 
 HEARTBEAT = 10  # seconds after which a silent process counts as dead (JAX: 100)
@@ -44,7 +44,7 @@ class Cluster:
 
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Device, ...]
     _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -60,7 +60,7 @@ class Cluster:
         return self.process_id == 0
 
     @property
-    def local_devices(self) -> tuple[jax.Device, ...]:
+    def local_devices(self) -> tuple[Device, ...]:
         """Those of `devices` that are this process's."""
         per_process = len(self.devices) // self.num_processes
         return self.devices[self.process_id * per_process :][:per_process]
@@ -345,12 +345,12 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
 
 def _select(
     allocation: Allocation,
-    present: list[jax.Device],
+    present: list[Device],
     each: int | None,
     limit: int | None,
     platform: Literal["cpu", "gpu"],
     report: Report,
-) -> tuple[jax.Device, ...]:
+) -> tuple[Device, ...]:
     """The first devices of every process, equally many of each."""
     n = allocation.num_processes
     owned = [
