@@ -1,0 +1,127 @@
+"""Which of a node's GPUs a process takes.
+
+Slurm hands out GPUs in several ways. With `--gpus-per-task`, `--gpu-bind=single` and the like each task
+sees its own only; with `--gpus-per-node` or `--gres` alone every task of a node sees them all and has to
+take its share. CUDA_VISIBLE_DEVICES looks alike in both cases (`0` may be the whole node's or the own
+device), so the number on the node and the binding decide.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GpuShare:
+    """What the environment says about GPUs. `visible` is None where it says nothing.
+
+    rank, sharers: this process is number `rank` of `sharers` that divide the visible GPUs (0 of 1: they
+    are its own).
+    problem: why no share can be taken, and the flag that cures it.
+    """
+
+    visible: tuple[str, ...] | None = None
+    rank: int = 0
+    sharers: int = 1
+    problem: str | None = None
+
+    def take(self, present: int) -> tuple[int, ...]:
+        """Ordinals, among the visible GPUs, that this process takes when `present` are visible.
+
+        Where the sharers do not divide the number, the last ones stay idle.
+        """
+        each = present // self.sharers
+        return tuple(range(self.rank * each, (self.rank + 1) * each))
+
+
+def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Entries of CUDA_VISIBLE_DEVICES that CUDA accepts (numbers, GPU- and MIG- names); None where unset.
+
+    CUDA ignores everything from the first entry that it cannot read (`-1`, `NoDevFiles`) on.
+    """
+    text = environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    entries: list[str] = []
+    for entry in (part.strip() for part in text.split(",")):
+        if not re.fullmatch(r"\d+|(GPU|MIG)-[0-9A-Za-z/-]+", entry):
+            break
+        entries.append(entry)
+    return tuple(entries)
+
+
+def is_mig(visible: tuple[str, ...] | None) -> bool:
+    """Whether the visible devices are slices of GPUs, of which CUDA gives a process only one."""
+    return bool(visible) and visible[0].startswith("MIG-")
+
+
+def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) -> GpuShare:
+    """The share of one task of a Slurm step, from the environment that `srun` gave it."""
+    visible = visible_gpus(environ)
+    on_node = _on_node(environ)
+    if visible is None and on_node is None:
+        return GpuShare()
+    # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees what the job has on the node
+    seen = len(visible) if visible is not None else on_node or 0
+    if seen == 0 or local_tasks == 1:
+        return GpuShare(visible)
+    kind, _, argument = _binding(environ).partition(":")
+    total = on_node if on_node is not None else seen
+    if kind in ("per_task", "single", "map_gpu", "mask_gpu") or seen < total:
+        problem = _overlap(kind, argument, seen, total, local_tasks)
+        return GpuShare(visible, problem=problem)
+    if seen < local_tasks:
+        return GpuShare(
+            visible,
+            problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; "
+            f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}",
+        )
+    return GpuShare(visible, rank=local_rank, sharers=local_tasks)
+
+
+def _on_node(environ: Mapping[str, str]) -> int | None:
+    """GPUs that the step has on this node."""
+    text = environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(text) if text.isdigit() else None
+
+
+def _binding(environ: Mapping[str, str]) -> str:
+    """Slurm's own word for the binding of tasks to GPUs: `single:1`, `map_gpu:2,3`, ... or nothing."""
+    found = re.search(r"\bgpu:(?:verbose,)?([^+;]*)", environ.get("SLURMD_TRES_BIND", ""))
+    return found[1] if found else ""
+
+
+def _overlap(kind: str, argument: str, seen: int, total: int, local_tasks: int) -> str | None:
+    """Why tasks that are bound to GPUs would meet on one of them; None where they cannot."""
+    cure = "give each task its own with --gpus-per-task=1, or let the program divide with --gpu-bind=none"
+    if kind == "map_gpu":
+        chosen = _per_task(argument, local_tasks)
+        if len(set(chosen)) < local_tasks:
+            return f"--gpu-bind=map_gpu:{argument} puts two tasks on one GPU; {cure}"
+    elif kind == "mask_gpu":
+        masks = [int(mask, 0) for mask in _per_task(argument, local_tasks)]
+        if sum(mask.bit_count() for mask in masks) > _union(masks).bit_count():
+            return f"--gpu-bind=mask_gpu:{argument} puts two tasks on one GPU; {cure}"
+    elif seen * local_tasks > total:
+        return f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {cure}"
+    return None
+
+
+def _per_task(argument: str, local_tasks: int) -> list[str]:
+    """Entries of a map, one per local task; Slurm starts over at its end and takes `2*3` as `2,2,2`."""
+    entries: list[str] = []
+    for part in argument.split(","):
+        value, _, times = part.partition("*")
+        entries += [value] * int(times or 1)
+    return [entries[i % len(entries)] for i in range(local_tasks)]
+
+
+def _union(masks: list[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+def _gpus(n: int) -> str:
+    return "1 GPU" if n == 1 else f"{n} GPUs"

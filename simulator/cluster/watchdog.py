@@ -1,0 +1,60 @@
+"""Ends a process that is alive but stuck, after showing where.
+
+JAX notices a dead neighbour by its heartbeat, but the heartbeat of a stuck process goes on.
+"""
+
+import faulthandler
+import threading
+import time
+
+from simulator.cluster import failure
+
+_STDERR = 2  # where it leads now, if it was sent to a log file
+_SECOND_LINE = 5.0  # seconds after which the interpreter's own timer acts, if our thread could not
+
+
+class Watchdog:
+    """Feed it at least every `seconds`; else it writes every thread's stack to stderr and exits with 1.
+
+    name: how the last line names this process. Use as a context manager around the loop it guards.
+
+    The thread that watches needs Python's lock. Should a stuck extension hold that for ever, the timer
+    in faulthandler, which needs nothing, does the same 5 s later, without the last line.
+    """
+
+    def __init__(self, seconds: float, name: str) -> None:
+        self._seconds = seconds
+        self._name = name
+        self._fed = time.monotonic()
+        self._doing = "start"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def feed(self, doing: str) -> None:
+        """Starts the time anew. `doing` names what begins now, e.g. `step 120`."""
+        self._doing = doing
+        self._fed = time.monotonic()
+        faulthandler.dump_traceback_later(self._seconds + _SECOND_LINE, exit=True, file=_STDERR)
+
+    def __enter__(self) -> "Watchdog":
+        self.feed(self._doing)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        faulthandler.cancel_dump_traceback_later()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while (left := self._fed + self._seconds - time.monotonic()) > 0:
+            if self._stop.wait(left):
+                return
+        if self._stop.is_set():
+            return
+        faulthandler.dump_traceback(_STDERR)
+        failure.leave(
+            1,
+            f"simulator: {self._name} is stuck: no progress for {self._seconds:.0f} s (run.watchdog) "
+            f"since {self._doing}; its stacks are above",
+        )
