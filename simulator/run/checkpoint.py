@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -53,7 +52,7 @@ def _memory_dataset(name: str, value: Any, layout: Layout, axes: tuple[Axis, ...
 
 
 def load(folder: Path, like: State, transform: Transform) -> State:
-    """The state stored in `folder`, on the layout of `transform`; `like` tells names, shapes and types."""
+    """The state stored in `folder`, on the layout of `transform`. `like` tells names, shapes and types."""
     snapshot = open_snapshot(folder)
     layout = transform.layout
     axes = spectral_axes(layout)
@@ -75,6 +74,6 @@ def load(folder: Path, like: State, transform: Transform) -> State:
 
     return State(
         {name: field(name, array) for name, array in like.fields.items()},
-        **{name: small(name, jnp.asarray(getattr(like, name))) for name in _CLOCK},
+        **{name: small(name, getattr(like, name)) for name in _CLOCK},
         memory={name: memory(name, value) for name, value in like.memory.items()},
     )

@@ -77,23 +77,27 @@ class Output:
     def diagnostics(self, state: State) -> None:
         """One row of diagnostics.csv."""
         found = {k: float(v) for k, v in self._simulation.diagnostics(state).items()}
-        step, time, dt = int(state.step), float(state.time), float(state.dt)
-        rate = found.pop("rate")
-        row: dict[str, float] = {"step": step, "time": time, "dt": dt, **found, "cfl": dt * rate}
+        dt = float(state.dt)
+        known = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * found.pop("rate")}
         if self._first:
-            if self._table is None:
-                self._table = Table(self._folder / "diagnostics.csv", list(row))
-            self._table.append(row)
+            self._rows().append(known | found)
+
+    def _rows(self) -> Table:
+        if self._table is None:
+            names = [name for name in self._simulation.columns if name != "rate"]
+            self._table = Table(self._folder / "diagnostics.csv", ["step", "time", "dt", *names, "cfl"])
+        return self._table
 
     def spectra(self, state: State) -> None:
         """One row of spectra.h5: the energy per wavenumber in shells of width dk."""
         found = {k: np.asarray(v) for k, v in self._simulation.spectra(state).items()}
         if self._first:
-            self._spectra_file(tuple(found)).append(int(state.step), float(state.time), found)
+            self._spectra_file().append(int(state.step), float(state.time), found)
 
-    def _spectra_file(self, names: tuple[str, ...]) -> Series:
+    def _spectra_file(self) -> Series:
         if self._spectra_series is None:
             layout = self._simulation.transform.layout
+            names = jax.eval_shape(self._simulation.spectra, self._simulation.template)
             self._spectra_series = Series(
                 self._folder / "spectra.h5",
                 {"k": layout.shell_wavenumbers()},
@@ -188,6 +192,13 @@ class Output:
             options=Options(index=False),
             after=lambda folder: prune(folder.parent, settings.keep_last, settings.keep_every),
         )
+
+    def truncate(self, step: int) -> list[str]:
+        """Removes the rows later than `step` from all series; what was removed, for people."""
+        removed = {"diagnostics.csv": self._rows().truncate(step)}
+        for series in (self._spectra_file(), self._slices_file()):
+            removed[series.path.name] = series.truncate(step)
+        return [f"{count} rows of {name}" for name, count in removed.items() if count]
 
     def close(self) -> None:
         if self._table is not None:

@@ -1,5 +1,6 @@
 """A configured simulation: its devices, transform, model and state, without any files of a run."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -7,23 +8,41 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import Cluster, connect
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.initial import INITIALS
 from simulator.models import MODELS, Model, State
 from simulator.models.model import tendency
 from simulator.run.inputs import Inputs
-from simulator.spectral import Grid, Transform, device_limit, make_transform
+from simulator.spectral import Grid, Transform, make_transform, slab_limit
 from simulator.spectral.operators import project
-from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, start, step_of
+from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, step_of
 
 Report = Callable[[str], None]
 
 
 def grid_of(config: RunConfig) -> Grid:
     return Grid(config.grid.shape, config.grid.box, config.grid.dealias)
+
+
+def check_devices(config: RunConfig, count: int, processes: int = 1) -> None:
+    """Refuses a number of devices that the layout or the processes cannot share out."""
+    limit = slab_limit(grid_of(config))
+    usable = limit // processes * processes
+    if count % processes:
+        nearest = min(max(count // processes, 1) * processes, usable)
+        raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
+    if count > limit:
+        grid = grid_of(config)
+        raise config.error(
+            "devices.count",
+            f"{count} is more than the layout of a {' x '.join(map(str, grid.shape))} grid can use "
+            f"({grid.shape[1]} planes in y, {grid.kept[2] + 1} in kz); 1 to {usable} work",
+        )
 
 
 class Simulation:
@@ -51,7 +70,13 @@ class Simulation:
     ):
         self.config, self._report = config, report
         self.grid = grid_of(config)
-        self.cluster = cluster or connect(config.devices, limit=device_limit(self.grid, config.fft))
+        self.cluster = cluster or start(
+            discover(os.environ),
+            platform=config.devices.platform,
+            count=config.devices.count,
+            limit=slab_limit(self.grid),
+        )
+        check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
         self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)
         self.transform: Transform = make_transform(
@@ -71,8 +96,18 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = start(self._initial_fields())
+            self._state = self._placed(beginning(self._initial_fields()))
         return self._state
+
+    def _placed(self, state: State) -> State:
+        """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        layout = self.transform.layout
+
+        def sharding(array):
+            spectral = array.ndim >= 3 and array.shape[-3:] == layout.shape
+            return layout.sharding(array.ndim) if spectral else NamedSharding(layout.mesh, PartitionSpec())
+
+        return jax.jit(lambda s: s, out_shardings=jax.tree.map(sharding, state))(state)
 
     @state.setter
     def state(self, state: State) -> None:
@@ -94,6 +129,15 @@ class Simulation:
         return PhysicalFields(self)
 
     @cached_property
+    def template(self) -> State:
+        """Shapes and types of a state, without making one."""
+        layout, kind = self.transform.layout, np.result_type(self.dtype, np.complex64)
+        fields = {
+            n: jax.ShapeDtypeStruct((*lead, *layout.shape), kind) for n, lead in self.model.components.items()
+        }
+        return jax.eval_shape(beginning, fields)
+
+    @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: the scalars of diagnostics.csv for a state."""
         return jax.jit(lambda state: self.model.diagnostics(state.fields, state.time))
@@ -102,6 +146,19 @@ class Simulation:
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: the shell spectra of a state."""
         return jax.jit(lambda state: self.model.spectra(state.fields))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the diagnostics, in the model's order (a compiled function sorts them)."""
+        names: list[str] = []
+
+        def noted(state: State) -> dict[str, jax.Array]:
+            found = self.model.diagnostics(state.fields, state.time)
+            names.extend(found)
+            return found
+
+        jax.eval_shape(noted, self.template)
+        return tuple(names)
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         """Compiled: the values of one field, evolved or derived, (..., x, y, z), zero in padding."""
