@@ -10,7 +10,7 @@ with contextlib.suppress(RuntimeError):
     jax.config.update("jax_num_cpu_devices", 8)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def devices() -> list:
     found = jax.devices()
     if len(found) < 8:

@@ -34,7 +34,7 @@ def random_field(*shape: int, seed: int = 0, dtype: Any = np.float64) -> np.ndar
 
 
 def on_devices(values: np.ndarray, mesh_shape: tuple[int, ...], split: tuple[int | None, ...]) -> jax.Array:
-    """`values` over a mesh of the first devices: axis i is split along mesh axis `split[i]`, padded with NaN."""
+    """`values` over a mesh of the first devices: axis i split along mesh axis `split[i]`, padded with NaN."""
     names = tuple(f"m{i}" for i in range(len(mesh_shape)))
     count = int(np.prod(mesh_shape))
     mesh = jax.make_mesh(
