@@ -260,15 +260,12 @@ class SeriesReader:
     def row(self, index: int) -> _Row:
         """One row as it was appended; IndexError beyond the ends."""
         position = range(len(self))[index]
-        first = 0
-        for part in self.parts:
-            if position < first + part.rows:
-                break
-            first += part.rows
+        ends = np.cumsum([part.rows for part in self.parts])
+        number = int(np.searchsorted(ends, position, side="right"))
+        part = self.parts[number]
+        place = position - int(ends[number]) + part.rows
         with h5py.File(self._file(part), "r", locking=False) as file:
-            known = {
-                name: np.asarray(file[name][position - first]) for name in self.variables if name in file
-            }
+            known = {name: np.asarray(_dataset(file, name)[place]) for name in self.variables if name in file}
         return _Row(int(self.step[position]), float(self.time[position]), self._complete(known))
 
     def _complete(self, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
