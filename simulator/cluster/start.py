@@ -149,7 +149,7 @@ def start(
     here. Where the process has started JAX's backend before (a notebook), its devices are taken as they
     are.
     """
-    _follow_launcher()
+    follow_launcher()
     if allocation.process_id == 0:
         for warning in allocation.warnings:
             report(f"warning: {warning}")
@@ -200,7 +200,7 @@ def _touch_all(devices: Sequence[Device]) -> None:
         raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {found}")
 
 
-def _follow_launcher() -> None:
+def follow_launcher() -> None:
     """Makes this process stop (SIGTERM) when the launcher of --processes dies without a word."""
     launcher = os.environ.get(LAUNCHER)
     if launcher is None or not sys.platform.startswith("linux"):
@@ -265,6 +265,11 @@ def _gpu_ids(allocation: Allocation) -> list[int]:
     """Ordinals of the GPUs to take among the visible ones."""
     visible = allocation.gpus.visible
     present = len(visible) if visible is not None else present_gpus()
+    if visible is None and allocation.gpus.expected not in (None, present):
+        raise UserError(
+            f"Slurm gave {allocation.gpus.expected} GPUs of this node, but {present} are visible and "
+            "CUDA_VISIBLE_DEVICES is unset: start with --gpus-per-task=1 or without --gpu-bind=none"
+        )
     taken = allocation.gpus.take(present)
     if not taken:
         raise UserError(f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer")
