@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Annotated, Any, Literal, Union, cast
+from typing import Annotated, Any, Literal, Self, Union, cast
 
 from pydantic import (
     AfterValidator,
@@ -113,6 +113,12 @@ class RunConfig(Settings):
         if isinstance(output, dict):
             output = {"directory": f"outputs/{name}", **output}
         return {**data, "name": data.get("name", name), "output": output}
+
+    @model_validator(mode="after")
+    def _precision_of_snapshots(self) -> Self:
+        if self.precision == "single" and self.output.snapshots.precision == "double":
+            raise wrong("output.snapshots.precision", "the run has single precision only; leave the key out")
+        return self
 
     def error(self, key: str, message: str) -> UserError:
         """The error that blames `key` (`devices.count`) at the place where it was given:
