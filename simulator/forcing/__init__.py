@@ -1,0 +1,3 @@
+"""Forcing. A new one is a class here and a line in `FORCINGS`."""
+
+FORCINGS: dict[str, type] = {}

@@ -1,0 +1,15 @@
+"""Initial conditions. A new one is a class here and a line in `INITIALS`."""
+
+from simulator.initial.initial import Files, Initial
+from simulator.initial.python import Python
+from simulator.initial.random import Random
+from simulator.initial.vortices import Abc, TaylorGreen
+
+INITIALS: dict[str, type] = {
+    "taylor_green": TaylorGreen,
+    "abc": Abc,
+    "random": Random,
+    "python": Python,
+}
+
+__all__ = ["INITIALS", "Files", "Initial"]

@@ -1,0 +1,8 @@
+"""Equations. A new one is a file beside these and a line in `MODELS`."""
+
+from simulator.models.model import Fields, Model, State, tendency
+from simulator.models.navier_stokes import NavierStokes
+
+MODELS: dict[str, type] = {"navier_stokes": NavierStokes}
+
+__all__ = ["MODELS", "Fields", "Model", "State", "tendency"]

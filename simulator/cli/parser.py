@@ -1,0 +1,62 @@
+"""argparse with this program's manners: one-line errors, and overrides anywhere among the options."""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from simulator.errors import UserError
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are UserErrors, and which takes `key=value` before, between and after
+    options (argparse's intermixed parsing, which commands with subcommands of their own do not need)."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)
+        super().__init__(**options)
+        self._has_commands = False
+        self._intermixing = False
+
+    def add_subparsers(self, **options: Any) -> Any:
+        self._has_commands = True
+        return super().add_subparsers(**options)
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - it has overloads
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        if self._has_commands or self._intermixing:
+            return super().parse_known_args(args, namespace)
+        self._intermixing = True
+        try:
+            namespace, unknown = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixing = False
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], self._option_string_actions, n=1)
+            self.error(f"unknown argument {unknown[0]}{f', did you mean {close[0]}?' if close else ''}")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        separator = "" if message.endswith("?") else ";"
+        raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
+
+
+def unknown_command(given: str, known: Sequence[str]) -> UserError:
+    """The error for a command that does not exist, with the nearest that does."""
+    close = difflib.get_close_matches(given, known, n=1)
+    meant = f", did you mean {close[0]}?" if close else ";"
+    return UserError(f"simulator: unknown command {given!r}{meant} known: {', '.join(known)}")
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """The positional arguments of every command that reads a run's file: CONFIG [key.path=value ...]."""
+    parser.add_argument("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file")
+    parser.add_argument(
+        "overrides",
+        metavar="key.path=value",
+        nargs="*",
+        default=[],
+        help="values that replace the file's, read as YAML; key=null removes a key",
+    )

@@ -1,0 +1,116 @@
+"""Files to configurations and back."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simulator.config.messages import explain
+from simulator.config.overrides import Override, apply_overrides, parse_override
+from simulator.config.run_config import Places, RunConfig, run_config_class
+from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
+from simulator.errors import UserError
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Document:
+    """The document in the file at `path`. Raises UserError where it is missing, unreadable or empty."""
+    name = os.fspath(path)
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{name}: is a folder; name a YAML file") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{name}:{line}: unreadable YAML: not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(f"{name}: cannot be read: {reason}") from None
+    document = parse_yaml(text, name)
+    if document.value is None:
+        raise UserError(f"{name}:1: empty; a run needs at least model, initial and time.stop")
+    if not isinstance(document.value, dict):
+        raise UserError(f"{name}:{document.lines[()]}: keys and values are needed, e.g. 'time: {{stop: 1}}'")
+    return document
+
+
+def load_config(
+    path: str | os.PathLike[str],
+    overrides: Iterable[str | Override] = (),
+    *,
+    check_files: bool = True,
+    config_class: type[RunConfig] | None = None,
+) -> RunConfig:
+    """The run that the YAML file at `path` describes, with `key.path=value` overrides laid over it.
+
+    `check_files=False` accepts input files that are no longer there (reading the record of a finished run).
+    Raises UserError with one line for each mistake, `file:line: key: what is wrong, what would be right`.
+    """
+    document = read_yaml(path)
+    name = os.fspath(path)
+    data: dict[str, Any] = document.value
+    places = {key: f"{name}:{line}" for key, line in document.lines.items()}
+    apply_overrides(data, places, _parsed(overrides))
+    context = {
+        "folder": os.path.dirname(os.path.abspath(name)),
+        "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
+        "check_files": check_files,
+    }
+    settings = config_class or run_config_class()
+    try:
+        config = settings.model_validate(data, context=context)
+    except ValidationError as error:
+        raise explain(error, settings, data, Places(places)) from None
+    config._places = Places(places)
+    return config
+
+
+def _parsed(overrides: Iterable[str | Override]) -> list[Override]:
+    parsed: list[Override] = []
+    errors: list[str] = []
+    for override in overrides:
+        try:
+            parsed.append(parse_override(override) if isinstance(override, str) else override)
+        except UserError as error:
+            errors.append(str(error))
+    if errors:
+        raise UserError("\n".join(errors))
+    return parsed
+
+
+def as_mapping(config: RunConfig) -> dict[str, Any]:
+    """The resolved configuration as plain mappings, lists, text and numbers, without keys that are off."""
+    return _plain(config.model_dump(exclude_none=True))
+
+
+def _plain(value: Any) -> Any:
+    # pydantic's own JSON mode turns an infinite parameter of a user's function into null.
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case str() | os.PathLike():
+            return str(value)
+    return value
+
+
+def dump_config(config: RunConfig) -> str:
+    """`config` as YAML that describes the same run again, every number exactly."""
+    return dump_yaml(as_mapping(config))
+
+
+def json_schema(config_class: type[RunConfig] | None = None) -> dict[str, Any]:
+    """The JSON schema of a run's file, for editors."""
+    schema = (config_class or run_config_class()).model_json_schema()
+    # The one default that depends on another key: outputs/NAME.
+    schema["required"].remove("output")
+    schema["$defs"]["OutputSettings"].pop("required")
+    for definition in schema["$defs"].values():
+        if "kind" in definition.get("properties", {}):
+            definition["required"] = sorted({"kind", *definition.get("required", [])})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,271 @@
+"""pydantic's errors as lines that a user can act on.
+
+`run.yaml:3: grid.bocks: unknown key, did you mean grid.box?`
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from simulator.config.run_config import Places
+from simulator.config.yaml12 import Path, dotted
+from simulator.errors import UserError
+from simulator.settings import Settings
+
+
+def explain(error: ValidationError, settings: type[Settings], data: Any, places: Places) -> UserError:
+    """The UserError with one line for each mistake in `data`, in the order of the places given."""
+    found: dict[tuple[Path, str], None] = {}
+    for details in error.errors(include_url=False):
+        path, message = _reworded(details, settings, data)
+        if details["type"] == "missing":
+            found |= dict.fromkeys(_missing(path, settings, data))
+        else:
+            found[path, message] = None
+    order = {path: number for number, path in enumerate(places.by_path)}
+    placed = sorted(found, key=lambda line: _rank(line[0], order))
+    return UserError("\n".join(f"{places.of(path)}: {_key(path)}{message}" for path, message in placed))
+
+
+def _key(path: Path) -> str:
+    return f"{dotted(path)}: " if path else ""
+
+
+def _rank(path: Path, order: Mapping[Path, int]) -> int:
+    return next((order[path[:n]] for n in range(len(path), -1, -1) if path[:n] in order), -1)
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be."""
+    return next(iter(difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)), None)
+
+
+def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tuple[Path, str]:
+    path, classes = _locate(details["loc"], settings, data)
+    value, context = details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            return path, "missing"
+        case "extra_forbidden":
+            return path, _unknown_key(path, settings, data)
+        case "union_tag_not_found" if isinstance(value, Mapping):
+            return (*path, "kind"), f"missing; one of {_listed(_kinds(classes))}"
+        case "union_tag_invalid":
+            return (*path, "kind"), _unknown_name(value["kind"], _kinds(classes), "kind")
+        case "literal_error" | "enum":
+            word = "kind" if path[-1] == "kind" else "choice"
+            return path, _unknown_name(value, _choices(path, settings, data, context), word)
+        case "wrong_key":
+            return (*path, *_parts(context["key"])), context["message"]
+        case "value_error" | "assertion_error":
+            return path, str(context["error"])
+        case "none_required":
+            return path, "this version knows none; leave the key out"
+    if value is None:
+        return path, "has no value; give one, or leave the key out"
+    return path, _wrong_type(details, classes)
+
+
+def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:
+    value, context = _shown(details["input"]), details.get("ctx", {})
+    needed = {
+        "float_type": "a number is needed",
+        "float_parsing": "a number is needed",
+        "int_type": "a whole number is needed",
+        "int_parsing": "a whole number is needed",
+        "int_from_float": "a whole number is needed",
+        "int_parsing_size": "a smaller whole number is needed",
+        "finite_number": "a finite number is needed",
+        "bool_type": "true or false is needed",
+        "bool_parsing": "true or false is needed",
+        "string_type": "text is needed (in quotes, where it looks like something else)",
+        "string_unicode": "text is needed",
+        "tuple_type": "a list is needed, e.g. [a, b]",
+        "list_type": "a list is needed, e.g. [a, b]",
+        "dict_type": "a block of keys is needed",
+        "model_type": "a block of keys is needed",
+        "model_attributes_type": "a block of keys is needed",
+        "union_tag_not_found": "a block of keys is needed",
+        "greater_than": f"must be greater than {_limit(context, 'gt')}",
+        "greater_than_equal": f"must be at least {_limit(context, 'ge')}",
+        "less_than": f"must be less than {_limit(context, 'lt')}",
+        "less_than_equal": f"must be at most {_limit(context, 'le')}",
+        "too_short": f"at least {context.get('min_length')} entries are needed",
+        "too_long": f"at most {context.get('max_length')} entries are allowed",
+    }.get(details["type"])
+    if needed is None:
+        needed = details["msg"].replace("Input should", "should")
+    if needed == "a block of keys is needed" and len(kinds := _kinds(classes)) > 0:
+        needed += f", e.g. {{kind: {nearest(details['input'], kinds) or kinds[0]}}}"
+    return f"{needed}, not {value}"
+
+
+def _limit(context: Mapping[str, Any], name: str) -> str:
+    value = context.get(name)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _shown(value: Any) -> str:
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _unknown_name(value: Any, known: list[str], word: str) -> str:
+    close = nearest(value, known)
+    meant = f", did you mean {close}?" if close else ";"
+    return f"unknown {word} {_shown(value)}{meant} known: {_listed(known)}"
+
+
+def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
+    cls, others = _block(path[:-1], settings, data)
+    known = list(cls.model_fields) if cls else []
+    if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
+        return f"unknown key; kind {kinds[0]} has it, known here: {_listed(known)}"
+    misplaced = next((found for found in _all_keys(settings, data) if found[-1] == path[-1]), None)
+    close = nearest(path[-1], known)
+    meant = misplaced or ((*path[:-1], close) if close else None)
+    if meant:
+        return f"unknown key, did you mean {dotted(meant)}?"
+    return f"unknown key; known here: {_listed(known)}"
+
+
+def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]:
+    """Every key that the chosen kinds have."""
+    found: list[Path] = []
+    for name, information in settings.model_fields.items():
+        here = (*path, name)
+        found.append(here)
+        classes = _classes(information.annotation)
+        value = data.get(name) if isinstance(data, Mapping) else None
+        chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
+        for cls in chosen:
+            found += _all_keys(cls, value, here)
+    return found
+
+
+def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path, str]]:
+    """What to say of the required key at `path`; of a required block: of each required key in it."""
+    cls, _ = _block(path[:-1], settings, data)
+    information = cls.model_fields.get(str(path[-1])) if cls else None
+    if information is None:
+        return [(path, "missing")]
+    classes = _classes(information.annotation)
+    if kinds := _kinds(classes):
+        return [((*path, "kind"), f"missing; one of {_listed(kinds)}")]
+    if names := _literals(information.annotation):
+        return [(path, f"missing; one of {_listed(names)}")]
+    inner = classes[0].model_fields if classes else {}
+    required = [(*path, name) for name, field in inner.items() if field.is_required()]
+    if required:
+        return [line for name in required for line in _missing(name, settings, data)]
+    meaning = (information.description or "").split(";")[0].rstrip(".")
+    return [(path, f"missing; it is required{f' ({meaning})' if meaning else ''}")]
+
+
+def _block(
+    path: Path, settings: type[Settings], data: Any
+) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
+    """The class of the block at `path`, and those of the kinds that were not chosen."""
+    classes = _locate(path, settings, data, plain=True)[1]
+    value = data
+    for part in path:
+        value = _entry(value, part)
+    cls = next(iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None)
+    return cls, tuple(other for other in classes if other is not cls)
+
+
+def _locate(
+    location: tuple[str | int, ...], settings: type[Settings], data: Any, plain: bool = False
+) -> tuple[Path, tuple[type[Settings], ...]]:
+    """The path in the user's data of pydantic's `location` (which also names the branches of unions), and the
+    classes that may stand there. `plain`: the location is a path already."""
+    path: Path = ()
+    annotation: Any = settings
+    value = data
+    for part in location:
+        classes = _classes(annotation)
+        if len(classes) > 1:
+            chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
+            if not plain and chosen != classes and part in _kinds(chosen):
+                annotation = chosen[0]
+                continue
+            classes = chosen
+        if len(classes) == 1:
+            information = classes[0].model_fields.get(str(part))
+            annotation = information.annotation if information else None
+        elif _holds(value, part):
+            annotation = _item(annotation, part)
+        else:
+            continue  # the branch of a union of plain types
+        path = (*path, part)
+        value = _entry(value, part)
+    return path, _classes(annotation)
+
+
+def _entry(value: Any, part: str | int) -> Any:
+    return value[part] if _holds(value, part) else None
+
+
+def _holds(value: Any, part: str | int) -> bool:
+    if isinstance(value, Mapping):
+        return part in value
+    return isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
+
+
+def _chosen(classes: tuple[type[Settings], ...], kind: Any) -> tuple[type[Settings], ...]:
+    return tuple(cls for cls in classes if kind in _kinds((cls,))) or classes
+
+
+def _kinds(classes: Iterable[type[Settings]]) -> list[str]:
+    fields = [cls.model_fields["kind"] for cls in classes if "kind" in cls.model_fields]
+    return [kind for information in fields for kind in _literals(information.annotation)]
+
+
+def _choices(path: Path, settings: type[Settings], data: Any, context: Mapping[str, Any]) -> list[str]:
+    cls, _ = _block(path[:-1], settings, data)
+    information = cls.model_fields.get(str(path[-1])) if cls else None
+    return _literals(information.annotation) if information else [context.get("expected", "")]
+
+
+def _literals(annotation: Any) -> list[str]:
+    """The words that a value of this type may be."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return [word for argument in arguments for word in _literals(argument)]
+    return [str(word) for word in arguments] if get_origin(annotation) is Literal else []
+
+
+def _classes(annotation: Any) -> tuple[type[Settings], ...]:
+    """The settings classes that a value of this type may have."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return (annotation,)
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(cls for argument in get_args(annotation) for cls in _classes(argument))
+    if get_origin(annotation) is Annotated:
+        return _classes(get_args(annotation)[0])
+    return ()
+
+
+def _item(annotation: Any, part: str | int) -> Any:
+    """The type of an entry of a list, tuple or mapping of this type."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return next((found for argument in arguments if (found := _item(argument, part)) is not None), None)
+    if get_origin(annotation) is dict:
+        return arguments[1]
+    if get_origin(annotation) in (list, tuple) and arguments:
+        fixed = isinstance(part, int) and part < len(arguments) and Ellipsis not in arguments
+        return arguments[int(part)] if fixed else arguments[0]
+    return None
+
+
+def _parts(key: str) -> Path:
+    return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)

@@ -1,0 +1,84 @@
+"""What a run writes, where and when."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, model_validator
+
+from simulator.settings import Count, Flag, OutputPath, Positive, Seconds, Settings, wrong
+
+
+class Cadence(Settings):
+    """When something is due; where several are given, each of them makes it due."""
+
+    every: Positive | None = None
+    """Simulation time between two."""
+    every_steps: Count | None = None
+    """Steps between two."""
+    every_wall: Seconds | None = None
+    """Wall-clock time between two: seconds, or 10min, 2h."""
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is due before the end of the run."""
+        return not (self.every is None and self.every_steps is None and self.every_wall is None)
+
+
+class SeriesCadence(Cadence):
+    """When a row of a series is taken: after the first step at or beyond its time."""
+
+    align: Flag = False
+    """Shorten steps so that rows due by simulation time are taken at exactly that time."""
+
+    @model_validator(mode="after")
+    def _some_cadence(self) -> Self:
+        if not self.given:
+            raise wrong("", "says not when; give every, every_steps or every_wall")
+        if self.align and self.every is None:
+            raise wrong("align", "makes rows due by simulation time exact; give every too, or leave it out")
+        return self
+
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ValueError(f"{name} is given twice; keep one of them")
+    if not names:
+        raise ValueError("an empty list; name a field, or leave the key out for the model's fields")
+    return names
+
+
+class SnapshotSettings(Cadence):
+    """The first and the last state are always a snapshot; those due by simulation time are hit exactly."""
+
+    fields: Annotated[tuple[str, ...], AfterValidator(_distinct)] | None = None
+    """Fields to write, derived ones too; by default the model's own."""
+    precision: Literal["single", "double"] | None = None
+    """Precision of the numbers in the files; by default the run's."""
+
+
+class CheckpointSettings(Settings):
+    """Checkpoints for restarting; one is also written at every early stop and at the end."""
+
+    every_wall: Seconds = 900.0
+    """Wall-clock time between two: seconds, or 10min, 2h."""
+    every_steps: Count | None = None
+    """Steps between two."""
+    keep_last: Count = 2
+    """How many of the newest are kept."""
+    keep_every: Positive | None = None
+    """Keep for good the first checkpoint in every interval of this length of simulation time."""
+
+
+class OutputSettings(Settings):
+    directory: OutputPath
+    """The run folder, relative to the current folder; by default outputs/NAME."""
+    diagnostics: SeriesCadence = SeriesCadence(every_steps=10)
+    """Rows of diagnostics.csv."""
+    spectra: SeriesCadence = SeriesCadence(every_steps=100)
+    """Shell spectra in spectra.h5."""
+    snapshots: SnapshotSettings = SnapshotSettings()
+    """Whole fields in snapshots/."""
+    slices: SeriesCadence | None = None
+    """Mid-plane slices in slices.h5 beside those that come with every snapshot."""
+    checkpoints: CheckpointSettings = CheckpointSettings()
+    """Checkpoints in checkpoints/."""

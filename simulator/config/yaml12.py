@@ -1,0 +1,209 @@
+"""Reading and writing YAML by the rules of YAML 1.2's core schema, with the line of every key.
+
+PyYAML scans and parses; its YAML 1.1 notions (`no` is false, `1e-3` is text, `12:30` is 750, the last of two
+equal keys wins) are replaced by the core schema of https://yaml.org/spec/1.2.2/#103-core-schema.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.composer import Composer
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from simulator.errors import UserError
+
+Path = tuple[str | int, ...]
+"""Where a value stands in a document: keys of mappings, indices of lists."""
+
+_TAG = "tag:yaml.org,2002:"
+_MOST_NODES = 100_000
+_CORE_SCHEMA = (
+    ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
+    ("bool", re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
+    ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"), "-+0123456789"),
+    ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), "-+.0123456789"),
+    ("float", re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), "-+."),
+)
+
+
+class _Resolver(BaseResolver):
+    """Plain scalars to tags; the first expression that matches the whole text wins."""
+
+
+for _name, _expression, _first in _CORE_SCHEMA:
+    _whole = re.compile(rf"(?:{_expression.pattern})\Z")
+    _Resolver.add_implicit_resolver(_TAG + _name, _whole, [*_first] + ([""] if _name == "null" else []))
+
+
+class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        _Resolver.__init__(self)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML text as plain Python values, and the line (from 1) on which each of them starts."""
+
+    value: Any
+    lines: dict[Path, int] = field(default_factory=dict)
+
+
+def dotted(path: Path) -> str:
+    """`("grid", "shape", 0)` as the user writes it: `grid.shape.0`."""
+    return ".".join(map(str, path))
+
+
+def parse_yaml(text: str, name: str) -> Document:
+    """The one document in `text`; `name` stands for it in messages, e.g. its file's name.
+
+    Raises UserError, one line per mistake: `name:line: key: what is wrong, what would be right`.
+    """
+    try:
+        node = _Loader(text).get_single_node()
+        if node is None:
+            return Document(None, {(): 1})
+        construction = _Construction(name)
+        value = construction.value(node, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        raise UserError(f"{where}: unreadable YAML: {_problem(error)}") from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UserError(f"{name}:{line}: unreadable YAML: a character that YAML does not allow") from None
+    except RecursionError:
+        raise UserError(f"{name}: unreadable YAML: nested too deeply") from None
+    if construction.errors:
+        raise UserError("\n".join(construction.errors))
+    return Document(value, construction.lines)
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    if error.context == "expected a single document in the stream":
+        return "more than one document ('---'); keep one"
+    text = ", ".join(part for part in (error.context, error.problem) if part)
+    return " ".join(text.split())
+
+
+class _Construction:
+    """Nodes to values. Collects the mistakes of a whole document instead of stopping at the first."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: dict[Path, int] = {}
+        self.errors: list[str] = []
+        self._open: set[int] = set()
+
+    def _error(self, node: yaml.Node, path: Path, message: str) -> None:
+        key = f"{dotted(path)}: " if path else ""
+        self.errors.append(f"{self.name}:{node.start_mark.line + 1}: {key}{message}")
+
+    def value(self, node: yaml.Node, path: Path) -> Any:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if len(self.lines) > _MOST_NODES:
+            raise UserError(f"{self.name}: more than {_MOST_NODES} values; aliases multiply them")
+        if id(node) in self._open:
+            return self._error(node, path, "an alias that contains itself; write the values out")
+        self._open.add(id(node))
+        try:
+            match node:
+                case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
+                    return self._mapping(node, path)
+                case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
+                    return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+                case yaml.ScalarNode():
+                    return self._scalar(node, path)
+            return self._error(node, path, f"the tag {_short(node.tag)} is not allowed; leave it out")
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
+                self._error(
+                    key_node, path, "a key has to be a name; put quotes around it if it is meant as one"
+                )
+                continue
+            key = key_node.value
+            here = (*path, key)
+            if key == "<<":
+                self._error(key_node, here, "merge keys are not part of YAML 1.2; write the keys out")
+            elif key in result:
+                first = self.lines[here]
+                self._error(key_node, here, f"given twice, first on line {first}; keep one of them")
+            else:
+                self.lines[here] = key_node.start_mark.line + 1
+                result[key] = self.value(value_node, here)
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        text = node.value
+        match node.tag.removeprefix(_TAG):
+            case "str":
+                return text
+            case "null" if _matches("null", text):
+                return None
+            case "bool" if _matches("bool", text):
+                return text.lower() == "true"
+            case "int" if _matches("int", text):
+                if len(text) > 1000:
+                    return self._error(node, path, "a whole number of more than 1000 digits")
+                return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+            case "float" if _matches("float", text) or _matches("int", text):
+                return _float(text)
+            case "null" | "bool" | "int" | "float" as tag:
+                return self._error(node, path, f"{text!r} is no {tag}")
+        return self._error(node, path, f"the tag {_short(node.tag)} is not allowed; leave it out")
+
+
+def _matches(tag: str, text: str) -> bool:
+    return any(name == tag and expression.fullmatch(text) for name, expression, _ in _CORE_SCHEMA)
+
+
+def _short(tag: str) -> str:
+    return tag.replace(_TAG, "!!")
+
+
+def _float(text: str) -> float:
+    special = text.lower().lstrip("+-")
+    if special in (".inf", ".nan"):
+        return math.copysign(float(special[1:]), -1.0 if text.startswith("-") else 1.0)
+    return float(text)
+
+
+class _Dumper(yaml.SafeDumper):
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
+    # Quoted where a reader of YAML 1.2 would take the plain text for something else (PyYAML sees to 1.1);
+    # double quotes for control characters and line ends, which PyYAML's single quotes do not keep.
+    special = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
+    style = "'" if special else None if value.isprintable() else '"'
+    return dumper.represent_scalar(_TAG + "str", str(value), style=style)
+
+
+_Dumper.add_multi_representer(str, _represent_text)
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(value: Any) -> str:
+    """`value` (mappings, lists, text, numbers) as YAML that YAML 1.1 and 1.2 readers understand alike."""
+    return yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    )

@@ -1,0 +1,62 @@
+"""What an initial condition offers, and how values on the grid become coefficients."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from simulator.errors import UserError
+from simulator.settings import Settings
+from simulator.spectral import Transform
+
+Fields = dict[str, jax.Array]
+
+
+class Files(Protocol):
+    """Opens what an initial condition names; handed over by the run, which keeps a copy of each file."""
+
+    def function(self, path: str, name: str) -> Callable[..., Any]:
+        """The function `name` of a Python file."""
+        ...
+
+
+class Initial(Protocol):
+    Settings: ClassVar[type[Settings]]
+
+    def __init__(self, settings: Any) -> None: ...
+
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+        """Spectral fields by name. `wanted` are the model's fields and their leading shapes; those that are not
+        returned start at zero."""
+        ...
+
+
+def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
+    """Coefficients of fields given as a function of the coordinates x, y, z (broadcastable, sharded arrays).
+
+    The values are made and transformed in one compiled call, so no device ever holds a whole field.
+    """
+
+    @jax.jit
+    def build() -> Fields:
+        found = values(*transform.physical.coordinates(transform.dtype))
+        whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in found.items()}
+        inside = transform.physical.inside()
+        held = {n: transform.physical.hold(jnp.where(inside, v, 0)) for n, v in whole.items()}
+        return {n: transform.layout.hold(transform.forward(v)) for n, v in held.items()}
+
+    return build()
+
+
+def vector(transform: Transform, *components: jax.Array) -> jax.Array:
+    """A vector field (3, x, y, z) from components that broadcast."""
+    return jnp.stack([jnp.broadcast_to(c, transform.physical.shape) for c in components])
+
+
+def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
+    """Refuses a model that has no field `name`."""
+    if name not in wanted:
+        raise UserError(
+            f"initial.kind: {kind} gives {name}, which this model does not have ({', '.join(wanted)})"
+        )

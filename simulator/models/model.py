@@ -1,0 +1,91 @@
+"""What an equation has to say, and the state that it evolves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import jax
+
+from simulator.settings import Settings
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.transform import Tree
+
+Fields = dict[str, jax.Array]
+"""Spectral arrays by name: vectors (3, *layout.order), scalars (*layout.order)."""
+
+
+class Model(Protocol):
+    """An equation du/dt = -decay u + combine(pointwise(inputs(u))), for fields u in spectral space.
+
+    The three parts are pure functions. The transform runs them: it brings the inputs to physical space, block by
+    block, applies `pointwise`, and brings the products back.
+    """
+
+    Settings: ClassVar[type[Settings]]
+    transform: Transform
+    components: Mapping[str, tuple[int, ...]]
+    """Evolved fields and their leading shape: (3,) for a vector, () for a scalar."""
+    solenoidal: tuple[str, ...]
+    """Fields that are kept free of divergence."""
+
+    def inputs(self, fields: Fields) -> Tree:
+        """Spectral fields whose values `pointwise` needs."""
+        ...
+
+    def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
+        """Products of values at a point, and in `maxima["rate"]` the advective rate sum_i |v_i| / dx_i (1/time)
+        that limits dt."""
+        ...
+
+    def parameters(self, time: jax.Array) -> Tree:
+        """Scalars handed to `pointwise`."""
+        ...
+
+    def combine(self, products: Tree, fields: Fields) -> Fields:
+        """Tendencies of all fields from the coefficients of the products."""
+        ...
+
+    def decay(self) -> Fields:
+        """Rates >= 0 (1/time) at which the linear terms damp each mode; integrated exactly. They broadcast."""
+        ...
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate."""
+        ...
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Scalars of `diagnostics.csv`, by column."""
+        ...
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """Shell spectra by name, (shells,) each."""
+        ...
+
+    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+        """Fields beyond the evolved ones that output may ask for: spectral fields to values (..., x, y, z)."""
+        ...
+
+
+def tendency(model: Model, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
+    """The explicit part of the right-hand side and the maxima found on the way."""
+    found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
+    return model.combine(found.products, fields), found.maxima
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """All that influences the next step; so it is also what a checkpoint holds.
+
+    With a fixed dt the time is origin + since * dt: it is not accumulated.
+    """
+
+    fields: Fields
+    time: jax.Array
+    step: jax.Array
+    dt: jax.Array
+    """Of the last step; 0 before the first."""
+    origin: jax.Array
+    since: jax.Array
+    memory: dict[str, Any]
+    """What forcing and integrator carry from step to step."""

@@ -1,0 +1,256 @@
+"""Where the points of a physical and the modes of a spectral array lie, and on which device.
+
+Operators are written against these, not against an axis order: the wavenumbers come as arrays that broadcast
+against a spectral array, whatever the order of its axes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from simulator.spectral.grid import AXES, Grid
+from simulator.spectral.program import Program
+
+
+def padded(extent: int, parts: int) -> int:
+    """The next multiple of `parts`: what an axis of `extent` occupies when it is sharded over them."""
+    return -(-extent // parts) * parts
+
+
+@dataclass(frozen=True, eq=False)
+class _Arrangement:
+    grid: Grid
+    mesh: Mesh
+    order: str
+    """The array's last three axes, e.g. "zyx"."""
+    sharded: Mapping[str, str]
+    """Mesh axis over which an axis is sharded, e.g. {"z": "slab"}."""
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        return PartitionSpec(*(self.sharded.get(a) for a in self.order))
+
+    def spec_of(self, rank: int) -> PartitionSpec:
+        """Partition of an array with `rank - 3` leading axes, which are never sharded."""
+        return PartitionSpec(*(None,) * (rank - 3), *self.spec)
+
+    def sharding(self, rank: int = 3) -> NamedSharding:
+        return NamedSharding(self.mesh, self.spec_of(rank))
+
+    def hold(self, array: jax.Array) -> jax.Array:
+        """The same array, told to XLA to be laid out like this."""
+        if self.mesh.size == 1:
+            return array
+        return lax.with_sharding_constraint(array, self.sharding(array.ndim))
+
+    def parts(self, axis: str) -> int:
+        return self.mesh.shape[self.sharded[axis]] if axis in self.sharded else 1
+
+    def _extent(self, axis: str) -> int:
+        raise NotImplementedError
+
+    @cached_property
+    def valid(self) -> tuple[int, int, int]:
+        """Extents without padding, in the order of the array's axes."""
+        a, b, c = (self._extent(axis) for axis in self.order)
+        return (a, b, c)
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Extents of the array, padding at the end of sharded axes included."""
+        a, b, c = (padded(n, self.parts(axis)) for n, axis in zip(self.valid, self.order, strict=True))
+        return (a, b, c)
+
+    def _along(self, axis: str, values: np.ndarray, dtype) -> jax.Array:
+        shape = [1, 1, 1]
+        shape[self.order.index(axis)] = len(values)
+        return jnp.asarray(values, dtype).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class PhysicalLayout(_Arrangement):
+    """Layout of physical arrays (..., x, y, z)."""
+
+    def _extent(self, axis: str) -> int:
+        return self.grid.shape[AXES.index(axis)]
+
+    def coordinates(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """x, y, z as arrays that broadcast to `shape`; in padding they continue the grid.
+
+        Made by index times spacing, so that they are bit for bit the same on any number of devices.
+        """
+        spacing = self.grid.spacing
+        x, y, z = (
+            self._along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True)
+        )
+        return x, y, z
+
+    def inside(self) -> jax.Array:
+        """True at grid points, False in padding; broadcasts to `shape`."""
+        mask = jnp.ones((1, 1, 1), bool)
+        for axis, n, m in zip(self.order, self.valid, self.shape, strict=True):
+            if m > n:
+                mask = mask & self._along(axis, np.arange(m) < n, bool)
+        return mask
+
+    def mean(self, values: jax.Array) -> jax.Array:
+        """Box mean over the last three axes."""
+        return jnp.where(self.inside(), values, 0).sum((-3, -2, -1)) / self.grid.points
+
+    def max(self, values: jax.Array) -> jax.Array:
+        """Maximum over the last three axes."""
+        lowest = -jnp.inf if jnp.issubdtype(values.dtype, jnp.floating) else jnp.iinfo(values.dtype).min
+        return jnp.where(self.inside(), values, lowest).max((-3, -2, -1))
+
+    def min(self, values: jax.Array) -> jax.Array:
+        return -self.max(-values)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout(_Arrangement):
+    """Layout of spectral arrays (..., *order) of one transform.
+
+    A spectral array holds Fourier coefficients u(k) = mean of u(x) exp(-i k . x): they do not depend on the
+    resolution, and the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. In padding they are zero.
+    """
+
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Signed integer wavenumbers along each axis, without padding."""
+    half: bool = True
+    """Only kz >= 0 is stored: the other half are the conjugates (real fields)."""
+
+    def _extent(self, axis: str) -> int:
+        return len(self.labels[axis])
+
+    def padded_labels(self, axis: str) -> np.ndarray:
+        """Labels of all entries along an axis; those of padding are larger than any mode's."""
+        labels, extent = self.labels[axis], self.shape[self.order.index(axis)]
+        largest = int(np.abs(labels).max())
+        return np.concatenate([labels, largest + 1 + np.arange(extent - len(labels))])
+
+    def integers(self, axis: str) -> jax.Array:
+        """Signed integer wavenumbers along `axis`; broadcasts."""
+        return self._along(axis, self.padded_labels(axis), jnp.int32)
+
+    def wavenumbers(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """kx, ky, kz, each broadcasting against a spectral array.
+
+        On an even grid's Nyquist planes (where a layout holds them) the derivative's wavenumber is 0.
+        """
+        found = []
+        for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
+            labels = self.padded_labels(axis)
+            if self.half:
+                labels = np.where(2 * np.abs(labels) == n, 0, labels)
+            found.append(self._along(axis, labels * unit, dtype))
+        return found[0], found[1], found[2]
+
+    def k_squared(self, dtype=jnp.float64) -> jax.Array:
+        """|k|^2, of the array's (padded) shape."""
+        return sum(k * k for k in self.wavenumbers(dtype))  # type: ignore[return-value]
+
+    def inverse_k_squared(self, dtype=jnp.float64) -> jax.Array:
+        """1 / |k|^2, and 0 at k = 0."""
+        k2 = self.k_squared(dtype)
+        return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
+
+    @property
+    def mask(self) -> jax.Array:
+        """True at the modes that belong to the state; broadcasts."""
+        mask = jnp.ones((1, 1, 1), bool)
+        for axis, n, m in zip(self.order, self.valid, self.shape, strict=True):
+            keep = np.arange(m) < n
+            if self.truncated:
+                kept = self.grid.kept[AXES.index(axis)]
+                keep &= np.abs(self.padded_labels(axis)) <= kept
+            if not keep.all():
+                mask = mask & self._along(axis, keep, bool)
+        if self.grid.dealias == "spherical" and self.truncated:
+            squares = (
+                self._along(a, (2 * self.padded_labels(a) / n) ** 2, jnp.float64)
+                for a, n in zip(AXES, self.grid.shape, strict=True)
+            )
+            mask = mask & (sum(squares) <= 8 / 9 + 1e-12)
+        return mask
+
+    truncated: bool = True
+    """Modes beyond `grid.kept` are not part of the state."""
+
+    def weight(self, dtype=jnp.float64) -> jax.Array:
+        """How many modes an entry stands for in a sum: 2 where it stands for its conjugate too; 0 in padding
+        and at modes that are not part of the state. Broadcasts."""
+        one = jnp.ones((1, 1, 1), dtype)
+        if self.half:
+            labels = self.padded_labels("z")
+            paired = (labels > 0) & (2 * labels != self.grid.shape[2])
+            one = self._along("z", np.where(paired, 2, 1), dtype)
+        return jnp.where(self.mask, one, 0)
+
+    def sum(self, values: jax.Array) -> jax.Array:
+        """Sum over all modes of real `values` (..., *order), conjugate modes included."""
+        return (self.weight(values.dtype) * values).sum((-3, -2, -1))
+
+    def inner(self, a: jax.Array, b: jax.Array) -> jax.Array:
+        """Box mean of the product of two fields, over the last three axes: sum of weight Re(a* b)."""
+        return self.sum(a.real * b.real + a.imag * b.imag)
+
+    def at_zero(self, array: jax.Array) -> jax.Array:
+        """The coefficients at k = 0: box means, over the last three axes."""
+        zero = (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
+        return jnp.where(zero, array, 0).sum((-3, -2, -1))
+
+    # ---- shells ------------------------------------------------------------------------------------------
+
+    @property
+    def shell_width(self) -> float:
+        """dk = max_i 2 pi / L_i over the axes that have modes."""
+        units = [u for u, n in zip(self.grid.fundamental, self.grid.shape, strict=True) if n > 1]
+        return max(units, default=self.grid.fundamental[0])
+
+    @cached_property
+    def shells(self) -> int:
+        """Number of shells: those of all modes of the state."""
+        corner = sum(
+            (float(np.abs(labels).max()) * unit) ** 2
+            for labels, unit in zip((self.labels[a] for a in AXES), self.grid.fundamental, strict=True)
+        )
+        return round(corner**0.5 / self.shell_width) + 1
+
+    @cached_property
+    def _shell_program(self) -> Program:
+        axes = tuple(dict.fromkeys(self.sharded.values()))
+        count = self.shells
+
+        def local(index, values):
+            one = jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))
+            sums = one(values)
+            return (lax.psum(sums, axes) if self.mesh.size > 1 else sums,)
+
+        return Program(
+            local,
+            self.mesh,
+            [self.spec, self.spec_of(4)],
+            [PartitionSpec()],
+            name="shell_sum",
+        )
+
+    def shell_sum(self, values: jax.Array) -> jax.Array:
+        """Sums of real `values` (..., *order) over the shells n = round(|k| / dk): (..., shells).
+
+        Summed over the shells this is `sum`, to round-off.
+        """
+        n = jnp.rint(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
+        n = jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1)
+        flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
+        (sums,) = self._shell_program(self.hold(n), self.hold(flat))
+        return sums.reshape(*values.shape[:-3], self.shells)
+
+    def shell_wavenumbers(self) -> np.ndarray:
+        """Central wavenumber n dk of each shell."""
+        return np.arange(self.shells) * self.shell_width

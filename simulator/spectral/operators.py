@@ -1,0 +1,61 @@
+"""Differential operators on spectral arrays, for any layout.
+
+Vector fields are (3, *layout.order). Coefficients stay in the layout and need no communication.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from simulator.spectral.layout import Layout
+
+
+def _k(layout: Layout, field: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return layout.wavenumbers(field.real.dtype)
+
+
+def gradient(layout: Layout, field: jax.Array) -> jax.Array:
+    """i k f of a scalar: (3, *order)."""
+    return jnp.stack([1j * k * field for k in _k(layout, field)])
+
+
+def divergence(layout: Layout, field: jax.Array) -> jax.Array:
+    """i k . v of a vector."""
+    kx, ky, kz = _k(layout, field)
+    return 1j * (kx * field[0] + ky * field[1] + kz * field[2])
+
+
+def curl(layout: Layout, field: jax.Array) -> jax.Array:
+    """i k x v of a vector: (3, *order)."""
+    kx, ky, kz = _k(layout, field)
+    x, y, z = field[0], field[1], field[2]
+    return jnp.stack([1j * (ky * z - kz * y), 1j * (kz * x - kx * z), 1j * (kx * y - ky * x)])
+
+
+def inverse_curl(layout: Layout, field: jax.Array) -> jax.Array:
+    """The solenoidal vector whose curl is the solenoidal part of `field` (without mean): i k x v / |k|^2."""
+    return curl(layout, field) * layout.inverse_k_squared(field.real.dtype)
+
+
+def laplacian(layout: Layout, field: jax.Array) -> jax.Array:
+    """-|k|^2 f."""
+    return -layout.k_squared(field.real.dtype) * field
+
+
+def inverse_laplacian(layout: Layout, source: jax.Array) -> jax.Array:
+    """Solution f of lap f = S without mean; the mean of S is removed."""
+    return -layout.inverse_k_squared(source.real.dtype) * source
+
+
+def project(layout: Layout, field: jax.Array) -> jax.Array:
+    """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
+    k = _k(layout, field)
+    along = k[0] * field[0] + k[1] * field[1] + k[2] * field[2]
+    along = along * layout.inverse_k_squared(field.real.dtype)
+    return jnp.stack([field[i] - k[i] * along for i in range(3)])
+
+
+def translate(layout: Layout, field: jax.Array, shift: tuple[float, float, float]) -> jax.Array:
+    """The field f(x + shift): coefficients times exp(i k . shift)."""
+    kx, ky, kz = _k(layout, field)
+    phase = kx * shift[0] + ky * shift[1] + kz * shift[2]
+    return field * jnp.exp(1j * phase)

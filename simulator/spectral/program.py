@@ -1,0 +1,321 @@
+"""A per-device function with fixed shardings, closed under JAX's transformations.
+
+`custom_partitioning` hands XLA's partitioner a function of local blocks, with named axes for collectives,
+and fixed shardings for what goes in and out. As JAX ships it, it has no batching, differentiation or
+transposition rule. `Program` wraps it in a primitive that has them all; each derived program is the same
+transformation applied to the local function, so that it communicates what the original communicates.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import zero_from_primal
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Local = Callable[..., tuple[jax.Array, ...]]
+
+
+class Program:
+    """`function(*local blocks) -> tuple of local blocks`, applied to global arrays sharded as `inputs` say.
+
+    The function may use collectives over the mesh's axes (never when the mesh has one device: use `size`).
+    It must not close over traced values. With `linear`, it is linear in all its arguments and its tangent is
+    itself.
+    """
+
+    def __init__(
+        self,
+        function: Local,
+        mesh: Mesh,
+        inputs: Sequence[PartitionSpec],
+        outputs: Sequence[PartitionSpec],
+        *,
+        name: str,
+        linear: bool = False,
+    ):
+        self.function, self.mesh, self.name, self.linear = function, mesh, name, linear
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self._derived: dict[Any, Program] = {}
+        self._calls: dict[Any, ClosedJaxpr] = {}
+        # For tangent programs: (residuals, cotangents of all results) -> cotangents of the tangents.
+        self._pull: Local | None = None
+
+    def __repr__(self) -> str:
+        return f"Program({self.name})"
+
+    def __call__(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(program_p.bind(*arrays, program=self, call=self._traced(arrays)))
+
+    def _traced(self, arrays: Sequence[Any]) -> ClosedJaxpr:
+        """`partitioned` for these arguments. It travels in the primitive's parameters, where JAX looks for what
+        decides on devices and shardings."""
+        key = tuple((a.shape, jnp.dtype(a.dtype)) for a in arrays)
+        if key not in self._calls:
+            avals = [jax.ShapeDtypeStruct(*k) for k in key]
+            self._calls[key] = jax.make_jaxpr(self.partitioned)(*avals)
+        return self._calls[key]
+
+    def _factor(self, spec: PartitionSpec, axis: int) -> int:
+        names = spec[axis] if axis < len(spec) else None
+        names = () if names is None else (names if isinstance(names, tuple) else (names,))
+        return math.prod(self.mesh.shape[name] for name in names)
+
+    def _local(self, aval: Any, spec: PartitionSpec) -> jax.ShapeDtypeStruct:
+        shape = []
+        for axis, extent in enumerate(aval.shape):
+            local, rest = divmod(extent, self._factor(spec, axis))
+            if rest:
+                raise ValueError(f"{self.name}: axis {axis} of {aval.shape} does not divide over {spec}")
+            shape.append(local)
+        return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
+
+    def _result_shapes(self, avals: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Global shapes and types of the results for the given global arguments."""
+        local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
+        out = jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local).out_avals
+        return tuple(
+            jax.ShapeDtypeStruct(tuple(n * self._factor(s, i) for i, n in enumerate(o.shape)), o.dtype)
+            for o, s in zip(out, self.outputs, strict=True)
+        )
+
+    @cached_property
+    def _shardings(self) -> tuple[tuple[NamedSharding, ...], tuple[NamedSharding, ...]]:
+        return (
+            tuple(NamedSharding(self.mesh, s) for s in self.inputs),
+            tuple(NamedSharding(self.mesh, s) for s in self.outputs),
+        )
+
+    def partitioned(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        """The function on global arrays, as XLA will partition it."""
+        if self.mesh.size == 1:
+            return self.function(*arrays)
+        shapes = self._result_shapes(arrays)
+        into, out = self._shardings
+
+        @custom_partitioning
+        def call(*operands):
+            # Gives the shapes only: on more than one device the partitioner replaces it.
+            return tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
+
+        call.def_partition(
+            partition=lambda mesh, arguments, results: (self.mesh, self.function, out, into),
+            infer_sharding_from_operands=lambda mesh, arguments, results: out,
+            sharding_rule=_independent_dimensions,
+        )
+        held = (lax.with_sharding_constraint(a, s) for a, s in zip(arrays, into, strict=True))
+        return tuple(lax.with_sharding_constraint(r, s) for r, s in zip(call(*held), out, strict=True))
+
+    # ---- derived programs ------------------------------------------------------------------------------
+
+    def _derive(self, key: Any, make: "Callable[[], Program]") -> "Program":
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def batched(self, which: tuple[bool, ...]) -> "Program":
+        """Over a new leading axis of the arguments named in `which`, and of all results."""
+
+        def make() -> Program:
+            axes = tuple(0 if b else None for b in which)
+            inputs = [PartitionSpec(None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)]
+            program = Program(
+                jax.vmap(self.function, in_axes=axes, out_axes=0),
+                self.mesh,
+                inputs,
+                [PartitionSpec(None, *s) for s in self.outputs],
+                name=self.name,
+                linear=self.linear,
+            )
+            if self._pull is not None:
+                program._pull = _batched_pull(self._pull, axes, len(self.outputs))
+            return program
+
+        return self._derive(("batched", which), make)
+
+    def tangent(self, positions: tuple[int, ...]) -> "Program":
+        """Tangents of all results from all arguments and the tangents of those at `positions`."""
+
+        def make() -> Program:
+            count = len(self.inputs)
+
+            def along(primals):
+                def varied(*values):
+                    full = list(primals)
+                    for position, value in zip(positions, values, strict=True):
+                        full[position] = value
+                    return self.function(*full)
+
+                return varied, tuple(primals[p] for p in positions)
+
+            def function(*arguments):
+                varied, point = along(arguments[:count])
+                return jax.jvp(varied, point, arguments[count:])[1]
+
+            def pull(*arguments):
+                varied, point = along(arguments[:count])
+                return jax.vjp(varied, *point)[1](tuple(arguments[count:]))
+
+            program = Program(
+                function,
+                self.mesh,
+                [*self.inputs, *(self.inputs[p] for p in positions)],
+                self.outputs,
+                name=f"{self.name}_tangent",
+            )
+            program._pull = pull
+            return program
+
+        return self._derive(("tangent", positions), make)
+
+    def transposed(
+        self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]
+    ) -> "Program":
+        """From the non-linear arguments and the cotangents of the results `nonzero`, the cotangents of the
+        linear arguments.
+
+        As in any SPMD program, the cotangent of a replicated result is shared out among its replicas, and
+        that of a replicated argument is the sum over them.
+        """
+
+        def make() -> Program:
+            local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
+            varied = [i for i, b in enumerate(linear) if b]
+            fixed = [i for i, b in enumerate(linear) if not b]
+            tangents_only = self._pull is not None and linear == (False,) * len(fixed) + (True,) * len(varied)
+
+            def replicas(spec) -> tuple[str, ...]:
+                return tuple(n for n in self.mesh.axis_names if n not in _names(spec))
+
+            def function(*arguments):
+                residuals, given = arguments[: len(fixed)], arguments[len(fixed) :]
+
+                def along(*values):
+                    full = dict(zip(fixed, residuals, strict=True)) | dict(zip(varied, values, strict=True))
+                    return self.function(*(full[i] for i in range(len(linear))))
+
+                shapes = [local[i] for i in varied]
+                cotangents = [jnp.zeros(o.shape, o.dtype) for o in jax.eval_shape(along, *shapes)]
+                for i, value in zip(nonzero, given, strict=True):
+                    count = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
+                    cotangents[i] = value / count if count > 1 else value
+                # A tangent program goes back through its primal function: what is marked for recomputation
+                # there keeps no residuals.
+                if tangents_only and self._pull is not None:
+                    found = self._pull(*residuals, *cotangents)
+                else:
+                    found = jax.linear_transpose(along, *shapes)(tuple(cotangents))
+                return tuple(
+                    lax.psum(v, replicas(self.inputs[i]))
+                    if self.mesh.size > 1 and replicas(self.inputs[i])
+                    else v
+                    for i, v in zip(varied, found, strict=True)
+                )
+
+            return Program(
+                function,
+                self.mesh,
+                [*(self.inputs[i] for i in fixed), *(self.outputs[i] for i in nonzero)],
+                [self.inputs[i] for i in varied],
+                name=f"{self.name}_transposed",
+                linear=not fixed,
+            )
+
+        key = ("transposed", linear, tuple((a.shape, a.dtype) for a in avals), nonzero)
+        return self._derive(key, make)
+
+
+def _batched_pull(pull: Local, axes: tuple[int | None, ...], results: int) -> Local:
+    def batched(*arguments):
+        count = len(arguments) - results
+        found = jax.vmap(pull, in_axes=(*axes[:count], *(0,) * results), out_axes=0)(*arguments)
+        # A tangent that is the same for the whole batch collects the cotangents of all of it.
+        return tuple(f if a == 0 else f.sum(0) for f, a in zip(found, axes[count:], strict=True))
+
+    return batched
+
+
+def _names(spec: PartitionSpec) -> set[str]:
+    found: set[str] = set()
+    for entry in spec:
+        if entry is not None:
+            found.update(entry if isinstance(entry, tuple) else (entry,))
+    return found
+
+
+def _independent_dimensions(mesh, operands, results) -> str:
+    """A sharding rule in which nothing propagates: the shardings of a program are fixed."""
+    count = 0
+
+    def side(types) -> str:
+        nonlocal count
+        parts = []
+        for t in types:
+            parts.append(" ".join(f"f{count + i}" for i in range(len(t.shape))))
+            count += len(t.shape)
+        return ", ".join(parts)
+
+    return f"{side(operands)} -> {side(results)}"
+
+
+program_p = Primitive("program")
+program_p.multiple_results = True
+
+
+@program_p.def_impl
+def _(*arrays, program: Program, call: ClosedJaxpr):
+    return jax.jit(program.__call__)(*arrays)
+
+
+@program_p.def_abstract_eval
+def _(*avals, program: Program, call: ClosedJaxpr):
+    return call.out_avals
+
+
+def _lower(*arrays, program: Program, call: ClosedJaxpr):
+    return jaxpr_as_fun(call)(*arrays)
+
+
+mlir.register_lowering(program_p, mlir.lower_fun(_lower, multiple_results=True))
+
+
+def _jvp(primals, tangents, *, program: Program, call: ClosedJaxpr):
+    results = program(*primals)
+    positions = tuple(i for i, t in enumerate(tangents) if type(t) is not ad.Zero)
+    if program.linear:
+        full = [ad.instantiate_zeros(t) for t in tangents]
+        return results, program(*full)
+    if not positions:
+        return results, tuple(zero_from_primal(r) for r in results)
+    return results, program.tangent(positions)(*primals, *(tangents[i] for i in positions))
+
+
+def _transpose(cotangents, *arguments, program: Program, call: ClosedJaxpr):
+    linear = tuple(ad.is_undefined_primal(a) for a in arguments)
+    avals = tuple(a.aval if u else jax.typeof(a) for a, u in zip(arguments, linear, strict=True))
+    nonzero = tuple(i for i, c in enumerate(cotangents) if type(c) is not ad.Zero)
+    if not nonzero:
+        return [ad.Zero(a) if u else None for a, u in zip(avals, linear, strict=True)]
+    residuals = [a for a, u in zip(arguments, linear, strict=True) if not u]
+    back = program.transposed(linear, avals, nonzero)
+    found = iter(back(*residuals, *(cotangents[i] for i in nonzero)))
+    return [next(found) if u else None for u in linear]
+
+
+def _batch(arguments, dimensions, *, program: Program, call: ClosedJaxpr):
+    which = tuple(d is not None for d in dimensions)
+    moved = [jnp.moveaxis(a, d, 0) if b else a for a, d, b in zip(arguments, dimensions, which, strict=True)]
+    results = program.batched(which)(*moved)
+    return results, (0,) * len(results)
+
+
+ad.primitive_jvps[program_p] = _jvp
+ad.primitive_transposes[program_p] = _transpose
+batching.primitive_batchers[program_p] = _batch

@@ -1,0 +1,49 @@
+"""Random fields that depend on a seed and on nothing else.
+
+Every mode has a random stream of its own, keyed by its signed integers (kx, ky, kz): one seed gives one field on
+any number of devices and in any layout, and a finer grid keeps the large scales of a coarser one.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from simulator.spectral.layout import Layout
+
+_OFFSET = 1 << 20
+"""Makes signed wavenumbers positive; grids have fewer points than this along an axis."""
+
+
+def _mode_key(seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+    counter = jnp.stack([x * (1 << 11) + (z >> 10), y * (1 << 11) + (z & 1023)])
+    return jax.random.fold_in(jax.random.wrap_key_data(counter), seed)
+
+
+def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=jnp.float64) -> jax.Array:
+    """Complex Gaussian coefficients (components, *layout.order): mean |f(k)|^2 = 1, independent modes.
+
+    With a `half` layout they are those of a real field: on the plane kz = 0 modes k and -k share one stream and
+    the second is the conjugate, and (0, 0, 0) is real. Drawn in double precision, whatever `dtype` is.
+    `seed` may be a traced integer (a step number, say).
+    """
+    x, y, z = (layout.integers(a) for a in "xyz")
+    shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
+    conjugate = jnp.zeros((1, 1, 1), bool)
+    if layout.half:
+        conjugate = (z == 0) & ((y < 0) | ((y == 0) & (x < 0)))
+        x, y = jnp.where(conjugate, -x, x), jnp.where(conjugate, -y, y)
+    integers = [jnp.broadcast_to((i + _OFFSET).astype(jnp.uint32), shape) for i in (x, y, z)]
+
+    def draw(*k):
+        return jax.random.normal(_mode_key(jnp.asarray(seed, jnp.uint32), *k), (components, 2), jnp.float64)
+
+    for _ in range(3):
+        draw = jax.vmap(draw)
+    normal = jnp.moveaxis(draw(*integers), (-2, -1), (0, 1)) * 0.5**0.5
+    real, imaginary = normal[:, 0], normal[:, 1]
+    if layout.half:
+        imaginary = jnp.where(conjugate, -imaginary, imaginary)
+        itself = (x == 0) & (y == 0) & (z == 0)
+        real = jnp.where(itself, real * 2**0.5, real)
+        imaginary = jnp.where(itself, 0, imaginary)
+    field = jnp.where(layout.mask, real + 1j * imaginary, 0)
+    return layout.hold(field.astype(jnp.result_type(dtype, jnp.complex64)))

@@ -1,0 +1,101 @@
+"""What a transform offers, whichever backend does the work."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.spectral.grid import Grid
+from simulator.spectral.layout import Layout, PhysicalLayout
+from simulator.spectral.local import Points
+
+Tree = Any
+"""A dict (or any pytree) of arrays with any number of leading component axes."""
+
+
+class Local(NamedTuple):
+    """What a pointwise function returns: products to be transformed, and values of which only the maximum or
+    the box mean is wanted. All have the shape of a block, products with leading component axes."""
+
+    products: Tree
+    maxima: dict[str, jax.Array] = {}  # noqa: RUF012
+    means: dict[str, jax.Array] = {}  # noqa: RUF012
+
+
+PointwiseFunction = Callable[[Tree, Points, Tree], Local]
+"""(values by name, coordinates, parameters) to `Local`. A pure function of values at a point, which must not
+close over traced arrays: these are handed in as parameters."""
+
+
+class Evaluated(NamedTuple):
+    products: Tree
+    """Spectral arrays, of the pointwise products."""
+    maxima: dict[str, jax.Array]
+    means: dict[str, jax.Array]
+
+
+class Transform(Protocol):
+    """A distributed transform between values on the grid and Fourier coefficients.
+
+    `layout` and `physical` say where modes and points lie. All methods are linear in their arrays (except for
+    what `pointwise` does), can be traced, and keep arrays sharded.
+    """
+
+    grid: Grid
+    layout: Layout
+    physical: PhysicalLayout
+    dtype: np.dtype
+    """Of real values: float64 or float32."""
+    name: str
+    """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
+
+    def forward(self, values: jax.Array) -> jax.Array:
+        """Values (..., x, y, z) to coefficients (..., *layout.order) of the modes that are kept."""
+        ...
+
+    def inverse(self, modes: jax.Array) -> jax.Array:
+        """Coefficients to values (..., x, y, z); zero in padding."""
+        ...
+
+    def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+        """The coefficients of products of fields: `pointwise` of the values of all `inputs` at each point.
+
+        All inputs go through one all-to-all per exchange of the plan, all products through one back.
+        """
+        ...
+
+
+class Stacked(NamedTuple):
+    """How the leaves of a tree lie in one array (component, ...)."""
+
+    treedef: Any
+    leads: tuple[tuple[int, ...], ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [int(np.prod(lead, dtype=int)) for lead in self.leads]
+
+    def split(self, array: jax.Array | None) -> Tree:
+        if array is None:
+            return jax.tree.unflatten(self.treedef, [])
+        ends = np.cumsum(self.sizes)
+        leaves = [
+            array[end - size : end].reshape(*lead, *array.shape[1:])
+            for end, size, lead in zip(ends, self.sizes, self.leads, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def described(tree: Tree) -> Stacked:
+    leaves, treedef = jax.tree.flatten(tree)
+    return Stacked(treedef, tuple(tuple(leaf.shape[: leaf.ndim - 3]) for leaf in leaves))
+
+
+def stack(tree: Tree) -> tuple[jax.Array | None, Stacked]:
+    """All leaves of a tree as one array (component, ...); None for an empty tree."""
+    flat = [leaf.reshape(-1, *leaf.shape[leaf.ndim - 3 :]) for leaf in jax.tree.leaves(tree)]
+    if not flat:
+        return None, described(tree)
+    return (flat[0] if len(flat) == 1 else jnp.concatenate(flat)), described(tree)

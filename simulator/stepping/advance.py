@@ -1,0 +1,125 @@
+"""The loop over steps, on the device."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from simulator.models import Model, State, tendency
+from simulator.stepping.integrator import Integrator
+
+TOLERANCE = 1e-6
+"""An event this fraction of dt away from the end of a step is due there."""
+
+
+class TimeStep(NamedTuple):
+    """How dt is chosen: fixed, or from the CFL number; never above `largest`."""
+
+    fixed: float | None
+    cfl: float | None
+    largest: float | None
+
+    def choose(self, rate: jax.Array) -> jax.Array:
+        """dt from the model's largest rate (1/time)."""
+        if self.fixed is not None:
+            # A non-finite rate has to end the run here too.
+            return jnp.where(jnp.isfinite(rate), self.fixed, jnp.nan)
+        dt = (self.cfl or 0.0) / rate.astype(jnp.float64)
+        # Written so that a NaN stays a NaN.
+        return dt if self.largest is None else jnp.where(dt > self.largest, self.largest, dt)
+
+
+class Until(NamedTuple):
+    """Where the loop pauses: it hits `aligned` exactly, and stops after the first step at or beyond `soft`."""
+
+    aligned: jax.Array | float
+    soft: jax.Array | float
+    steps: jax.Array | int
+
+
+Advance = Callable[[State, Until], State]
+
+
+def beginning(fields, memory=None, time: float = 0.0) -> State:
+    """The state at the beginning of a run."""
+    return State(
+        fields,
+        time=jnp.float64(time),
+        step=jnp.int64(0),
+        dt=jnp.float64(0),
+        origin=jnp.float64(time),
+        since=jnp.int64(0),
+        memory=memory or {},
+    )
+
+
+def one_step(model: Model, integrator: Integrator, state: State, choose: Callable) -> State:
+    """One step of the size `choose(rate)` = (dt, origin, since, time at its end)."""
+    first, maxima = tendency(model, state.fields, state.time)
+    dt, origin, since, time = choose(model.rate(maxima))
+    fields = integrator.step(
+        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t)[0], model.decay()
+    )
+    fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
+    return State(fields, time, state.step + 1, dt, origin, since, state.memory)
+
+
+def step_of(model: Model, integrator: Integrator) -> Callable[[State, jax.Array | float], State]:
+    """The pure function (state, dt) -> state."""
+
+    def step(state: State, dt) -> State:
+        dt = jnp.asarray(dt, jnp.float64)
+        time = state.time + dt
+        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time))
+
+    return step
+
+
+def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
+    """dt, origin, since and time of a step that respects the times to be hit.
+
+    A remainder between one and two steps is halved. Where an event falls on the step's end, dt stays and the clock
+    is set to the event's time.
+    """
+    target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
+    remaining = target - state.time
+    on_it = abs(remaining - dt) <= TOLERANCE * dt
+    shorter = ~on_it & (remaining < dt)
+    halved = ~on_it & ~shorter & (remaining < (2 - TOLERANCE) * dt)
+    chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
+    since = state.since + 1
+    natural = state.origin + since * chosen if fixed else state.time + chosen
+    changed = shorter | halved
+    time = jnp.where(changed, state.time + chosen, natural)
+    time = jnp.where(abs(time - soft) <= TOLERANCE * chosen, soft, time)
+    time = jnp.where(on_it | shorter, target, time)
+    origin = jnp.where(changed, time, state.origin)
+    return chosen, origin, jnp.where(changed, 0, since), time
+
+
+def advance_of(model: Model, integrator: Integrator, time_step: TimeStep) -> Advance:
+    """`advance(state, until)`, one compiled loop with donated buffers.
+
+    It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
+    when the fields are no longer finite (then dt is NaN).
+    """
+
+    def advance(state: State, until: Until) -> State:
+        last = state.step + until.steps
+
+        def unfinished(s: State) -> jax.Array:
+            return (s.step < last) & (s.time < until.aligned) & (s.time < until.soft)
+
+        def body(s: State) -> State:
+            def choose(rate):
+                dt = time_step.choose(rate)
+                return aligned(s, dt, until, time_step.fixed is not None)
+
+            return one_step(model, integrator, s, choose)
+
+        return lax.while_loop(unfinished, body, state)
+
+    advance.__name__ = f"advance_{type(model).__name__}_{type(integrator).__name__}_{model.transform.name}"
+    return jax.jit(advance, donate_argnums=0)

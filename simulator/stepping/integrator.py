@@ -1,0 +1,29 @@
+"""What a time integrator offers."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import jax
+
+from simulator.models import Fields
+
+Tendency = Callable[[Fields, jax.Array], Fields]
+"""(fields, time) to the explicit part of the right-hand side."""
+
+
+class Integrator(Protocol):
+    order: int
+    max_cfl: float
+    """The largest dt max_x sum_i |v_i| / dx_i that is stable for advection, with two_thirds dealiasing."""
+
+    def step(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        dt: jax.Array,
+        first: Fields,
+        tendency: Tendency,
+        decay: Fields,
+    ) -> Fields:
+        """The fields at time + dt. `first` is the tendency at `time`, which dt was chosen from."""
+        ...

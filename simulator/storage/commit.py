@@ -1,0 +1,104 @@
+"""The folders: `00000010` is committed, `.tmp-...` never counts.
+
+The rename of a finished folder is its commit. An older folder of the same step is first moved to
+`.tmp-old-...` and removed after the rename; where a kill strikes between the two, `clean_leftovers`
+puts it back.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from simulator.errors import RunFailure
+from simulator.storage.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
+from simulator.storage.manifest import NAME, Manifest
+from simulator.storage.options import Hook
+
+_COMMITTED = re.compile(r"\d{8,}")
+_DERIVED = re.compile(r"(\d{8,})\.(h5|xdmf)")
+_OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
+
+
+def folder_name(step: int) -> str:
+    """`00000010` for step 10."""
+    return f"{step:08d}"
+
+
+def derived_files(folder: Path) -> tuple[Path, Path]:
+    """The index and the XDMF sidecar of a committed folder; they may be absent."""
+    return folder.with_name(folder.name + ".h5"), folder.with_name(folder.name + ".xdmf")
+
+
+def committed(parent: Path) -> list[Path]:
+    """The committed folders in `parent`, by ascending step; damaged ones too."""
+    if not parent.is_dir():
+        return []
+    found = [p for p in parent.iterdir() if _COMMITTED.fullmatch(p.name) and p.is_dir()]
+    return sorted(found, key=lambda p: int(p.name))
+
+
+def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[], None], hook: Hook) -> None:
+    """Write the manifest into `temporary`, sync everything and rename it to `target`.
+
+    `check` is called right before anything visible happens; what it raises leaves `target` as it was.
+    """
+    write_durably(temporary / NAME, [manifest.encode()])
+    hook("manifest written")
+    sync_folder(temporary / "shards")
+    sync_folder(temporary)
+    check()
+    hook("before rename")
+    aside = None
+    if target.exists():
+        aside = target.with_name(f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}")
+        target.rename(aside)
+        hook("moved aside")
+    try:
+        temporary.rename(target)
+    except OSError:
+        if aside is not None:
+            aside.rename(target)
+        raise
+    hook("renamed")
+    try:
+        sync_folder(target.parent)
+        if aside is not None:
+            remove_tree(aside)
+    except OSError as error:
+        raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
+    hook("committed")
+
+
+def remove(folder: Path) -> None:
+    """Remove a committed folder and what was derived from it. A kill on the way leaves no half folder."""
+    gone = folder.with_name(f"{TEMPORARY}removed-{folder.name}")
+    if gone.exists():
+        remove_tree(gone)
+    folder.rename(gone)
+    for path in derived_files(folder):
+        path.unlink(missing_ok=True)
+    remove_tree(gone)
+
+
+def clean_leftovers(parent: Path) -> list[str]:
+    """Remove what a killed writer left in `parent`; one line for each thing removed or put back.
+
+    To be called by the one writer of a run at its start, never while a save is under way.
+    """
+    lines: list[str] = []
+    if not parent.is_dir():
+        return lines
+    for path in sorted(p for p in parent.iterdir() if p.name.startswith(TEMPORARY)):
+        old = _OLD.fullmatch(path.name)
+        if old and not (parent / old[1]).exists():
+            path.rename(parent / old[1])
+            lines.append(f"put back {parent / old[1]}: its replacement was never committed")
+        else:
+            remove_tree(path)
+            lines.append(f"removed {path}: left by a run that was killed")
+    for path in sorted(parent.iterdir()):
+        derived = _DERIVED.fullmatch(path.name)
+        if derived and not (parent / derived[1]).exists():
+            path.unlink()
+            lines.append(f"removed {path}: its folder {derived[1]} does not exist")
+    return lines

@@ -1,0 +1,181 @@
+"""What is handed over to be stored: an array, the names of its axes, and what of it is padding.
+
+A field on the devices is an array of shape (components..., n0, n1, ...) whose trailing axes are named.
+Sharded axes may be padded at their end; only the first `Axis.size` entries are stored. Axes of physical
+space carry a spacing, axes of spectral space the signed integer wavenumber of every entry, so that a
+reader matches modes by what they are and not by where they lie.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from pydantic import BaseModel, ConfigDict, model_validator
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+
+
+class Axis(BaseModel):
+    """One named axis of a stored array, without padding.
+
+    `size`: number of entries. Spectral axes: `labels`, the signed wavenumber of each entry, and `points`,
+    the number of grid points behind them (with it +points/2 and -points/2 are one mode). Physical axes:
+    entry i lies at `origin + i * spacing`, both in the run's unit of length.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    size: int
+    labels: tuple[int, ...] | None = None
+    points: int | None = None
+    spacing: float | None = None
+    origin: float = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> "Axis":
+        if self.size < 0 or not _NAME.fullmatch(self.name):
+            raise ValueError(f"axis {self.name!r} of size {self.size}")
+        if self.labels is not None and (len(self.labels) != self.size or len(set(self.labels)) != self.size):
+            raise ValueError(f"axis {self.name}: {self.size} different labels are needed")
+        return self
+
+    @classmethod
+    def modes(
+        cls, name: str, labels: Sequence[int] | np.ndarray, size: int | None = None, points: int | None = None
+    ) -> "Axis":
+        """A spectral axis. `labels` may continue into the padding; the first `size` of them count."""
+        size = len(labels) if size is None else size
+        return cls(name=name, size=size, labels=tuple(int(k) for k in labels[:size]), points=points)
+
+    @classmethod
+    def uniform(cls, name: str, size: int, spacing: float, origin: float = 0.0) -> "Axis":
+        """An axis of physical space."""
+        return cls(name=name, size=size, spacing=spacing, origin=origin)
+
+    @property
+    def coordinates(self) -> np.ndarray:
+        """Wavenumber labels, positions, or plain indices, shape (size,)."""
+        if self.labels is not None:
+            return np.array(self.labels, dtype=np.int64)
+        if self.spacing is not None:
+            return self.origin + self.spacing * np.arange(self.size)
+        return np.arange(self.size)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An array to be stored under `name`.
+
+    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or anything that
+    numpy takes; what is no jax.Array has to be the same on every process.
+    `axes`: descriptions of the trailing axes; without them the array is a small one (a counter, a time)
+    that is stored exactly as it is.
+    `components`: names along each leading axis, e.g. `(("x", "y", "z"),)`.
+    `hermitian`: spectral data of a real field: the mode -k is the conjugate of the mode k.
+    `attributes`: whatever else a reader should know; JSON values.
+    """
+
+    name: str
+    array: Any
+    axes: tuple[Axis, ...] = ()
+    components: tuple[tuple[str, ...], ...] = ()
+    hermitian: bool = False
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [self.name, *(a.name for a in self.axes)]
+        if not all(_NAME.fullmatch(n) for n in names):
+            raise ValueError(f"data set {self.name!r}: names begin with a letter and hold no slash")
+        shape = self.shape
+        if not self.axes:
+            object.__setattr__(
+                self, "axes", tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
+            )
+        leading = tuple(len(c) for c in self.components)
+        if len(shape) != len(leading) + len(self.axes) or shape[: len(leading)] != leading:
+            raise ValueError(
+                f"data set {self.name}: shape {shape} for components {leading} and "
+                f"axes {[a.name for a in self.axes]}"
+            )
+        for axis, n in zip(self.axes, shape[len(leading) :], strict=True):
+            if axis.size > n:
+                raise ValueError(f"data set {self.name}: axis {axis.name} has {n} entries, not {axis.size}")
+        if self.dtype.kind not in "biufc" or self.dtype.name == "float16":
+            raise ValueError(f"data set {self.name}: cannot store {self.dtype}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(np.shape(self.array))
+
+    @property
+    def dtype(self) -> np.dtype:
+        return (
+            np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype
+        )
+
+
+@dataclass
+class Block:
+    """A part of a field in host memory: `data` has shape (components..., extent per axis)."""
+
+    start: tuple[int, ...]
+    data: np.ndarray
+
+
+def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None) -> list[Block]:
+    """The blocks of `dataset` that this process stores, copied to the host, padding cut off.
+
+    Over all processes every entry is in exactly one block: of replicas the first is taken. Memory: the
+    size of the blocks. The copy owns its memory, so that the devices' buffers may be donated at once.
+    """
+    dtype = dtype or dataset.dtype
+    leading = len(dataset.components)
+    if not isinstance(dataset.array, jax.Array):
+        if process_id != 0 or not math.prod(dataset.shape):
+            return []
+        return [Block((0,) * len(dataset.axes), np.array(dataset.array, dtype=dtype, order="C"))]
+    shards = [s for s in dataset.array.addressable_shards if s.replica_id == 0]
+    for shard in shards:
+        shard.data.copy_to_host_async()
+    blocks = []
+    for shard in shards:
+        bounds = [
+            s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)
+        ]  # of the padded array
+        if any(
+            start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
+        ):
+            raise ValueError(f"data set {dataset.name}: a component axis is sharded")
+        starts = tuple(start for start, _ in bounds[leading:])
+        extents = [
+            min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)
+        ]
+        if all(n > 0 for n in extents):
+            valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
+            # on the CPU np.asarray is a view of the device's buffer, which the next step overwrites
+            blocks.append(Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C")))
+    return blocks
+
+
+def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Index and name of every component: `(0,), "x"`; of a tensor `(0, 1), "xy"`; of a scalar `(), ""`."""
+    joint = "" if all(len(n) == 1 for names in components for n in names) else "_"
+    for index in itertools.product(*(range(len(names)) for names in components)):
+        yield index, joint.join(names[i] for names, i in zip(components, index, strict=True))
+
+
+def nonfinite(values: np.ndarray) -> int:
+    """Number of NaNs and infinities, counted in pieces that stay in cache."""
+    if values.dtype.kind not in "fc":
+        return 0
+    flat, piece = values.reshape(-1), 1 << 18
+    return sum(
+        math.prod(part.shape) - int(np.count_nonzero(np.isfinite(part)))
+        for part in (flat[i : i + piece] for i in range(0, flat.size, piece))
+    )

@@ -1,0 +1,155 @@
+"""The index file: one HDF5 file in which every field is whole, made of virtual data sets over the shards.
+
+The layout is openPMD 1.1 (https://github.com/openPMD/openPMD-standard/blob/1.1.0/STANDARD.md), file-based
+iterations: `/data/<step>/fields/velocity/x`. Dimension scales lie at the root, and so do links
+`velocity_x`, ... to the same data sets: netCDF-minded readers see plain variables with coordinates.
+String attributes are bytes, because yt fails on others. The file is derived: it can be lost and made again
+from the manifest, and nothing of ours reads data through it.
+"""
+
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from simulator.storage.commit import derived_files
+from simulator.storage.files import write_durably
+from simulator.storage.manifest import FieldEntry, Manifest
+from simulator.storage.shard import LIBVER
+
+MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
+"""(group, name in it, entry, field, component path) -> the data set made."""
+
+
+def field_path(manifest: Manifest, component_path: str) -> str:
+    """Where a component lies in an index or merged file."""
+    field = component_path.partition("/")[0]
+    group = "fields" if manifest.fields[field].is_mesh else "arrays"
+    return f"/data/{manifest.step}/{group}/{component_path}"
+
+
+def write_index(folder: Path, manifest: Manifest) -> Path:
+    """Write the index of a committed folder beside it, replacing any. Raises OSError as it comes."""
+
+    def virtual(group: h5py.Group, name: str, entry: FieldEntry, field: str, path: str) -> h5py.Dataset:
+        dtype = np.dtype(entry.dtype)
+        layout = h5py.VirtualLayout(entry.extents, dtype)
+        for shard, number, block in manifest.pieces(field):
+            part = tuple(slice(a, a + n) for a, n in zip(block.start, block.shape, strict=True))
+            source = h5py.VirtualSource(f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype)
+            layout[part] = source
+        # a missing source reads as the fill value: let that be visible
+        missing = (
+            dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan)
+            if dtype.kind in "fc"
+            else None
+        )
+        return group.create_virtual_dataset(name, layout, fillvalue=missing)
+
+    path = derived_files(folder)[0]
+    with h5py.File("index", "w", driver="core", backing_store=False, libver=LIBVER, locking=False) as file:
+        meshes = {name: entry for name, entry in manifest.fields.items() if entry.is_mesh}
+        lay_out(file, manifest.model_copy(update={"fields": meshes}), virtual)
+        file.flush()
+        image = file.id.get_file_image()
+    write_durably(path, [image])
+    return path
+
+
+def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
+    """Give `file` its groups, attributes, scales and data sets; `make` decides what a data set is."""
+    _set(
+        file,
+        {
+            "openPMD": "1.1.0",
+            "openPMDextension": np.uint32(0),
+            "basePath": "/data/%T/",
+            "meshesPath": "fields/",
+            "iterationEncoding": "fileBased",
+            "iterationFormat": "%08T",
+            "software": "simulator",
+            "softwareVersion": _version(),
+            "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+            **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
+        },
+    )
+    iteration = file.create_group(f"data/{manifest.step}")
+    dt = manifest.attributes.get("dt", 0.0)
+    _set(iteration, {"time": manifest.time, "dt": float(dt), "timeUnitSI": 1.0})
+    iteration.create_group("fields")
+    scales: dict[Any, h5py.Dataset] = {}
+    for name, entry in manifest.fields.items():
+        mesh = _mesh_attributes(entry) if entry.is_mesh else {}
+        if entry.components and entry.is_mesh:
+            _set(iteration.require_group(f"fields/{name}"), mesh)
+        for _, path in entry.component_paths(name):
+            where = field_path(manifest, path)
+            parent, _, last = where.rpartition("/")
+            made = make(file.require_group(parent), last, entry, name, path)
+            if not entry.is_mesh:
+                continue
+            _set(made, {"position": np.zeros(len(entry.axes)), "unitSI": 1.0})
+            if not entry.components:
+                _set(made, mesh)
+            for i, axis in enumerate(entry.axes):
+                if axis not in scales:
+                    scales[axis] = _scale(file, axis)
+                made.dims[i].attach_scale(scales[axis])
+            link = path.replace("/", "_")
+            if link not in file:
+                file[link] = made
+
+
+def _scale(file: h5py.File, axis: Any) -> h5py.Dataset:
+    name = axis.name if axis.name not in file else f"{axis.name}_{axis.size}"
+    while name in file:
+        name += "_"
+    scale = file.create_dataset(name, data=axis.coordinates)
+    scale.make_scale(name)
+    return scale
+
+
+def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
+    spacing = [a.spacing if a.spacing is not None else 1.0 for a in entry.axes]
+    offset = [a.origin if a.spacing is not None else float(min(a.labels or (0,))) for a in entry.axes]
+    return {
+        "geometry": "cartesian",
+        "dataOrder": "C",
+        "axisLabels": [a.name for a in entry.axes],
+        "gridSpacing": np.array(spacing),
+        "gridGlobalOffset": np.array(offset),
+        "gridUnitSI": 1.0,
+        "unitDimension": np.zeros(7),
+        "timeOffset": 0.0,
+        **entry.attributes,
+    }
+
+
+def _set(target: h5py.Group | h5py.Dataset, attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        target.attrs[name] = as_attribute(value)
+
+
+def as_attribute(value: Any) -> Any:
+    """The HDF5 attribute for a JSON value: strings as bytes, what HDF5 does not know as JSON text."""
+    if isinstance(value, str):
+        return np.bytes_(value.encode()) if value else np.bytes_(b" ")
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
+        return np.array([v.encode() for v in value])
+    if isinstance(value, bool | int | float | np.ndarray | np.generic):
+        return value
+    if isinstance(value, list | tuple) and value and all(type(v) in (int, float) for v in value):
+        return np.array(value)
+    return np.bytes_(json.dumps(value).encode())
+
+
+def _version() -> str:
+    try:
+        return metadata.version("simulator")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,198 @@
+"""The run's lock, contended for by real processes."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import RunFailure, UserError
+from simulator.run.lock import Holder, RunLock, read_holder, slurm_job_is_gone
+
+ROOT = Path(__file__).parents[2]
+CONTENDER = """
+import sys, time
+from pathlib import Path
+from simulator.errors import UserError
+from simulator.run.lock import RunLock
+folder, start, stale = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+time.sleep(max(0.0, start - time.time()))
+try:
+    lock = RunLock.acquire(folder, {}, renew_every=0.1, stale_after=stale)
+except UserError as error:
+    print("refused", error, flush=True)
+    sys.exit(2)
+print("held", lock.takeover, flush=True)
+sys.stdin.readline()
+print("mine" if lock.still_mine() else "lost", flush=True)
+lock.release()
+"""
+
+
+def contend(folder, number=1, stale_after=60.0, delay=0.0):
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", CONTENDER, str(folder), str(time.time() + delay), str(stale_after)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for _ in range(number)
+    ]
+
+
+def finish(process):
+    answer, _ = process.communicate("go\n", timeout=30)
+    return answer.strip()
+
+
+def age(folder, seconds):
+    then = time.time() - seconds
+    os.utime(folder / "lock", (then, then))
+
+
+@pytest.mark.parametrize("left_behind", [False, True], ids=["free", "stale"])
+def test_of_many_starts_at_once_exactly_one_holds_the_lock(tmp_path, left_behind):
+    for _ in range(3):
+        if left_behind:
+            (tmp_path / "lock").write_text("of an old version\n")
+            age(tmp_path, 100.0)
+        processes = contend(tmp_path, number=6, delay=0.6)
+        first = [process.stdout.readline().split()[0] for process in processes]
+        assert sorted(first) == ["held"] + ["refused"] * 5
+        answers = [finish(process) for process in processes]
+        assert answers.count("mine") == 1
+        assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_a_live_lock_is_refused_and_its_holder_named(tmp_path):
+    with RunLock.acquire(tmp_path, {"SLURM_JOB_ID": "77"}):
+        (process,) = contend(tmp_path)
+        answer = finish(process)
+        assert process.returncode == 2
+        assert f"pid {os.getpid()}, job 77" in answer and f"touch {tmp_path}/stop" in answer
+        with pytest.raises(UserError, match="is writing this run"):
+            RunLock.acquire(tmp_path, {})
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_killed_holder_is_followed_at_once(tmp_path):
+    (process,) = contend(tmp_path)
+    assert process.stdout.readline().startswith("held")
+    process.kill()
+    process.wait()
+    with RunLock.acquire(tmp_path, {}) as lock:
+        assert lock.takeover and f"pid {process.pid}: that process is dead" in lock.takeover
+        assert lock.still_mine()
+    process.stdout.close()
+    process.stdin.close()
+
+
+def test_a_frozen_holder_loses_the_lock_and_notices(tmp_path):
+    (process,) = contend(tmp_path)
+    assert process.stdout.readline().startswith("held")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    with RunLock.acquire(tmp_path, {}, stale_after=0.3, renew_every=0.05) as lock:
+        assert lock.takeover and "not renewed" in lock.takeover
+        process.send_signal(signal.SIGCONT)
+        assert finish(process) == "lost"
+        assert lock.still_mine(), "the old holder's release must not remove the new lock"
+
+
+def test_renewal_keeps_a_lock_alive(tmp_path):
+    with RunLock.acquire(tmp_path, {}, renew_every=0.05):
+        age(tmp_path, 100.0)
+        time.sleep(0.3)
+        with pytest.raises(UserError):
+            RunLock.acquire(tmp_path, {})
+
+
+def elsewhere(tmp_path, seconds_ago, **changes):
+    holder = Holder.this_process({})
+    changes = {"host": "node7", "machine": "other", "token": "theirs", **changes}
+    (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(dataclasses.replace(holder, **changes))))
+    age(tmp_path, seconds_ago)
+
+
+def test_another_host_is_believed_until_it_misses_a_minute(tmp_path):
+    elsewhere(tmp_path, 55.0, pid=2**22 + 1)
+    with pytest.raises(UserError, match="node7"):
+        RunLock.acquire(tmp_path, {})
+    elsewhere(tmp_path, 65.0)
+    with RunLock.acquire(tmp_path, {}) as lock:
+        assert lock.takeover and "node7" in lock.takeover
+
+
+def test_a_later_start_of_the_same_job_takes_over(tmp_path):
+    elsewhere(tmp_path, 5.0, job_id="12", restart_count=1)
+    for environ in ({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}, {"SLURM_JOB_ID": "13"}):
+        with pytest.raises(UserError):
+            RunLock.acquire(tmp_path, environ)
+    with RunLock.acquire(tmp_path, {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"}) as lock:
+        assert lock.takeover and "later start of the same job" in lock.takeover
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "gone", "taken"), [(30, True, True), (30, False, False), (5, True, False)]
+)
+def test_the_scheduler_is_asked_about_a_lock_that_missed_renewals(tmp_path, seconds_ago, gone, taken):
+    elsewhere(tmp_path, seconds_ago, job_id="12")
+    if not taken:
+        with pytest.raises(UserError):
+            RunLock.acquire(tmp_path, {}, job_is_gone=lambda job_id: gone)
+        return
+    with RunLock.acquire(tmp_path, {}, job_is_gone=lambda job_id: gone and job_id == "12") as lock:
+        assert lock.takeover and "job 12 has ended" in lock.takeover
+
+
+@pytest.mark.parametrize(
+    ("script", "gone"),
+    [
+        ("echo RUNNING", False),
+        ("echo COMPLETED", True),
+        ("exit 0", True),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", True),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", False),
+    ],
+)
+def test_what_squeue_says(tmp_path, monkeypatch, script, gone):
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\n{script}\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert slurm_job_is_gone("12") is gone
+
+
+def test_without_squeue_nothing_is_known(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert not slurm_job_is_gone("12")
+
+
+def test_a_lost_lock_ends_the_run(tmp_path):
+    lock = RunLock.acquire(tmp_path, {})
+    lock.check()
+    (tmp_path / "lock").unlink()
+    with pytest.raises(RunFailure, match="belongs to nobody"):
+        lock.check()
+    elsewhere(tmp_path, 0.0)
+    with pytest.raises(RunFailure, match="node7"):
+        lock.check()
+    lock.release()
+    assert read_holder(tmp_path) is not None, "another holder's lock stays"
+    assert not lock.still_mine()
+
+
+def test_the_lock_follows_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with RunLock.acquire(tmp_path, {}):
+            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
