@@ -18,7 +18,7 @@ PLANES = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
 _MAPS = {"speed": "viridis"}
 
 # Inches around and between the planes.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.36, 0.52
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
 _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
 _SHOWN = 300
@@ -102,7 +102,7 @@ def slices(series: SeriesReader, field: str) -> Figure:
         _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=row == len(rows) - 1)
         if row == 0:
             coordinate = series.coordinates[cut]
-            axes.set_title(f"${cut} = {position(float(coordinate[len(coordinate) // 2]))}$", pad=5)
+            axes.set_title(f"${cut} = {position(float(coordinate[len(coordinate) // 2]))}$", pad=8)
         if column == 0:
             axes.text(
                 -0.7 / layout.widths[0], 0.5, f"$t = {series.time[rows[row]]:.4g}$",

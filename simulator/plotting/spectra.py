@@ -27,7 +27,7 @@ def spectrum(series: SeriesReader, name: str) -> Figure:
     curves = {index: series.at(index)[name] for index in rows}
     result = figure(WIDTH, 4.2)
     axes = result.subplots()
-    result.subplots_adjust(left=0.125, right=0.8, top=0.965, bottom=0.125)
+    result.subplots_adjust(left=0.14, right=0.8, top=0.965, bottom=0.125)
     axes.set_xlabel(r"wavenumber $k$")
     axes.set_ylabel(spectrum_of(name))
     shown = {index: np.isfinite(curve) & (curve > 0) & (wavenumber > 0) for index, curve in curves.items()}

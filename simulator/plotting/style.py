@@ -131,6 +131,7 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$"))
     else:
         axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if most < 2 else MaxNLocator(most))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.4g}$"))
 
 
 def position(value: float) -> str:
@@ -143,6 +144,8 @@ def position(value: float) -> str:
 
 def note(axes: Axes, text: str) -> None:
     """A line in the middle of axes that have nothing to show."""
+    axes.set_xticks([])
+    axes.set_yticks([])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")
 
 

@@ -94,7 +94,7 @@ def built(build, *arguments):
 
 
 def assert_legible(figure):
-    """Every text lies inside the figure, and no two of them, nor a text and a panel's inside, overlap."""
+    """Every text lies inside the figure, is not tiny, and overlaps no other."""
     renderer = figure.canvas.get_renderer()
     texts = [
         text
@@ -121,7 +121,7 @@ def _drawn(text, figure):
             low, high = sorted(axis.get_view_interval())
             for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
                 if text in (tick.label1, tick.label2):
-                    slack = 1e-9 * (high - low)
+                    slack = 1e-9 * abs(tick.get_loc())
                     return low - slack <= tick.get_loc() <= high + slack
     return True
 
