@@ -57,5 +57,6 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
         "overrides",
         metavar="key.path=value",
         nargs="*",
+        default=[],
         help="values that replace the file's, read as YAML; key=null removes a key",
     )

@@ -45,7 +45,7 @@ class Stratified:
 
 class Vortex:
     class Settings(Settings):
-        kind: Literal["vortex"]
+        kind: Literal["vortex"] = "vortex"
         amplitude: Real = 1.0
 
 
@@ -58,7 +58,7 @@ class Python:
 
 class Driven:
     class Settings(Settings):
-        kind: Literal["driven"]
+        kind: Literal["driven"] = "driven"
         rate: Real = 0.1
 
 
