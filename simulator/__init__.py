@@ -1,0 +1,26 @@
+"""Pseudo-spectral simulations of fluids and self-gravitating matter in a periodic box.
+
+from simulator import Simulation, load_config, open_run
+
+Simulation(load_config("run.yaml", ["time.stop=1"])).run()
+open_run("outputs/run").diagnostics["energy"]
+"""
+
+from typing import Any
+
+__all__ = ["Simulation", "load_config", "open_run"]
+
+_HOME = {
+    "Simulation": "simulator.run.simulation",
+    "load_config": "simulator.config",
+    "open_run": "simulator.run.open",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used: commands for login nodes stay quick and start no JAX."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,7 +1,8 @@
 """The commands of `simulator`.
 
-A command is one module here, named in COMMANDS, with `add_parser(subparsers)` and `execute(args) -> exit code`.
-Its imports at the top are light, so that `simulator --help` is quick; the work is imported in `execute`.
+A command is one module here, named in COMMANDS, with `add_parser(subparsers)` and
+`execute(args) -> exit code`. Its imports at the top are light, so that
+`simulator --help` is quick; the work is imported in `execute`.
 
 Exit codes: 0 done; 1 a failure of ours or of the computation; 2 the user's mistake; 3 stopped early and can
 continue. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect.
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from simulator.cli.parser import CommandParser, unknown_command
 from simulator.errors import RunFailure, UserError
 
-COMMANDS = ("check",)
+COMMANDS = ("run", "check")
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:

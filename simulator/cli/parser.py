@@ -23,7 +23,9 @@ class CommandParser(argparse.ArgumentParser):
         self._has_commands = True
         return super().add_subparsers(**options)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - it has overloads
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
         if self._has_commands or self._intermixing:
             return super().parse_known_args(args, namespace)
         self._intermixing = True
@@ -55,5 +57,6 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
         "overrides",
         metavar="key.path=value",
         nargs="*",
+        default=[],
         help="values that replace the file's, read as YAML; key=null removes a key",
     )

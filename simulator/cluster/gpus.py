@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GpuShare:
-    """What the environment says about GPUs. `visible` is None where it says nothing.
+    """What the environment says about GPUs.
 
+    visible: the names that CUDA shows, None where nothing restricts it; then expected is the number that
+    Slurm gave the job on this node, where it says so.
     rank, sharers: this process is number `rank` of `sharers` that divide the visible GPUs (0 of 1: they
     are its own).
     problem: why no share can be taken, and the flag that cures it.
@@ -24,6 +26,7 @@ class GpuShare:
     rank: int = 0
     sharers: int = 1
     problem: str | None = None
+    expected: int | None = None
 
     def take(self, present: int) -> tuple[int, ...]:
         """Ordinals, among the visible GPUs, that this process takes when `present` are visible.
@@ -63,8 +66,9 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
         return GpuShare()
     # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees what the job has on the node
     seen = len(visible) if visible is not None else on_node or 0
+    expected = on_node if visible is None else None
     if seen == 0 or local_tasks == 1:
-        return GpuShare(visible)
+        return GpuShare(visible, expected=expected)
     kind, _, argument = _binding(environ).partition(":")
     total = on_node if on_node is not None else seen
     if kind in ("per_task", "single", "map_gpu", "mask_gpu") or seen < total:
@@ -76,7 +80,7 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
             problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; "
             f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}",
         )
-    return GpuShare(visible, rank=local_rank, sharers=local_tasks)
+    return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
 
 
 def _on_node(environ: Mapping[str, str]) -> int | None:

@@ -48,15 +48,15 @@ def _quota(root: Path) -> int | None:
 
 
 def present_gpus(root: Path = _ROOT) -> int:
-    """NVIDIA GPUs of this host, without starting CUDA; 0 without a driver."""
-    for pattern in ("proc/driver/nvidia/gpus/*", "dev/nvidia[0-9]*"):
-        if found := len(list(root.glob(pattern))):
-            return found
-    try:  # WSL has neither
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    """NVIDIA GPUs that this process may use, without starting CUDA; 0 without a driver.
+
+    nvidia-smi first: it sees no more than a job's control group lets it, which /proc and /dev do.
+    """
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+    counts = (len(list(root.glob(pattern))) for pattern in ("proc/driver/nvidia/gpus/*", "dev/nvidia[0-9]*"))
+    return next((count for count in counts if count), 0)
 
 
 def has_gpu_plugin() -> bool:

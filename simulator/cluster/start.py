@@ -10,17 +10,19 @@ import signal
 import socket
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import rendezvous
+from simulator.cluster import environment, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
+from simulator.cluster.environment import Environment
 from simulator.cluster.gpus import is_mig
 from simulator.cluster.hardware import has_gpu_plugin, present_gpus, usable_cores
 from simulator.cluster.mesh import Device, make_mesh
@@ -38,6 +40,7 @@ class Cluster:
     """The processes and devices of a run.
 
     devices: those used, of all processes, process by process; every process has equally many.
+    environment: what was set for speed, for provenance, and the cache's folder.
     The four collective methods are called by all processes in the same order, from the main thread. With
     one process they are trivial and do not touch JAX.
     """
@@ -45,6 +48,7 @@ class Cluster:
     allocation: Allocation
     platform: Literal["cpu", "gpu"]
     devices: tuple[Device, ...]
+    environment: Environment = field(default_factory=Environment, repr=False)
     _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -145,12 +149,13 @@ def start(
     here. Where the process has started JAX's backend before (a notebook), its devices are taken as they
     are.
     """
-    _follow_launcher()
+    follow_launcher()
     if allocation.process_id == 0:
         for warning in allocation.warnings:
             report(f"warning: {warning}")
     chosen = choose_platform(allocation, platform, report)
     each = _per_process(allocation, count)
+    made = environment.apply(chosen, report, first=allocation.process_id == 0)
     _configure(chosen)
     if chosen == "gpu":
         local_ids = _gpu_ids(allocation)
@@ -164,10 +169,38 @@ def start(
         present = jax.devices("cuda" if chosen == "gpu" else "cpu")
     except RuntimeError as error:
         raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
-    return Cluster(allocation, chosen, _select(allocation, present, each, limit, chosen, report), claim)
+    devices = _select(allocation, present, each, limit, chosen, report)
+    cluster = Cluster(allocation, chosen, devices, made, claim)
+    if cluster.num_processes > 1:
+        with _silent_stdout():  # Gloo tells there of every group of devices that it connects
+            cluster.barrier("start")
+            _touch_all(devices)
+    return cluster
 
 
-def _follow_launcher() -> None:
+@contextlib.contextmanager
+def _silent_stdout() -> Iterator[None]:
+    sys.stdout.flush()
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _touch_all(devices: Sequence[Device]) -> None:
+    """One collective over all devices: connects them now, and fails here where they do not reach another."""
+    mesh = make_mesh(devices, (len(devices),), ("device",))
+    sharded, whole = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
+    total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
+    if (found := int(jax.jit(jnp.sum, out_shardings=whole)(total))) != sum(range(len(devices))):
+        raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {found}")
+
+
+def follow_launcher() -> None:
     """Makes this process stop (SIGTERM) when the launcher of --processes dies without a word."""
     launcher = os.environ.get(LAUNCHER)
     if launcher is None or not sys.platform.startswith("linux"):
@@ -232,6 +265,11 @@ def _gpu_ids(allocation: Allocation) -> list[int]:
     """Ordinals of the GPUs to take among the visible ones."""
     visible = allocation.gpus.visible
     present = len(visible) if visible is not None else present_gpus()
+    if visible is None and allocation.gpus.expected not in (None, present):
+        raise UserError(
+            f"Slurm gave {allocation.gpus.expected} GPUs of this node, but {present} are visible and "
+            "CUDA_VISIBLE_DEVICES is unset: start with --gpus-per-task=1 or without --gpu-bind=none"
+        )
     taken = allocation.gpus.take(present)
     if not taken:
         raise UserError(f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer")

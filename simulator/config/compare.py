@@ -1,6 +1,6 @@
 """What changed between two configurations, and whether a run can go on under the new one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -53,20 +53,15 @@ def classify(key: str) -> Change:
 
 
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
-    """Every key in which two configurations differ, in the order of the file. Lists are compared whole."""
-    before, after = _flat(as_mapping(old)), _flat(as_mapping(new))
-    return [
-        Difference(key, before.get(key), after.get(key), classify(key))
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
-    ]
+    """Every key in which two configurations differ, the old one's keys first. Lists are compared whole."""
+    return list(_differences(as_mapping(old), as_mapping(new), ""))
 
 
-def _flat(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in block.items():
-        if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+def _differences(old: Any, new: Any, key: str) -> Iterator[Difference]:
+    blocks = [value for value in (old, new) if isinstance(value, Mapping)]
+    if len(blocks) == 2 or (blocks and blocks[0] and (old is None or new is None)):
+        before, after = old or {}, new or {}
+        for name in {**before, **after}:
+            yield from _differences(before.get(name), after.get(name), f"{key}.{name}" if key else name)
+    elif old != new:
+        yield Difference(key, old, new, classify(key))

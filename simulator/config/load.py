@@ -84,7 +84,19 @@ def _parsed(overrides: Iterable[str | Override]) -> list[Override]:
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:
     """The resolved configuration as plain mappings, lists, text and numbers, without keys that are off."""
-    return config.model_dump(mode="json", exclude_none=True)
+    return _plain(config.model_dump(exclude_none=True))
+
+
+def _plain(value: Any) -> Any:
+    # pydantic's own JSON mode turns an infinite parameter of a user's function into null.
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case str() | os.PathLike():
+            return str(value)
+    return value
 
 
 def dump_config(config: RunConfig) -> str:
@@ -98,4 +110,7 @@ def json_schema(config_class: type[RunConfig] | None = None) -> dict[str, Any]:
     # The one default that depends on another key: outputs/NAME.
     schema["required"].remove("output")
     schema["$defs"]["OutputSettings"].pop("required")
+    for definition in schema["$defs"].values():
+        if "kind" in definition.get("properties", {}):
+            definition["required"] = sorted({"kind", *definition.get("required", [])})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -6,7 +6,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -53,11 +53,12 @@ def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tup
         case "extra_forbidden":
             return path, _unknown_key(path, settings, data)
         case "union_tag_not_found" if isinstance(value, Mapping):
-            return (*path, "kind"), _no_kind(classes)
+            return (*path, "kind"), f"missing; one of {_listed(_kinds(classes))}"
         case "union_tag_invalid":
             return (*path, "kind"), _unknown_name(value["kind"], _kinds(classes), "kind")
         case "literal_error" | "enum":
-            return path, _unknown_name(value, _choices(path, settings, data, context), "choice")
+            word = "kind" if path[-1] == "kind" else "choice"
+            return path, _unknown_name(value, _choices(path, settings, data, context), word)
         case "wrong_key":
             return (*path, *_parts(context["key"])), context["message"]
         case "value_error" | "assertion_error":
@@ -113,10 +114,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _no_kind(classes: Iterable[type[Settings]]) -> str:
-    return f"missing; one of {_listed(_kinds(classes))}"
-
-
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
@@ -128,8 +125,10 @@ def _unknown_name(value: Any, known: list[str], word: str) -> str:
 
 
 def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
-    classes = _locate(path[:-1], settings, data, plain=True)[1]
-    known = list(classes[0].model_fields) if classes else []
+    cls, others = _block(path[:-1], settings, data)
+    known = list(cls.model_fields) if cls else []
+    if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
+        return f"unknown key; kind {kinds[0]} has it, known here: {_listed(known)}"
     misplaced = next((found for found in _all_keys(settings, data) if found[-1] == path[-1]), None)
     close = nearest(path[-1], known)
     meant = misplaced or ((*path[:-1], close) if close else None)
@@ -154,19 +153,33 @@ def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path
 
 def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path, str]]:
     """What to say of the required key at `path`; of a required block: of each required key in it."""
-    block = _locate(path[:-1], settings, data, plain=True)[1]
-    information = block[0].model_fields.get(str(path[-1])) if block else None
+    cls, _ = _block(path[:-1], settings, data)
+    information = cls.model_fields.get(str(path[-1])) if cls else None
     if information is None:
         return [(path, "missing")]
     classes = _classes(information.annotation)
-    if _kinds(classes):
-        return [((*path, "kind"), _no_kind(classes))]
+    if kinds := _kinds(classes):
+        return [((*path, "kind"), f"missing; one of {_listed(kinds)}")]
+    if names := _literals(information.annotation):
+        return [(path, f"missing; one of {_listed(names)}")]
     inner = classes[0].model_fields if classes else {}
     required = [(*path, name) for name, field in inner.items() if field.is_required()]
     if required:
         return [line for name in required for line in _missing(name, settings, data)]
     meaning = (information.description or "").split(";")[0].rstrip(".")
     return [(path, f"missing; it is required{f' ({meaning})' if meaning else ''}")]
+
+
+def _block(
+    path: Path, settings: type[Settings], data: Any
+) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
+    """The class of the block at `path`, and those of the kinds that were not chosen."""
+    classes = _locate(path, settings, data, plain=True)[1]
+    value = data
+    for part in path:
+        value = _entry(value, part)
+    cls = next(iter(_chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)), None)
+    return cls, tuple(other for other in classes if other is not cls)
 
 
 def _locate(
@@ -213,21 +226,21 @@ def _chosen(classes: tuple[type[Settings], ...], kind: Any) -> tuple[type[Settin
 
 def _kinds(classes: Iterable[type[Settings]]) -> list[str]:
     fields = [cls.model_fields["kind"] for cls in classes if "kind" in cls.model_fields]
-    return [kind for information in fields for kind in get_args(information.annotation)]
+    return [kind for information in fields for kind in _literals(information.annotation)]
 
 
 def _choices(path: Path, settings: type[Settings], data: Any, context: Mapping[str, Any]) -> list[str]:
-    classes = _locate(path[:-1], settings, data, plain=True)[1]
-    information = classes[0].model_fields.get(str(path[-1])) if classes else None
-    found = [str(value) for value in _literals(information.annotation)] if information else []
-    return found or [context.get("expected", "")]
+    cls, _ = _block(path[:-1], settings, data)
+    information = cls.model_fields.get(str(path[-1])) if cls else None
+    return _literals(information.annotation) if information else [context.get("expected", "")]
 
 
-def _literals(annotation: Any) -> list[Any]:
+def _literals(annotation: Any) -> list[str]:
+    """The words that a value of this type may be."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return [value for argument in arguments for value in _literals(argument)]
-    return [value for value in arguments if isinstance(value, str | int)]
+        return [word for argument in arguments for word in _literals(argument)]
+    return [str(word) for word in arguments] if get_origin(annotation) is Literal else []
 
 
 def _classes(annotation: Any) -> tuple[type[Settings], ...]:
@@ -249,7 +262,8 @@ def _item(annotation: Any, part: str | int) -> Any:
     if get_origin(annotation) is dict:
         return arguments[1]
     if get_origin(annotation) in (list, tuple) and arguments:
-        return arguments[part] if isinstance(part, int) and part < len(arguments) else arguments[0]
+        fixed = isinstance(part, int) and part < len(arguments) and Ellipsis not in arguments
+        return arguments[int(part)] if fixed else arguments[0]
     return None
 
 

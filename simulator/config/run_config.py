@@ -7,10 +7,18 @@ one. `RunConfig` is what the program works with; `assemble` makes the subclass t
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal, Union, cast
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings, SlurmSettings
 from simulator.config.grid import GridSettings
@@ -113,11 +121,19 @@ class RunConfig(Settings):
         return UserError(f"{self._places.of(path)}: {key}: {message}")
 
 
+def _asked_for_kind(value: Any, kind: str) -> Any:
+    if isinstance(value, Mapping) and "kind" not in value:
+        raise wrong("kind", f"missing; one of {kind}")
+    return value
+
+
 def _choice(parts: Mapping[str, Any]) -> Any:
     """The union of the parts' settings classes, told apart by `kind`."""
     classes = [part.Settings for part in parts.values()]
-    if len(classes) < 2:
-        return classes[0] if classes else None
+    if not classes:
+        return None
+    if len(classes) == 1:  # pydantic makes no union of one, and would not ask for its kind
+        return Annotated[classes[0], BeforeValidator(partial(_asked_for_kind, kind=next(iter(parts))))]
     return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - made from a list
 
 

@@ -191,9 +191,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
-    # Quoted where any reader, of YAML 1.1 or 1.2, would take the plain text for something else.
-    plain = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
-    return dumper.represent_scalar(_TAG + "str", str(value), style="'" if plain else None)
+    # Quoted where a reader of YAML 1.2 would take the plain text for something else (PyYAML sees to 1.1);
+    # double quotes for control characters and line ends, which PyYAML's single quotes do not keep.
+    special = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
+    style = "'" if special else None if value.isprintable() else '"'
+    return dumper.represent_scalar(_TAG + "str", str(value), style=style)
 
 
 _Dumper.add_multi_representer(str, _represent_text)

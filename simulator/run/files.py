@@ -3,12 +3,11 @@ disk."""
 
 import json
 import os
-import re
-import socket
 from pathlib import Path
 from typing import Any
 
-_TEMPORARY = re.compile(r"\..+\.tmp-.+-\d+")
+TEMPORARY = ".tmp-"
+"""Names that begin so are never read, and are removed by the next start."""
 
 
 def replace_file(path: Path, data: bytes | str) -> None:
@@ -54,13 +53,13 @@ def sync_folder(folder: Path) -> None:
 
 def temporary_beside(path: Path) -> Path:
     """The name under which this process writes what will be renamed to `path`."""
-    return path.with_name(f".{path.name}.tmp-{socket.gethostname()}-{os.getpid()}")
+    return path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
 
 
 def remove_temporaries(folder: Path) -> list[Path]:
     """Remove what a killed process left of `replace_file` in `folder`; call it only while holding the run's
     lock."""
-    found = [path for path in folder.iterdir() if _TEMPORARY.fullmatch(path.name) and path.is_file()]
+    found = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
     for path in found:
         path.unlink(missing_ok=True)
     return found

@@ -27,6 +27,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.run.files import write_all
 
 NAME = "lock"
+_BESIDE = ".lock-"
 RENEW_EVERY = 10.0
 """Seconds between two renewals."""
 STALE_AFTER = 60.0
@@ -96,7 +97,7 @@ class RunLock:
         Raises UserError, naming the holder, where the lock is live; OSError where the folder is not writable.
         """
         path, mine = folder / NAME, Holder.this_process(environ)
-        beside = path.with_name(f".{NAME}.tmp-{mine.token}-{mine.pid}")
+        beside = path.with_name(f"{_BESIDE}{mine.token}")
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             write_all(descriptor, (json.dumps(asdict(mine)) + "\n").encode())
@@ -119,6 +120,7 @@ class RunLock:
             raise
         finally:
             beside.unlink(missing_ok=True)
+        _remove_abandoned(folder, stale_after)
         return cls(path, mine, descriptor, takeover, renew_every)
 
     def still_mine(self) -> bool:
@@ -248,6 +250,15 @@ def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float)
     finally:
         guard.unlink(missing_ok=True)
     return True
+
+
+def _remove_abandoned(folder: Path, stale_after: float) -> None:
+    """Remove what starts left that were killed while they asked for the lock."""
+    now = (folder / NAME).stat().st_mtime
+    for path in folder.glob(f"{_BESIDE}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if now - path.stat().st_mtime > stale_after:
+                path.unlink()
 
 
 def _age(path: Path, beside: Path) -> float | None:

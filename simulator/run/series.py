@@ -231,10 +231,10 @@ class SeriesReader:
                 key: value for key, value in file.attrs.items() if key not in ("format", "parts")
             }
             listed = json.loads(str(file.attrs["parts"]))
-            self.variables = {name: _dimensions(file[name]) for name in _names(file)}
+            self.variables = {name: _dimensions(_dataset(file, name)) for name in _names(file)}
             coordinates = sorted({dimension for needed in self.variables.values() for dimension in needed})
-            self.coordinates = {name: np.asarray(file[name]) for name in coordinates}
-            plain = _Part("", file["step"].shape[0])
+            self.coordinates = {name: _dataset(file, name)[:] for name in coordinates}
+            plain = _Part("", len(_dataset(file, "step")))
         self.parts = tuple(_Part(name, rows) for name, rows in listed) or (plain,)
         self.step = np.concatenate(list(self._read("step"))).astype(np.int64)
         self.time = np.concatenate(list(self._read("time"))).astype(np.float64)
@@ -260,15 +260,12 @@ class SeriesReader:
     def row(self, index: int) -> _Row:
         """One row as it was appended; IndexError beyond the ends."""
         position = range(len(self))[index]
-        first = 0
-        for part in self.parts:
-            if position < first + part.rows:
-                break
-            first += part.rows
+        ends = np.cumsum([part.rows for part in self.parts])
+        number = int(np.searchsorted(ends, position, side="right"))
+        part = self.parts[number]
+        place = position - int(ends[number]) + part.rows
         with h5py.File(self._file(part), "r", locking=False) as file:
-            known = {
-                name: np.asarray(file[name][position - first]) for name in self.variables if name in file
-            }
+            known = {name: np.asarray(_dataset(file, name)[place]) for name in self.variables if name in file}
         return _Row(int(self.step[position]), float(self.time[position]), self._complete(known))
 
     def _complete(self, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -280,7 +277,7 @@ class SeriesReader:
         for part in self.parts:
             with h5py.File(self._file(part), "r", locking=False) as file:
                 if name in file:
-                    yield file[name][: part.rows]
+                    yield _dataset(file, name)[: part.rows]
                 else:
                     yield np.full((part.rows, *self._shape(name)), np.nan, np.float32)
 
@@ -295,6 +292,13 @@ def _names(file: h5py.File) -> list[str]:
     names: list[str] = []
     file.visititems(lambda name, item: names.append(name) if "dimensions" in item.attrs else None)
     return names
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    found = file[name]
+    if not isinstance(found, h5py.Dataset):
+        raise OSError(f"{file.filename}: {name} is not a data set")
+    return found
 
 
 def _dimensions(variable: h5py.Dataset) -> tuple[str, ...]:

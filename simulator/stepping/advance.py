@@ -42,7 +42,7 @@ class Until(NamedTuple):
 Advance = Callable[[State, Until], State]
 
 
-def start(fields, memory=None, time: float = 0.0) -> State:
+def beginning(fields, memory=None, time: float = 0.0) -> State:
     """The state at the beginning of a run."""
     return State(
         fields,

@@ -42,7 +42,7 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
 
     `check` is called right before anything visible happens; what it raises leaves `target` as it was.
     """
-    write_durably(temporary / NAME, manifest.encode())
+    write_durably(temporary / NAME, [manifest.encode()])
     hook("manifest written")
     sync_folder(temporary / "shards")
     sync_folder(temporary)

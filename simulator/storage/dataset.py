@@ -137,7 +137,7 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
     dtype = dtype or dataset.dtype
     leading = len(dataset.components)
     if not isinstance(dataset.array, jax.Array):
-        if process_id != 0:
+        if process_id != 0 or not math.prod(dataset.shape):
             return []
         return [Block((0,) * len(dataset.axes), np.array(dataset.array, dtype=dtype, order="C"))]
     shards = [s for s in dataset.array.addressable_shards if s.replica_id == 0]

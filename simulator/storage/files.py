@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from simulator.errors import RunFailure, UserError
@@ -16,8 +17,8 @@ TEMPORARY = ".tmp-"
 """Names that begin so are never read and are removed by the next start."""
 
 
-def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Write `data` beside `path`, sync it, and rename it to `path`: the whole file or none.
+def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
+    """Write the pieces of `data` beside `path`, sync, and rename to `path`: the whole file or none.
 
     Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...) with `path` named and nothing left behind.
     """
@@ -25,18 +26,21 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
-            write_all(descriptor, data)
+            for piece in data:
+                _write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)  # network file systems report a full disk here at the latest
         os.replace(beside, path)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink()
-        raise named(error, path) from None
+        if isinstance(error, OSError):
+            raise named(error, path) from None
+        raise
 
 
-def write_all(descriptor: int, data: bytes | memoryview) -> None:
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
     """`os.write` until everything is written: one call takes at most 2 GiB and may stop short."""
     rest = memoryview(data).cast("B")
     while rest:

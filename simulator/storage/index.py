@@ -57,7 +57,7 @@ def write_index(folder: Path, manifest: Manifest) -> Path:
         lay_out(file, manifest.model_copy(update={"fields": meshes}), virtual)
         file.flush()
         image = file.id.get_file_image()
-    write_durably(path, image)
+    write_durably(path, [image])
     return path
 
 

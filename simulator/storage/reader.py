@@ -112,7 +112,7 @@ class StoredField:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("a stored field has to be read: copy=False cannot be had")
-        return self[...].astype(dtype or self.dtype, copy=False)
+        return np.asarray(self[...], dtype or self.dtype)
 
     def __getitem__(self, index: Any) -> np.ndarray:
         ranges, dropped = _ranges(index, self.shape)

@@ -1,9 +1,8 @@
 """One process's file: its blocks of every field as an HDF5 image in memory, and the record of it.
 
-The image is made by HDF5's core driver and written by the caller: a full disk is then a plain OSError,
-where HDF5 writing to the disk itself may return, fail at close and bring down the interpreter. The format
-is `v110`: a file whose writer was killed does not open as if it were whole. Memory: one more copy of the
-blocks while the image is taken; blocks are released as they enter it.
+The image is made in memory and written by the caller: a full disk is then a plain OSError, where HDF5
+writing to the disk itself may return, fail at close and bring down the interpreter. The format is `v110`:
+a file whose writer was killed does not open as if it were whole.
 """
 
 import math
@@ -18,6 +17,7 @@ import xxhash
 from simulator.errors import UserError
 from simulator.storage.dataset import Block, nonfinite
 from simulator.storage.manifest import BlockEntry, FieldEntry, ShardEntry
+from simulator.storage.sparse import Pages, reserve, stream
 
 COMPRESSIONS = ("none", "gzip", "blosc2")
 LIBVER = ("v110", "v110")
@@ -79,47 +79,60 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def build_shard(
     process_id: int,
     fields: Mapping[str, FieldEntry],
-    blocks: dict[str, list[Block]],
+    blocks: Mapping[str, list[Block]],
     compression: str = "none",
-) -> tuple[bytes, ShardEntry]:
-    """The image of this process's file and its record. `blocks` is emptied on the way."""
+) -> tuple[list[memoryview], ShardEntry]:
+    """This process's file, as pieces to be written one after the other, and its record.
+
+    Without compression the pieces are the blocks' own memory, with a few kilobytes of HDF5 among them.
+    """
     filters = load_filters(compression)
-    parts = sum(
-        b.data.nbytes + 8192 * math.prod(map(len, fields[f].components)) for f in blocks for b in blocks[f]
-    )
-    room = (1 << 20) + (parts if not filters else parts // 4)
-    entries: dict[str, tuple[BlockEntry, ...]] = {}
-    with h5py.File(
-        "shard", "w", driver="core", backing_store=False, block_size=room, libver=LIBVER, locking=False
-    ) as file:
-        for name in list(blocks):
-            entry, recorded = fields[name], []
-            for number, block in enumerate(blocks[name]):
-                leading = len(entry.components)
-                recorded.append(
-                    BlockEntry(
-                        start=block.start, shape=block.data.shape[leading:], nonfinite=nonfinite(block.data)
-                    )
-                )
-                for index, path in entry.component_paths(name):
-                    _store(file, f"{path}/{number}", block.data[index], block.start, filters)
-                block.data = np.empty(0)
-            entries[name] = tuple(recorded)
-            del blocks[name]
-        file.flush()
-        image = file.id.get_file_image()
+    parts = [
+        (f"{path}/{number}", block, block.data[(*index, ...)])
+        for name, own in blocks.items()
+        for number, block in enumerate(own)
+        for index, path in fields[name].component_paths(name)
+    ]
+    pieces = _compressed(parts, filters) if filters else _plain(parts)
+    digest = xxhash.xxh3_64()
+    for piece in pieces:
+        digest.update(piece)
     record = ShardEntry(
-        file=shard_name(process_id), bytes=len(image), xxh3=xxhash.xxh3_64_hexdigest(image), blocks=entries
+        file=shard_name(process_id),
+        bytes=sum(len(piece) for piece in pieces),
+        xxh3=digest.hexdigest(),
+        blocks={name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()},
     )
-    return image, record
+    return pieces, record
 
 
-def _store(
-    file: h5py.File, path: str, data: np.ndarray, start: tuple[int, ...], filters: Mapping[str, Any]
-) -> None:
-    chunked = (
-        {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)} if filters and data.ndim else {}
-    )
-    stored = file.create_dataset(path, data=data, **chunked)
-    if start:
-        stored.attrs["start"] = np.array(start, dtype=np.int64)
+def _block_entry(entry: FieldEntry, block: Block) -> BlockEntry:
+    shape = block.data.shape[len(entry.components) :]
+    return BlockEntry(start=block.start, shape=shape, nonfinite=nonfinite(block.data))
+
+
+def _plain(parts: list[tuple[str, Block, np.ndarray]]) -> list[memoryview]:
+    pages = Pages()
+    placed: list[tuple[int, np.ndarray]] = []
+    with h5py.File(pages, "w", libver=LIBVER) as file:
+        for path, block, data in parts:
+            parent, _, name = path.rpartition("/")
+            stored = reserve(file.require_group(parent), name, data.shape, data.dtype)
+            _mark(stored, block)
+            placed.append((stored.id.get_offset() or 0, data))
+    return list(stream(pages, sorted(placed, key=lambda p: p[0])))
+
+
+def _compressed(parts: list[tuple[str, Block, np.ndarray]], filters: Mapping[str, Any]) -> list[memoryview]:
+    with h5py.File("shard", "w", driver="core", backing_store=False, libver=LIBVER, locking=False) as file:
+        for path, block, data in parts:
+            chunked = {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)} if data.ndim else {}
+            _mark(file.create_dataset(path, data=data, **chunked), block)
+        file.flush()
+        return [memoryview(file.id.get_file_image())]
+
+
+def _mark(stored: h5py.Dataset, block: Block) -> None:
+    """Where the block lies, for people who look into a shard."""
+    if block.start:
+        stored.attrs["start"] = np.array(block.start, dtype=np.int64)

@@ -18,7 +18,7 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,8 +162,7 @@ class Writer:
         self._threads.shutdown(wait=True)
 
     def _settle(self, save: _Save) -> None:
-        with contextlib.suppress(BaseException):  # looked at where all processes agree on it
-            save.phase.result()
+        wait([save.phase])  # an error is looked at where all processes agree on it
 
     def _gather(self, save: _Save) -> None:
         error = save.phase.exception()
@@ -221,8 +220,8 @@ class Writer:
         if not blocks:
             return None
         process_id = self._cluster.process_id
-        image, record = build_shard(process_id, save.fields, blocks, save.options.compression)
-        write_durably(save.temporary / shard_name(process_id), image)
+        pieces, record = build_shard(process_id, save.fields, blocks, save.options.compression)
+        write_durably(save.temporary / shard_name(process_id), pieces)
         self._hook("shard written")
         return record.model_dump(mode="json")
 

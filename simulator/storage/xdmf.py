@@ -29,7 +29,7 @@ def drawable(entry: FieldEntry) -> bool:
 def write_xdmf(folder: Path, manifest: Manifest) -> Path:
     """Write the sidecar of a committed folder beside it, replacing any. Raises OSError as it comes."""
     index, path = derived_files(folder)
-    write_durably(path, to_xdmf(manifest, index.name))
+    write_durably(path, [to_xdmf(manifest, index.name)])
     return path
 
 

@@ -1,0 +1,161 @@
+"""The loop of a run: advance on the device, wake for events and about once a second, agree, act.
+
+Whatever only one process knows (clock, signal, stop file, a slow disk) goes into one vector of flags, and the
+maximum over all processes is what everybody acts on: every process takes the same decision at the same step.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from simulator.errors import RunFailure
+from simulator.run.output import Output
+from simulator.run.schedule import Schedule, WallTimer
+from simulator.run.signals import Flag, Watch, stop_reason
+from simulator.run.simulation import Simulation
+from simulator.stepping import Until
+from simulator.storage import Writer
+
+WAKE = 1.0
+"""Seconds of work between two looks at signals, stop files and the clock."""
+
+
+class Moment(NamedTuple):
+    """Where the run is; the clock's values on the host."""
+
+    step: int
+    time: float
+    dt: float
+    steps_per_second: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    ended: Literal["finished", "stopped"]
+    reason: str | None
+    """Why it ended early."""
+    steps: int
+    """Taken by this start."""
+    seconds: float
+    """Spent on steps: compilation and output left out."""
+    moment: Moment
+
+
+class Loop:
+    """Runs a simulation from its current state to the end, or until it is asked to stop."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        schedule: Schedule,
+        output: Output,
+        writer: Writer,
+        watch: Watch,
+        *,
+        progress: Callable[[Moment], None] = lambda moment: None,
+        committed: Callable[[Path], None] = lambda folder: None,
+        alive: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """`progress` hears of every wake, `committed` of every snapshot and checkpoint, `alive` keeps a watchdog
+        quiet."""
+        self._simulation, self._schedule, self._output, self._writer = simulation, schedule, output, writer
+        self._watch, self._progress, self._committed, self._alive = watch, progress, committed, alive
+        self._clock = clock
+        self._wall = WallTimer(schedule.events, clock)
+        self._speed: float | None = None
+        self._trouble: str | None = None
+        self._flags = np.zeros(len(Flag), np.int32)
+
+    def run(self, *, continued: bool) -> Outcome:
+        """`continued`: the state comes from a checkpoint, so its own events were taken before it."""
+        first = self._look().step
+        seconds = 0.0
+        due: tuple[str, ...] = ()
+        while True:
+            moment = self._look()
+            if moment.step > first or not continued:
+                due = self._schedule.due(*moment[:3])
+                # A checkpoint of this state holds the schedule as it is after its events.
+                self._schedule = self._schedule.passed(moment.time, moment.dt)
+                self._take(due)
+            finished = self._schedule.finished(*moment[:3])
+            steps, wall = self._agree(moment)
+            reason = None if finished else stop_reason(self._flags)
+            leaving = finished or (reason is not None and moment.step > first)
+            wanted = [*wall, *(["checkpoints"] if leaving or self._flags[Flag.CHECKPOINT_FILE] else [])]
+            fresh = moment.step > first or not continued
+            self._take(tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh))
+            self._watch.obey(self._flags)
+            if leaving:
+                if (folder := self._writer.wait()) is not None:
+                    self._committed(folder)
+                self._agree_on_trouble()
+                ended = "finished" if finished else "stopped"
+                return Outcome(ended, reason, moment.step - first, seconds, moment)
+            seconds += self._advance(moment, 1 if reason else steps)
+
+    def _look(self) -> Moment:
+        """The clock of the current state. Raises RunFailure where it is no longer finite."""
+        state = self._simulation.state
+        step, t, dt = (x.item() for x in jax.device_get((state.step, state.time, state.dt)))
+        if not np.isfinite(dt):
+            name = self._simulation.nonfinite() or "its rate of change"
+            raise RunFailure(
+                f"step {step}, t = {t:g}: {name} is not finite; what was written before is whole. "
+                f"A smaller time.cfl or time.dt, more viscosity or a finer grid may help"
+            )
+        return Moment(step, t, dt, self._speed or 0.0)
+
+    def _take(self, names: tuple[str, ...]) -> None:
+        """Takes events. What goes wrong with a file on this process is agreed on before anyone acts on it."""
+        for name in names:
+            try:
+                self._output.take((name,), self._simulation.state, self._schedule)
+            except OSError as error:
+                self._trouble = f"{error.filename or name}: {error.strerror or error}"
+            self._wall.reset(name)
+
+    def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:
+        """How many steps to take next and which events are due by wall clock; sets the agreed flags."""
+        wake = max(1, int(WAKE * self._speed)) if self._speed else 1
+        flags = self._watch.poll(failed=self._trouble is not None, wall=self._wall.due())
+        mine = np.array([*flags, self._writer.busy, wake], np.int64)
+        *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
+        self._flags = np.array(agreed[: len(Flag)], np.int32)
+        self._alive()
+        self._agree_on_trouble()
+        if (folder := self._writer.poll(bool(busy))) is not None:
+            self._committed(folder)
+        self._progress(moment)
+        until_due = self._schedule.steps_until_due(moment.step)
+        steps = wake if until_due is None else min(wake, max(until_due, 1))
+        return steps, tuple(n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d)
+
+    def _agree_on_trouble(self) -> None:
+        if self._flags[Flag.FAILURE]:
+            lines = [line for line in self._simulation.cluster.gather(self._trouble) if line]
+            raise RunFailure(f"{lines[0]}; what was written before is whole")
+
+    def _advance(self, moment: Moment, steps: int) -> float:
+        """Takes up to `steps` steps; seconds they took, 0 for the call that compiles."""
+        until = Until(
+            np.float64(self._schedule.next_aligned(moment.dt)),
+            np.float64(self._schedule.next_soft()),
+            np.int64(steps),
+        )
+        began = self._clock()
+        state = self._simulation.advance(self._simulation.state, until)
+        jax.block_until_ready(state)
+        self._simulation.state = state
+        seconds = self._clock() - began
+        compiled, self._speed = self._speed is None, 0.0 if self._speed is None else self._speed
+        if compiled:
+            return 0.0
+        self._speed = (int(state.step) - moment.step) / max(seconds, 1e-9)
+        return seconds

@@ -1,0 +1,206 @@
+"""What a run writes: rows, spectra, slices, snapshots and checkpoints of a state."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.models import State
+from simulator.run.checkpoint import component_names, datasets, physical_axes
+from simulator.run.schedule import Event, Schedule
+from simulator.run.series import Series
+from simulator.run.simulation import Simulation
+from simulator.run.table import Table
+from simulator.storage import Dataset, Options, Writer, prune
+
+SLICED = ("speed", "vorticity_magnitude")
+PLANES = {"x": ("y", "z"), "y": ("x", "z"), "z": ("x", "y")}
+
+
+def events(settings: Any) -> tuple[Event, ...]:
+    """The events of a run, in the order in which they are taken."""
+
+    def event(
+        name: str, cadence: Any, *, first: bool = True, last: bool = True, align: bool = False
+    ) -> Event:
+        return Event(
+            name,
+            getattr(cadence, "every", None),
+            cadence.every_steps,
+            cadence.every_wall,
+            align=align or getattr(cadence, "align", False),
+            first=first,
+            last=last,
+        )
+
+    found = [
+        event("diagnostics", settings.diagnostics),
+        event("spectra", settings.spectra),
+        event("snapshots", settings.snapshots, align=True),
+        event("checkpoints", settings.checkpoints, first=False),
+    ]
+    if settings.slices is not None:
+        found.insert(2, event("slices", settings.slices))
+    return tuple(found)
+
+
+class Output:
+    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards."""
+
+    def __init__(self, simulation: Simulation, folder: Path, writer: Writer):
+        self._simulation, self._folder, self._writer = simulation, folder, writer
+        self._first = simulation.cluster.is_first
+        self._table: Table | None = None
+        self._last_slices = -1
+        self.cost: dict[str, float] = {}
+
+    def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
+        """Takes the events `names` of `state`, in order."""
+        for name in names:
+            match name:
+                case "diagnostics":
+                    self.diagnostics(state)
+                case "spectra":
+                    self.spectra(state)
+                case "slices":
+                    self.slices(state)
+                case "snapshots":
+                    self.slices(state)
+                    self.snapshot(state)
+                case "checkpoints":
+                    self.checkpoint(state, schedule)
+
+    def diagnostics(self, state: State) -> None:
+        """One row of diagnostics.csv."""
+        found = {k: float(v) for k, v in self._simulation.diagnostics(state).items()}
+        dt = float(state.dt)
+        known = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * found.pop("rate")}
+        if self._first:
+            self._rows().append(known | found)
+
+    def _rows(self) -> Table:
+        if self._table is None:
+            names = [name for name in self._simulation.columns if name != "rate"]
+            self._table = Table(self._folder / "diagnostics.csv", ["step", "time", "dt", *names, "cfl"])
+        return self._table
+
+    def spectra(self, state: State) -> None:
+        """One row of spectra.h5: the energy per wavenumber in shells of width dk."""
+        found = {k: np.asarray(v) for k, v in self._simulation.spectra(state).items()}
+        if self._first:
+            self._spectra_file().append(int(state.step), float(state.time), found)
+
+    def _spectra_file(self) -> Series:
+        if self._spectra_series is None:
+            layout = self._simulation.transform.layout
+            names = jax.eval_shape(self._simulation.spectra, self._simulation.template)
+            self._spectra_series = Series(
+                self._folder / "spectra.h5",
+                {"k": layout.shell_wavenumbers()},
+                {name: ("k",) for name in names},
+                {"shell_width": layout.shell_width},
+            )
+        return self._spectra_series
+
+    _spectra_series: Series | None = None
+
+    def slices(self, state: State) -> None:
+        """One row of slices.h5: the three mid-planes of speed and vorticity magnitude."""
+        if int(state.step) == self._last_slices:
+            return
+        self._last_slices = int(state.step)
+        found: dict[str, np.ndarray] = {}
+        for name in self._sliced:
+            planes = self._planes[name](state)
+            found |= {f"{name}/{axis}": np.asarray(plane) for axis, plane in planes.items()}
+        if self._first:
+            self._slices_file().append(int(state.step), float(state.time), found)
+
+    @cached_property
+    def _sliced(self) -> tuple[str, ...]:
+        return tuple(name for name in SLICED if name in self._simulation.field_names)
+
+    @cached_property
+    def _planes(self) -> Mapping[str, Any]:
+        """Compiled: the three mid-planes of a scalar, whole on every device (they are small)."""
+        simulation = self._simulation
+        whole = NamedSharding(simulation.transform.layout.mesh, PartitionSpec())
+        nx, ny, nz = simulation.grid.shape
+
+        def planes(name: str):
+            values = simulation.values(name)
+
+            def cut(state: State) -> dict[str, jax.Array]:
+                v = values(state)
+                return {
+                    "x": v[nx // 2, :ny, :nz],
+                    "y": v[:nx, ny // 2, :nz],
+                    "z": v[:nx, :ny, nz // 2],
+                }
+
+            return jax.jit(cut, out_shardings=whole)
+
+        return {name: planes(name) for name in self._sliced}
+
+    def _slices_file(self) -> Series:
+        if self._slices_series is None:
+            grid = self._simulation.grid
+            coordinates = {
+                a: np.arange(n) * h for a, n, h in zip("xyz", grid.shape, grid.spacing, strict=True)
+            }
+            variables = {f"{n}/{axis}": dims for n in self._sliced for axis, dims in PLANES.items()}
+            self._slices_series = Series(self._folder / "slices.h5", coordinates, variables)
+        return self._slices_series
+
+    _slices_series: Series | None = None
+
+    def snapshot(self, state: State) -> None:
+        """Fields for people, in physical space; written in the background."""
+        simulation = self._simulation
+        settings = simulation.config.output.snapshots
+        axes = physical_axes(simulation.transform)
+        names = settings.fields or tuple(simulation.model.components)
+        arrays = {name: simulation.values(name)(state) for name in names}
+        self._writer.submit(
+            self._folder / "snapshots",
+            int(state.step),
+            [Dataset(n, a, axes, component_names(a.shape[:-3])) for n, a in arrays.items()],
+            {"time": float(state.time), "dt": float(state.dt), "box": list(simulation.grid.box)},
+            options=Options(precision="single" if settings.precision == "single" else "keep"),
+        )
+
+    def checkpoint(self, state: State, schedule: Schedule) -> None:
+        """Everything that the next step needs; written in the background."""
+        simulation = self._simulation
+        settings = simulation.config.output.checkpoints
+        if self._table is not None:
+            self._table.sync()
+        self._writer.submit(
+            self._folder / "checkpoints",
+            int(state.step),
+            datasets(state, simulation.transform),
+            {
+                "time": float(state.time),
+                "schedule": schedule.state(),
+                "layout": simulation.transform.name,
+                "devices": len(simulation.cluster.devices),
+            },
+            options=Options(index=False),
+            after=lambda folder: prune(folder.parent, settings.keep_last, settings.keep_every),
+        )
+
+    def truncate(self, step: int) -> list[str]:
+        """Removes the rows later than `step` from all series; what was removed, for people."""
+        removed = {"diagnostics.csv": self._rows().truncate(step)}
+        for series in (self._spectra_file(), self._slices_file()):
+            removed[series.path.name] = series.truncate(step)
+        return [f"{count} rows of {name}" for name, count in removed.items() if count]
+
+    def close(self) -> None:
+        if self._table is not None:
+            self._table.close()
+            self._table = None

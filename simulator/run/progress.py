@@ -1,0 +1,207 @@
+"""How far the run is: a bar on a terminal, else a line every half minute; and what it says at its end."""
+
+import math
+import shlex
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from simulator.run.log import RunLog
+
+LINE_EVERY = 30.0
+"""Seconds between two lines where there is no terminal."""
+_WINDOW = 30.0
+
+
+class Progress:
+    """Shows step, t, dt, steps/s and the time to the end; `steps_per_second` and `seconds_left` for
+    `state.json`.
+
+    The speed is the mean of the last half minute, so that the compilation and slow starts are soon forgotten.
+    The time to the end follows from the speed of simulation time, because dt changes.
+    """
+
+    def __init__(
+        self,
+        log: RunLog,
+        start: float,
+        stop: float,
+        *,
+        max_steps: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        line_every: float = LINE_EVERY,
+    ) -> None:
+        self._log, self._start, self._stop, self._max_steps = log, start, stop, max_steps
+        self._clock, self._line_every = clock, line_every
+        self._seen: deque[tuple[float, int, float]] = deque()
+        self._last_line = clock()
+        self._first_step: int | None = None
+        self._bar: Bar | None = None
+        if log.console.is_terminal:
+            self._bar = Bar(
+                TextColumn("{task.percentage:3.0f} %"),
+                BarColumn(bar_width=None),
+                _Words(),
+                console=log.console,
+                refresh_per_second=4,
+                expand=True,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=1.0, words="starting")
+            self._bar.start()
+
+    def update(self, step: int, time: float, dt: float) -> None:
+        """The state after the latest step. Cheap: call it at every pause of the device loop."""
+        now = self._clock()
+        self._first_step = step if self._first_step is None else self._first_step
+        self._seen.append((now, step, time))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
+            self._seen.popleft()
+        if self._bar is not None:
+            words = self._words(step, time, dt)
+            self._bar.update(self._task, completed=self.fraction(step, time), words=words)
+        elif now - self._last_line >= self._line_every:
+            self._last_line = now
+            self._log.say(f"{100 * self.fraction(step, time):3.0f} %  {self._words(step, time, dt)}")
+
+    def fraction(self, step: int, time: float) -> float:
+        """How much of the run is done, by simulation time or by steps, whichever ends it first."""
+        parts = [0.0]
+        if math.isfinite(self._stop):
+            parts.append(
+                (time - self._start) / (self._stop - self._start) if self._stop > self._start else 1.0
+            )
+        if self._max_steps and self._first_step is not None:
+            parts.append((step - self._first_step) / self._max_steps)
+        return min(max(parts), 1.0)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Over the last half minute; 0 before there are two states."""
+        (before, first_step, _), (now, last_step, _) = self._ends()
+        return (last_step - first_step) / (now - before) if now > before else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Wall time to `stop` at the present speed; None while that is unknown."""
+        (before, _, first_time), (now, _, last_time) = self._ends()
+        if not (last_time > first_time and now > before and math.isfinite(self._stop)):
+            return None
+        return max(self._stop - last_time, 0.0) * (now - before) / (last_time - first_time)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ends(self) -> tuple[tuple[float, int, float], tuple[float, int, float]]:
+        nothing = (0.0, 0, 0.0)
+        return (self._seen[0], self._seen[-1]) if self._seen else (nothing, nothing)
+
+    def _words(self, step: int, time: float, dt: float) -> str:
+        left = self.seconds_left
+        end = f"  {duration(left)} left" if left is not None else ""
+        speed = f"{self.steps_per_second:.3g} steps/s"
+        return f"step {step}  t = {time:.4g} of {self._stop:.4g}  dt = {dt:.2e}  {speed}{end}"
+
+
+class _Words(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(str(task.fields["words"]), no_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3 min 20 s`, `5 h 03 min`, `2 d 4 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def summary(
+    folder: Path,
+    *,
+    outcome: str,
+    steps: int,
+    wall: float,
+    stepping: float,
+    points: int,
+    devices: int,
+    next_commands: Iterable[Sequence[str]],
+) -> list[str]:
+    """The lines at a run's end.
+
+    `outcome` says how it ended; `wall` is all of this start's time in seconds and `stepping` the part in the
+    device loop; `points` are the grid points and `devices` how many shared them. What lies in `folder` is
+    listed with its size; `next_commands` are lists of words, shown as they can be typed.
+    """
+    lines = [outcome]
+    if steps and stepping > 0:
+        step = stepping / steps
+        cost = step * devices / points * 1e9
+        lines.append(
+            f"{steps} steps in {duration(wall)}: {1e3 * step:.3g} ms per step, "
+            f"{cost:.3g} ns per point and step on each of {devices} device{'s' if devices > 1 else ''}, "
+            f"{100 * stepping / wall:.0f} % of the time in steps"
+        )
+    lines.append(f"written to {folder}:")
+    lines += [f"  {name:<18} {text}" for name, text in _contents(folder)]
+    lines.append("next:")
+    return [*lines, *(f"  {shlex.join(command)}" for command in next_commands)]
+
+
+def _contents(folder: Path) -> list[tuple[str, str]]:
+    contents: list[tuple[str, str]] = []
+    for name in ("diagnostics.csv", "spectra.h5", "slices.h5", "snapshots", "checkpoints"):
+        path = folder / name
+        if not path.exists():
+            continue
+        beside = [path, path.with_suffix(".parts")] if path.suffix == ".h5" else [path]
+        files = [
+            file for top in beside for file in ([top] if top.is_file() else top.rglob("*")) if file.is_file()
+        ]
+        size = _size(sum(file.stat().st_size for file in files))
+        if path.is_dir():
+            number = sum(1 for entry in path.iterdir() if entry.is_dir() and entry.name.isdigit())
+            contents.append((f"{name}/", f"{number} x {_size(_largest(path))}, {size} in all"))
+        elif path.suffix == ".csv":
+            with path.open("rb") as file:
+                rows = sum(1 for _ in file) - 1
+            contents.append((name, f"{rows} rows, {size}"))
+        else:
+            contents.append((name, size))
+    return contents
+
+
+def _largest(folder: Path) -> int:
+    sizes = [
+        sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
+        for entry in folder.iterdir()
+        if entry.is_dir() and entry.name.isdigit()
+    ]
+    return max(sizes, default=0)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

@@ -1,0 +1,188 @@
+"""What can ask a run to stop or to checkpoint: signals, files in its folder, the end of its job.
+
+Nothing here acts. Everything ends in one small vector of flags, which the processes agree on by its maximum
+(`Cluster.any`), so that all of them act at the same step.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import numpy as np
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+SECOND_INTERRUPT_AFTER = 0.5
+"""Seconds within which a second SIGINT is taken for the same key press."""
+
+
+class Flag(IntEnum):
+    """Places in the vector of flags; 0 is no, anything above yes."""
+
+    SIGNAL = 0
+    """The signal's number."""
+    STOP_FILE = 1
+    CHECKPOINT_FILE = 2
+    DEADLINE = 3
+    """Seconds left to the job's end, at least 1."""
+    FAILURE = 4
+    """This process cannot go on (a full disk, a lost lock)."""
+
+
+class SignalFlags:
+    """SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 set a flag; a second SIGINT ends the process at once.
+
+    Install it after `jax.distributed.initialize`, which replaces handlers; in the main thread only. A thread
+    of ours learns of signals from the interpreter's C handler by a pipe, so that a second SIGINT also ends a
+    process whose main thread is inside a long compilation.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.received = 0
+        self._clock = clock
+        self._interrupted_at: float | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+        self._previous_wakeup = -1
+
+    def install(self) -> Self:
+        """Begin to listen."""
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._previous = {number: signal.signal(number, _leave_to_the_thread) for number in SIGNALS}
+        self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
+        self._thread.start()
+        return self
+
+    def restore(self) -> None:
+        """Put back what was there before."""
+        signal.set_wakeup_fd(self._previous_wakeup)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        os.close(self._write_end)
+        self._thread.join()
+        os.close(self._read_end)
+
+    def __enter__(self) -> Self:
+        return self.install()
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+    def _listen(self) -> None:
+        while numbers := os.read(self._read_end, 64):
+            for number in numbers:
+                if number in SIGNALS:
+                    self._note(number)
+
+    def _note(self, number: int) -> None:
+        self.received = self.received or number
+        if number != signal.SIGINT:
+            return
+        now = self._clock()
+        if self._interrupted_at is None:
+            self._interrupted_at = now
+        elif now - self._interrupted_at >= SECOND_INTERRUPT_AFTER:
+            os.write(2, b"interrupted a second time: ending at once; the last checkpoint stands\n")
+            os._exit(128 + signal.SIGINT)  # what a shell reports of an interrupted program
+
+
+class Watch:
+    """Everything that may ask this process to stop, polled between two calls of the device loop.
+
+    `folder` and `deadline` are for the first process and None on the others. `deadline` is the end of the job
+    and `lead` how many seconds before it the run stops, by `clock` (seconds since the epoch).
+    """
+
+    def __init__(
+        self,
+        signals: SignalFlags,
+        folder: Path | None = None,
+        deadline: float | None = None,
+        lead: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._signals, self._folder, self._deadline, self._lead = signals, folder, deadline, lead
+        self._clock = clock
+
+    def poll(self, *, failed: bool = False, wall: Sequence[bool] = ()) -> np.ndarray:
+        """This process's flags, int32, in the order of `Flag`, then `wall` (`WallTimer.due`), to be reduced
+        by max."""
+        left = None if self._deadline is None else self._deadline - self._clock()
+        flags = [
+            self._signals.received,
+            self._asked("stop"),
+            self._asked("checkpoint"),
+            max(int(left), 1) if left is not None and left <= self._lead else 0,
+            int(failed),
+            *map(int, wall),
+        ]
+        return np.array(flags, dtype=np.int32)
+
+    def obey(self, flags: np.ndarray) -> None:
+        """Remove the files that asked for what is now done; on the first process."""
+        for flag, name in ((Flag.STOP_FILE, "stop"), (Flag.CHECKPOINT_FILE, "checkpoint")):
+            if flags[flag] and self._folder is not None:
+                with suppress(OSError):
+                    (self._folder / name).unlink()
+
+    def _asked(self, name: str) -> int:
+        return int(self._folder is not None and (self._folder / name).exists())
+
+
+def stop_reason(flags: np.ndarray) -> str | None:
+    """Why the agreed flags end the run early, for a person; None where they do not."""
+    if flags[Flag.FAILURE]:
+        return "a process cannot go on"
+    if flags[Flag.SIGNAL]:
+        return signal.Signals(int(flags[Flag.SIGNAL])).name
+    if flags[Flag.STOP_FILE]:
+        return "the file stop in the run folder"
+    if flags[Flag.DEADLINE]:
+        return f"the job ends in {int(flags[Flag.DEADLINE])} s"
+    return None
+
+
+def job_deadline(environ: Mapping[str, str], now: float) -> float | None:
+    """When this Slurm job ends, in seconds since the epoch; None outside of one, or without a limit.
+
+    From SLURM_JOB_END_TIME, else (Slurm before 23) from `squeue`. For one process to ask.
+    """
+    if end := environ.get("SLURM_JOB_END_TIME"):
+        with suppress(ValueError):
+            return float(end)
+    job = environ.get("SLURM_JOB_ID")
+    if not job or shutil.which("squeue", path=environ.get("PATH")) is None:
+        return None
+    try:
+        answer = subprocess.run(
+            ["squeue", "-h", "-j", job, "-o", "%L"],
+            capture_output=True, text=True, timeout=10, check=False, env=dict(environ),
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    left = seconds_left(answer.stdout.strip())
+    return None if answer.returncode or left is None else now + left
+
+
+def seconds_left(text: str) -> float | None:
+    """`squeue`'s time left (MM:SS, HH:MM:SS, D-HH:MM:SS) in seconds; None for UNLIMITED, INVALID and the
+    like."""
+    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
+
+
+def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
+    """The Python-level handler: `SignalFlags` has heard of it already."""

@@ -1,0 +1,260 @@
+"""A configured simulation: its devices, transform, model and state, without any files of a run."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster, start
+from simulator.config import RunConfig
+from simulator.errors import UserError
+from simulator.initial import INITIALS
+from simulator.models import MODELS, Model, State
+from simulator.models.model import tendency
+from simulator.run.inputs import Inputs
+from simulator.spectral import Grid, Transform, make_transform, slab_limit
+from simulator.spectral.operators import project
+from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, step_of
+
+Report = Callable[[str], None]
+
+
+def grid_of(config: RunConfig) -> Grid:
+    return Grid(config.grid.shape, config.grid.box, config.grid.dealias)
+
+
+def check_devices(config: RunConfig, count: int, processes: int = 1) -> None:
+    """Refuses a number of devices that the layout or the processes cannot share out."""
+    limit = slab_limit(grid_of(config))
+    usable = limit // processes * processes
+    if count % processes:
+        nearest = min(max(count // processes, 1) * processes, usable)
+        raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
+    if count > limit:
+        grid = grid_of(config)
+        raise config.error(
+            "devices.count",
+            f"{count} is more than the layout of a {' x '.join(map(str, grid.shape))} grid can use "
+            f"({grid.shape[1]} planes in y, {grid.kept[2] + 1} in kz); 1 to {usable} work",
+        )
+
+
+class Simulation:
+    """What a configuration describes, on the devices at hand.
+
+    As a library:
+
+        from simulator import Simulation, load_config
+        simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
+        simulation.state                      # the spectral state, a pytree of sharded jax arrays
+        simulation.fields["velocity"]         # values (3, x, y, z) on the grid
+        step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
+        simulation.run()                      # runs to the end, with all output
+
+    Raises UserError where configuration and devices do not fit together.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        cluster: Cluster | None = None,
+        inputs: Inputs | None = None,
+        report: Report = print,
+    ):
+        self.config, self._report = config, report
+        self.grid = grid_of(config)
+        self.cluster = cluster or start(
+            discover(os.environ),
+            platform=config.devices.platform,
+            count=config.devices.count,
+            limit=slab_limit(self.grid),
+        )
+        check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
+        self.inputs = inputs or Inputs()
+        self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)
+        self.transform: Transform = make_transform(
+            self.grid,
+            self.cluster.devices,
+            self.dtype,
+            backend=config.fft.backend,
+            decomposition=config.fft.decomposition,
+            block=None if config.fft.block == "auto" else config.fft.block,
+        )
+        self.model: Model = MODELS[config.model.kind](config.model, self.transform)
+        self.integrator = INTEGRATORS[config.time.integrator]()
+        self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
+        self._state: State | None = None
+
+    @property
+    def state(self) -> State:
+        """The current state; at first the initial condition's."""
+        if self._state is None:
+            self._state = self._placed(beginning(self._initial_fields()))
+        return self._state
+
+    def _placed(self, state: State) -> State:
+        """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        layout = self.transform.layout
+
+        def sharding(array):
+            spectral = array.ndim >= 3 and array.shape[-3:] == layout.shape
+            return layout.sharding(array.ndim) if spectral else NamedSharding(layout.mesh, PartitionSpec())
+
+        return jax.jit(lambda s: s, out_shardings=jax.tree.map(sharding, state))(state)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+
+    @cached_property
+    def step(self) -> Callable[[State, Any], State]:
+        """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
+        return step_of(self.model, self.integrator)
+
+    @cached_property
+    def advance(self) -> Callable[[State, Until], State]:
+        """The compiled loop over steps; it consumes the state that it is given."""
+        return advance_of(self.model, self.integrator, self.time_step)
+
+    @property
+    def fields(self) -> "PhysicalFields":
+        """Values of the current state's fields on the grid, evolved and derived ones, by name."""
+        return PhysicalFields(self)
+
+    @cached_property
+    def template(self) -> State:
+        """Shapes and types of a state, without making one."""
+        layout, kind = self.transform.layout, np.result_type(self.dtype, np.complex64)
+        fields = {
+            n: jax.ShapeDtypeStruct((*lead, *layout.shape), kind) for n, lead in self.model.components.items()
+        }
+        return jax.eval_shape(beginning, fields)
+
+    @cached_property
+    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the scalars of diagnostics.csv for a state."""
+        return jax.jit(lambda state: self.model.diagnostics(state.fields, state.time))
+
+    @cached_property
+    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the shell spectra of a state."""
+        return jax.jit(lambda state: self.model.spectra(state.fields))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the diagnostics, in the model's order (a compiled function sorts them)."""
+        names: list[str] = []
+
+        def noted(state: State) -> dict[str, jax.Array]:
+            found = self.model.diagnostics(state.fields, state.time)
+            names.extend(found)
+            return found
+
+        jax.eval_shape(noted, self.template)
+        return tuple(names)
+
+    def values(self, name: str) -> Callable[[State], jax.Array]:
+        """Compiled: the values of one field, evolved or derived, (..., x, y, z), zero in padding."""
+        if name not in self._values:
+            derived = self.model.derived()
+            if name in self.model.components:
+                function = lambda state: self.transform.inverse(state.fields[name])  # noqa: E731
+            elif name in derived:
+                function = lambda state: derived[name](state.fields)  # noqa: E731
+            else:
+                raise KeyError(name)
+            self._values[name] = jax.jit(function)
+        return self._values[name]
+
+    @cached_property
+    def _values(self) -> dict[str, Callable[[State], jax.Array]]:
+        return {}
+
+    @cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """Fields that output may ask for."""
+        return (*self.model.components, *self.model.derived())
+
+    def check_start(self) -> None:
+        """Refuses a start for which no dt can be chosen."""
+        if self.time_step.fixed is not None or self.time_step.largest is not None:
+            return
+        rate = jax.jit(lambda s: self.model.rate(tendency(self.model, s.fields, s.time)[1]))(self.state)
+        if float(rate) == 0:
+            raise self.config.error(
+                "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"
+            )
+
+    def nonfinite(self) -> str | None:
+        """Name of a field of the current state that is not finite."""
+        for name, field in self.state.fields.items():
+            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
+                return name
+        return None
+
+    def run(self, **options: Any) -> int:
+        """Runs to the end (see `simulator.run.execute`), with all output; returns the exit code."""
+        from simulator.run.execute import execute
+
+        return execute(self, **options)
+
+    def _initial_fields(self) -> dict[str, jax.Array]:
+        wanted = self.model.components
+        initial = INITIALS[self.config.initial.kind](self.config.initial)
+        found = initial.build(self.transform, wanted, self.inputs)
+        layout = self.transform.layout
+        zero = jax.jit(
+            lambda: {
+                n: layout.hold(jnp.zeros((*lead, *layout.shape), np.result_type(self.dtype, np.complex64)))
+                for n, lead in wanted.items()
+                if n not in found
+            }
+        )
+        fields = {**found, **zero()}
+        for name in self.model.solenoidal:
+            fields[name] = self._solenoidal(name, fields[name])
+        for name, field in fields.items():
+            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
+                raise UserError(f"initial: {name} has values that are not finite")
+        return {name: fields[name] for name in wanted}
+
+    def _solenoidal(self, name: str, field: jax.Array) -> jax.Array:
+        """The field without its divergence; says what fraction of it was removed."""
+        layout = self.transform.layout
+
+        @jax.jit
+        def split(f):
+            kept = layout.hold(jnp.where(layout.mask, project(layout, f), 0))
+            removed = layout.inner(f - kept, f - kept).sum()
+            return kept, removed, layout.inner(f, f).sum()
+
+        kept, removed, total = split(field)
+        fraction = float(removed) / float(total) if float(total) > 0 else 0.0
+        if fraction > 1e4 * float(np.finfo(self.dtype).eps) ** 2 and self.cluster.is_first:
+            self._report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
+        return kept
+
+
+class PhysicalFields(Mapping[str, jax.Array]):
+    """Fields of a simulation's current state by name, (..., x, y, z); each is computed when asked for."""
+
+    def __init__(self, simulation: Simulation):
+        self._simulation = simulation
+
+    def __getitem__(self, name: str) -> jax.Array:
+        values = self._simulation.values(name)(self._simulation.state)
+        nx, ny, nz = self._simulation.grid.shape
+        return values[..., :nx, :ny, :nz]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._simulation.field_names)
+
+    def __len__(self) -> int:
+        return len(self._simulation.field_names)

@@ -1,0 +1,236 @@
+"""The frame around every command: exit codes, one-line errors, overrides among options, a quick --help."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import simulator.cli as cli
+from simulator.cli.parser import CommandParser, add_config_arguments
+from simulator.config import load_config, run_config_class
+from simulator.errors import RunFailure, UserError
+
+CONFIG = str(Path(__file__).parents[2] / "configs" / "taylor_green.yaml")
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namespace], int]], None]:
+    """Makes `simulator trial CONFIG [key=value ...] [--output DIR] [--fast]` run the given function."""
+
+    def register(execute: Callable[[argparse.Namespace], int]) -> None:
+        def build(commands=()) -> CommandParser:
+            parser = CommandParser(prog="simulator")
+            trial = parser.add_subparsers(dest="command", required=True).add_parser("trial")
+            add_config_arguments(trial)
+            trial.add_argument("--output")
+            trial.add_argument("--fast", action="store_true")
+            trial.set_defaults(func=execute)
+            return parser
+
+        monkeypatch.setattr(cli, "COMMANDS", ("trial",))
+        monkeypatch.setattr(cli, "build_parser", build)
+
+    return register
+
+
+def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
+    def execute(args: argparse.Namespace) -> int:
+        raise error
+
+    return execute
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("x.yaml:1: a: wrong, right"), 2, "x.yaml:1: a: wrong, right\n"),
+        (RunFailure("velocity is not finite"), 1, "velocity is not finite\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_known_endings_are_one_line(command, capsys, error: BaseException, code: int, message: str) -> None:
+    command(raising(error))
+    assert cli.main(["trial", "x"]) == code
+    assert capsys.readouterr() == ("", message)
+
+
+def test_a_bug_keeps_its_traceback(command, capsys) -> None:
+    command(raising(ZeroDivisionError("ours")))
+    assert cli.main(["trial", "x"]) == 1
+    assert "Traceback" in (shown := capsys.readouterr().err)
+    assert "ZeroDivisionError: ours" in shown
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_the_commands_code_is_the_exit_code(command, code: int) -> None:
+    command(lambda args: code)
+    assert cli.main(["trial", "x"]) == code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x.yaml a=1 b=2 --output d --fast",
+        "--output d --fast x.yaml a=1 b=2",
+        "x.yaml --output d a=1 --fast b=2",
+        "--fast x.yaml a=1 --output=d b=2",
+    ],
+)
+def test_overrides_stand_anywhere_among_the_options(command, line: str) -> None:
+    seen: list[argparse.Namespace] = []
+    command(lambda args: seen.append(args) or 0)
+    assert cli.main(["trial", *line.split()]) == 0
+    assert (seen[0].config, seen[0].overrides) == ("x.yaml", ["a=1", "b=2"])
+    assert (seen[0].output, seen[0].fast) == ("d", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "simulator: the following arguments are required: command; see simulator --help"),
+        ("trail", "simulator: unknown command 'trail', did you mean trial? known: trial"),
+        ("zzz", "simulator: unknown command 'zzz'; known: trial"),
+        (
+            "trial",
+            "simulator trial: the following arguments are required: CONFIG; see simulator trial --help",
+        ),
+        (
+            "trial x --fats",
+            "simulator trial: unknown argument --fats, did you mean --fast? see simulator trial --help",
+        ),
+        (
+            "trial x --output",
+            "simulator trial: argument --output: expected one argument; see simulator trial --help",
+        ),
+        ("--fast", "simulator: the following arguments are required: command; see simulator --help"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(command, capsys, line: str, message: str) -> None:
+    command(lambda args: 0)
+    assert cli.main(line.split()) == 2
+    assert capsys.readouterr() == ("", message + "\n")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_shows_a_working_example(name: str, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    example = next(line for line in shown.splitlines() if line.startswith("example: simulator "))
+    arguments = example.removeprefix("example: simulator ").split()
+    assert arguments[0] == name
+    args = cli.build_parser((name,)).parse_args(arguments)
+    if config := getattr(args, "config", None):
+        monkeypatch.chdir(Path(__file__).parents[2])
+        load_config(config, getattr(args, "overrides", ()))
+
+
+def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.smoke
+def test_help_imports_nothing_heavy() -> None:
+    """What makes `simulator --help` quick, stated so that a loaded machine cannot blur it."""
+    done = python("-X", "importtime", "-m", "simulator", "--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in cli.COMMANDS)
+    imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert not imported & {
+        "jax",
+        "jaxlib",
+        "numpy",
+        "scipy",
+        "h5py",
+        "pydantic",
+        "matplotlib",
+        "rich",
+        "yaml",
+    }
+
+
+def test_the_configuration_starts_no_device() -> None:
+    """`check` runs on login nodes: reading a configuration imports JAX at most."""
+    code = (
+        "from simulator.cli import main; import jax\n"
+        f"assert main(['check', {CONFIG!r}]) == 0\n"
+        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
+        "assert len(jax.devices('cpu')) == 3\n"
+    )
+    assert python("-c", code).returncode == 0
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    """`simulator check ... | head -0`: the reader has left before anything was written."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "simulator", "check", CONFIG],
+            stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_check_prints_the_resolved_yaml_and_nothing_else(tmp_path: Path) -> None:
+    """As a user runs it: from another folder, what it prints is a file that gives the same run again."""
+    done = python(
+        "-m",
+        "simulator",
+        "check",
+        CONFIG,
+        "time.stop=2",
+        "grid.shape=8,8,8",
+        env=_with_package(),
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "again.yaml").write_text(done.stdout)
+    again = load_config(tmp_path / "again.yaml")
+    assert (again.time.stop, again.grid.shape) == (2.0, (8, 8, 8))
+    assert again.output.directory == tmp_path / "outputs/taylor_green"
+
+
+def _with_package() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("model: {kind: navier_stokes, viscosity: -1}\ngird: {}\n")
+    assert cli.main(["check", "bad.yaml", "time.stop=1", "initial.kind=taylor_gren"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    known = "taylor_green"
+    assert shown.err.splitlines()[:2] == [
+        "bad.yaml:1: model.viscosity: must be at least 0, not -1",
+        "bad.yaml:2: gird: unknown key, did you mean grid?",
+    ]
+    assert (
+        f"command line: initial.kind: unknown kind 'taylor_gren', did you mean {known}? known: " in shown.err
+    )
+    assert list(tmp_path.iterdir()) == [tmp_path / "bad.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("check", "simulator check: name a file, e.g. simulator check configs/taylor_green.yaml"),
+        ("check x.yaml --schema", "simulator check: --schema describes every file; leave CONFIG out"),
+        ("check nowhere.yaml", "nowhere.yaml: no such file"),
+    ],
+)
+def test_check_says_what_it_needs(capsys, line: str, message: str) -> None:
+    assert cli.main(line.split()) == 2
+    assert capsys.readouterr() == ("", message + "\n")
+
+
+def test_check_prints_the_schema(capsys) -> None:
+    assert cli.main(["check", "--schema"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["properties"]) == set(run_config_class().model_fields)

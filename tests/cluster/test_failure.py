@@ -1,0 +1,107 @@
+"""Ways to end: an exception, a stuck process, a process whose output went to a file."""
+
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+
+def python(body: str, *arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    code = textwrap.dedent(body)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout
+    )
+
+
+def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
+    done = python("""
+        import atexit, threading, time
+        from simulator.cluster import failure
+        atexit.register(time.sleep, 60)  # as JAX's shutdown barrier would
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        failure.install(2, 4)
+        print("before")
+        raise OSError("no space left")
+    """)
+    assert (done.returncode, done.stdout) == (1, "before\n")
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("simulator: process 2 of 4 (")
+    assert done.stderr.splitlines()[-1].endswith("failed: OSError: no space left")
+
+
+def test_a_single_process_keeps_pythons_own_way():
+    done = python("""
+        import atexit
+        from simulator.cluster import failure
+        atexit.register(print, "exit handlers run")
+        failure.install(0, 1)
+        raise ValueError("plain")
+    """)
+    assert (done.returncode, done.stdout) == (1, "exit handlers run\n")
+
+
+def test_a_failure_is_told_in_the_log_file_and_on_the_console(tmp_path):
+    done = python(
+        """
+        import os, pathlib, sys
+        from simulator.cluster import failure
+        failure.install(1, 2)
+        print("early")
+        failure.to_log_file(pathlib.Path(sys.argv[1]), 1)
+        os.write(1, b"from C++\\n")
+        print("late")
+        raise RuntimeError("boom")
+        """,
+        str(tmp_path / "logs"),
+    )
+    log = (tmp_path / "logs" / "p00001.log").read_text()
+    assert done.stdout == "early\n"
+    assert "from C++" in log and "late" in log and "boom" in log
+    assert "late" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("failed: RuntimeError: boom")
+
+
+STUCK = """
+    import sys, time
+    from simulator.cluster import watchdog as module
+    from simulator.cluster.watchdog import Watchdog
+    module._SECOND_LINE = 1.0
+    def spin_in_here():
+        {stuck}
+    with Watchdog(0.4, "process 3 of 4") as watchdog:
+        for step in range(5):
+            watchdog.feed(f"step {{step}}")
+            time.sleep(0.2)
+        spin_in_here()
+    print("left")
+"""
+
+
+def test_a_stuck_process_shows_its_stacks_and_ends():
+    began = time.monotonic()
+    done = python(STUCK.format(stuck="time.sleep(60)"))
+    assert time.monotonic() - began < 10
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "in spin_in_here" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("simulator: process 3 of 4 is stuck") and "since step 4" in last
+
+
+def test_a_process_stuck_with_the_interpreters_lock_ends_too():
+    # ctypes.PyDLL calls without releasing the lock, as a stuck extension does
+    began = time.monotonic()
+    done = python(STUCK.format(stuck="import ctypes; ctypes.PyDLL(None).sleep(60)"))
+    assert time.monotonic() - began < 20
+    assert done.returncode == 1
+    assert "in spin_in_here" in done.stderr
+
+
+def test_a_fed_watchdog_lets_go():
+    done = python(
+        STUCK.format(stuck="watchdog.feed('end')") + "\n    time.sleep(0.8)\n    print('still here')"
+    )
+    assert (done.returncode, done.stdout) == (0, "left\nstill here\n")

@@ -1,0 +1,118 @@
+"""Parts of every shape that a registry can hold: these tests do not depend on which ones are shipped."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field
+
+from simulator.config import Registries, RunConfig, assemble, load_config
+from simulator.errors import UserError
+from simulator.settings import Count, InputPath, NonNegative, Real, Settings
+
+SHORT = """\
+model: {kind: viscous, viscosity: 1/1600}
+initial: {kind: vortex}
+time: {stop: 1}
+"""
+
+
+class Damping(Settings):
+    order: Count
+    coefficient: NonNegative
+
+
+class Scalar(Settings):
+    name: str
+    diffusivity: NonNegative
+
+
+class Viscous:
+    class Settings(Settings):
+        kind: Literal["viscous"]
+        viscosity: NonNegative
+        hyperviscosity: Damping | None = None
+        scalars: tuple[Scalar, ...] = ()
+
+
+class Stratified:
+    class Settings(Settings):
+        kind: Literal["stratified"]
+        viscosity: NonNegative
+        stratification: Real = 1.0
+
+
+class Vortex:
+    class Settings(Settings):
+        kind: Literal["vortex"] = "vortex"
+        amplitude: Real = 1.0
+
+
+class Python:
+    class Settings(Settings):
+        kind: Literal["python"]
+        path: InputPath
+        parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Driven:
+    class Settings(Settings):
+        kind: Literal["driven"] = "driven"
+        rate: Real = 0.1
+
+
+class RungeKutta4:
+    max_cfl = 1.5
+
+
+class RungeKutta2:
+    max_cfl = 0.75
+
+
+@pytest.fixture(scope="session")
+def registries() -> Registries:
+    return Registries(
+        models={"viscous": Viscous, "stratified": Stratified},
+        initials={"vortex": Vortex, "python": Python},
+        forcings={"driven": Driven},
+        integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
+    )
+
+
+@pytest.fixture(scope="session")
+def config_class(registries: Registries) -> type[RunConfig]:
+    return assemble(registries)
+
+
+Load = Callable[..., RunConfig]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config_class: type[RunConfig]) -> Load:
+    """`load(text, *overrides)` reads `text` from run.yaml in a folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def load(text: str, *overrides: str, check_files: bool = True) -> RunConfig:
+        Path("run.yaml").write_text(text)
+        return load_config("run.yaml", overrides, config_class=config_class, check_files=check_files)
+
+    return load
+
+
+@pytest.fixture
+def refused(load: Load) -> Callable[..., list[str]]:
+    """`refused(text, *overrides)` gives the lines of the refusal."""
+
+    def refused(text: str, *overrides: str) -> list[str]:
+        with pytest.raises(UserError) as caught:
+            load(text, *overrides)
+        return str(caught.value).splitlines()
+
+    return refused
+
+
+@pytest.fixture(scope="session")
+def short() -> str:
+    """The shortest file of a run."""
+    return SHORT

@@ -1,0 +1,241 @@
+"""What a short file becomes, that a written configuration is the same run again, and what the schema says."""
+
+import copy
+import math
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.config import RunConfig, as_mapping, assemble, dump_config, json_schema, load_config
+from simulator.config.run_config import Registries
+from simulator.config.timing import TimeSettings
+from simulator.errors import UserError
+
+
+@pytest.mark.smoke
+def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
+    assert as_mapping(load(short)) == {
+        "name": "run",
+        "model": {"kind": "viscous", "viscosity": 1 / 1600, "scalars": []},
+        "grid": {"shape": [64, 64, 64], "box": [2 * math.pi] * 3, "dealias": "two_thirds"},
+        "initial": {"kind": "vortex", "amplitude": 1.0},
+        "time": {"integrator": "rk4", "stop": 1.0, "cfl": 0.5},
+        "precision": "double",
+        "devices": {"platform": "auto", "count": "auto"},
+        "fft": {"backend": "custom_partitioning", "decomposition": "auto", "block": "auto"},
+        "output": {
+            "directory": f"{tmp_path}/outputs/run",
+            "diagnostics": {"every_steps": 10, "align": False},
+            "spectra": {"every_steps": 100, "align": False},
+            "snapshots": {},
+            "checkpoints": {"every_wall": 900.0, "keep_last": 2},
+        },
+        "run": {"watchdog": 600.0},
+        "slurm": {},
+    }
+
+
+def test_values_of_every_form(load, short: str) -> None:
+    config = load(
+        short
+        + "grid: {shape: [63, 64, 67], box: [2*pi, 1e1, 1/3]}\n"
+        "devices: {platform: cpu, count: 8}\n"
+        "fft: {block: 4}\n"
+        "output: {checkpoints: {every_wall: 10min, every_steps: 1e3}, slices: {every: 0.1, align: true}}\n"
+        "run: {watchdog: 2h}\n"
+        "slurm: {time: 30, nodes: 2, gpus_per_node: 0, sbatch: --exclusive --mail-type=END}\n"
+        "name: ‘ab’\n".replace("‘ab’", "Größe_1.0")
+    )
+    assert config.grid.shape == (63, 64, 67)
+    assert config.grid.box == (2 * math.pi, 10.0, 1 / 3)
+    assert config.devices.count == 8
+    assert config.fft.block == 4
+    assert config.output.checkpoints.every_wall == 600.0
+    assert config.output.checkpoints.every_steps == 1000
+    assert config.output.slices is not None and config.output.slices.align
+    assert config.run.watchdog == 7200.0
+    assert config.slurm.time == "30"
+    assert config.name == "Größe_1.0"
+
+
+@pytest.mark.parametrize("time", ["30", "30:00", "00:30:00", "1-12", "1-12:30", "1-12:30:00"])
+def test_slurms_forms_of_a_time_stay_text(load, short: str, time: str) -> None:
+    assert load(short + f"slurm: {{time: {time}}}\n").slurm.time == time
+
+
+def test_output_lies_relative_to_the_current_folder(
+    load, short: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("SCRATCH", "/scratch")
+    for given_path, meant in [
+        ("out", f"{tmp_path}/out"),
+        ("../out", f"{tmp_path.parent}/out"),
+        ("~/out", "/home/someone/out"),
+        ("$SCRATCH/out", "/scratch/out"),
+        ("${SCRATCH}/a/../out", "/scratch/out"),
+    ]:
+        text = short + f"output: {{directory: '{given_path}'}}\n"
+        assert load(text).output.directory == Path(meant)
+        assert load(short, f"output.directory={given_path}").output.directory == Path(meant)
+
+
+def test_a_run_is_named_after_its_file(config_class, tmp_path: Path, short: str) -> None:
+    path = tmp_path / "my case.v2.yaml"
+    path.write_text(short)
+    config = load_config(path, config_class=config_class)
+    assert config.name == "my_case.v2"
+    assert config.output.directory == Path.cwd() / "outputs/my_case.v2"
+
+
+def test_a_file_with_a_byte_order_mark_and_dos_line_ends(config_class, tmp_path: Path, short: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + short.replace("\n", "\r\n").encode())
+    assert load_config(path, config_class=config_class).time.stop == 1.0
+
+
+def test_a_configuration_cannot_be_changed(load, short: str) -> None:
+    config = load(short)
+    with pytest.raises(ValueError, match="frozen"):
+        config.time.stop = 2.0
+
+
+def test_cfl_is_left_alone_where_dt_is_given(load, short: str) -> None:
+    assert load(short.replace("stop: 1", "stop: 1, dt: 1/8")).time.model_dump(exclude_none=True) == {
+        "integrator": "rk4",
+        "stop": 1.0,
+        "dt": 0.125,
+    }
+
+
+def test_registries_do_not_leak_into_each_other(registries: Registries, config_class) -> None:
+    assert TimeSettings.model_fields["integrator"].annotation is str
+    assert RunConfig.model_fields["forcing"].default is None
+    empty = assemble(Registries(registries.models, registries.initials, {}, registries.integrators))
+    data = {"model": {"kind": "viscous", "viscosity": 0}, "initial": {"kind": "vortex"}, "time": {"stop": 1}}
+    assert empty.model_validate(copy.deepcopy(data)).forcing is None
+    with pytest.raises(ValueError):
+        empty.model_validate({**data, "forcing": {"kind": "driven"}})
+
+
+FLOATS = st.floats(min_value=1e-300, max_value=1e300)
+PARAMETERS = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=5).filter(lambda key: key != "<<"),
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(10**20), 10**20)
+        | st.floats(allow_nan=False)
+        | st.text(st.characters(codec="utf-8"), max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc 1.", max_size=3), inner),
+        max_leaves=5,
+    ),
+    max_size=3,
+)
+RUNS = st.fixed_dictionaries(
+    {
+        "model": st.fixed_dictionaries(
+            {"kind": st.just("viscous"), "viscosity": FLOATS},
+            optional={"hyperviscosity": st.fixed_dictionaries({"order": st.integers(1, 9), "coefficient": FLOATS})},
+        ),
+        "initial": PARAMETERS.map(lambda values: {"kind": "python", "path": "f.py", "parameters": values}),
+        "time": st.fixed_dictionaries({"stop": FLOATS, "max_steps": st.integers(1, 10**15)})
+        | st.fixed_dictionaries({"stop": FLOATS, "dt": FLOATS}),
+    },
+    optional={
+        "name": st.from_regex(r"[a-z0-9_]{1,8}", fullmatch=True),
+        "grid": st.fixed_dictionaries(
+            {"shape": st.lists(st.integers(1, 10**6), min_size=3, max_size=3)},
+            optional={"box": st.lists(FLOATS, min_size=3, max_size=3), "dealias": st.just("none")},
+        ),
+        "forcing": st.just({"kind": "driven", "rate": 3}),
+        "precision": st.sampled_from(["single", "double"]),
+        "devices": st.just({"platform": "cpu", "count": 8}),
+    },
+)  # fmt: skip
+
+
+@given(run=RUNS)
+def test_a_written_configuration_is_the_same_run(tmp_path_factory, config_class, run: dict) -> None:
+    """Every number survives exactly, in both directions, whatever the folder it is read from."""
+    config = config_class.model_validate(run)
+    written = dump_config(config)
+    path = tmp_path_factory.getbasetemp() / "dumped.yaml"
+    path.write_text(written)
+    again = load_config(path, check_files=False, config_class=config_class)
+    assert again == config
+    assert dump_config(again) == written
+    assert again.initial.parameters == run["initial"]["parameters"]
+    assert again.time.stop == run["time"]["stop"]
+
+
+def test_overrides_survive_in_a_written_configuration(load, config_class, short: str, tmp_path: Path) -> None:
+    (tmp_path / "f.py").touch()
+    config = load(
+        short, "initial.kind=python", "initial.path=f.py", "initial.parameters={a: 1e-3, b: '1e-3', c: null}"
+    )
+    (tmp_path / "again.yaml").write_text(dump_config(config))
+    again = load_config(tmp_path / "again.yaml", config_class=config_class)
+    assert again == config
+    assert again.initial.parameters == {"a": 1e-3, "b": "1e-3", "c": None}
+    assert as_mapping(config) == yaml.safe_load(dump_config(config))
+
+
+KEYS = [
+    "model",
+    "initial",
+    "time",
+    "grid",
+    "kind",
+    "viscous",
+    "vortex",
+    "stop",
+    "cfl",
+    "dt",
+    "shape",
+    "output",
+    "every",
+]
+LINES = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(KEYS), st.text("01e-.[]{}:,ab '\"~*&!|", max_size=8)),
+    max_size=8,
+).map(lambda lines: "\n".join(f"{'  ' * depth}{key}: {value}" for depth, key, value in lines))
+
+
+@given(
+    text=st.text() | LINES,
+    override=st.text(max_size=12) | st.sampled_from(KEYS).map(lambda key: f"{key}.x=1"),
+)
+def test_no_file_and_no_override_raises_anything_but_a_user_error(
+    tmp_path_factory, config_class, text: str, override: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "arbitrary.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    for overrides in ((), (override,)):
+        try:
+            load_config(path, overrides, config_class=config_class)
+        except UserError as error:
+            assert all(line.startswith((os.fspath(path), "command line")) for line in str(error).split("\n"))
+
+
+def test_the_schema_names_every_key(config_class) -> None:
+    schema = json_schema(config_class)
+    assert set(schema["properties"]) == set(config_class.model_fields)
+    assert schema["required"] == ["model", "initial", "time"]
+    assert schema["additionalProperties"] is False
+    model = schema["properties"]["model"]
+    kinds = {
+        schema["$defs"][ref["$ref"].rpartition("/")[2]]["properties"]["kind"]["const"]
+        for ref in model["oneOf"]
+    }
+    assert kinds == {"viscous", "stratified"}
+    for definition in schema["$defs"].values():
+        assert definition["additionalProperties"] is False
+        if "kind" in definition["properties"]:
+            assert "kind" in definition["required"]
+    assert schema["$defs"]["TimeSettings"]["properties"]["integrator"]["enum"] == ["rk4", "rk2"]
+    assert schema["properties"]["precision"]["description"].startswith("Precision of the fields")

@@ -1,0 +1,174 @@
+# ruff: noqa: E501 - tables of texts and messages
+"""Every mistake in a file is one line with its place and its cure, and all of them come at once."""
+
+from pathlib import Path
+
+import pytest
+
+BASE = "model: {kind: viscous, viscosity: 1/1600}\ninitial: {kind: vortex}\ntime: {stop: 1}\n"
+
+# What is added to BASE from line 4 on, and the refusal.
+ADDED = [
+    ("grid: {bocks: 1}", "4: grid.bocks: unknown key, did you mean grid.box?"),
+    ("grid:\n  shape: [64, 64]", "5: grid.shape: three values are needed, one for each of x, y and z, not [64, 64]"),
+    ("grid: {shape: [64, 0, 64]}", "4: grid.shape.1: must be at least 1, not 0"),
+    ("grid: {shape: [64, 64.5, 64]}", "4: grid.shape.1: a whole number is needed, not 64.5"),
+    ("grid: {shape: [64, true, 64]}", "4: grid.shape.1: a whole number is needed, not true or false"),
+    ("grid: {shape: ['64', 64, 64]}", "4: grid.shape.0: a whole number is needed, not '64'"),
+    ("grid: {shape: 64}", "4: grid.shape: three values are needed, one for each of x, y and z, not 64"),
+    ("grid: {box: [1, 1, 0]}", "4: grid.box.2: must be greater than 0, not 0"),
+    ("grid: {box: [1, 1, two]}", "4: grid.box.2: 'two' is no number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
+    ("grid: {box: [1, 1, .inf]}", "4: grid.box.2: a finite number is needed, not inf"),
+    ("grid: {dealias: two_third}", "4: grid.dealias: unknown choice 'two_third', did you mean two_thirds? known: two_thirds, none"),
+    ("grid: 64", "4: grid: a block of keys is needed, not 64"),
+    ("grid:", "4: grid: has no value; give one, or leave the key out"),
+    ("viscosity: 1", "4: viscosity: unknown key, did you mean model.viscosity?"),
+    ("zzz: 1", "4: zzz: unknown key; known here: name, model, grid, initial, forcing, time, precision, devices, fft, output, run, slurm"),
+    ("precision: sinlge", "4: precision: unknown choice 'sinlge', did you mean single? known: double, single"),
+    ("forcing: {kind: drivne}", "4: forcing.kind: unknown kind 'drivne', did you mean driven? known: driven"),
+    ("forcing: {rate: 1}", "4: forcing.kind: missing; one of driven"),
+    ("forcing: {kind: driven, rate: no}", "4: forcing.rate: 'no' is no number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
+    ("devices: {count: 0}", "4: devices.count: auto or a whole number of at least 1 is needed, not 0"),
+    ("devices: {count: 1.5}", "4: devices.count: auto or a whole number of at least 1 is needed, not 1.5"),
+    ("devices: {count: .nan}", "4: devices.count: auto or a whole number of at least 1 is needed, not nan"),
+    ("devices: {count: all}", "4: devices.count: auto or a whole number of at least 1 is needed, not 'all'"),
+    ("devices: {platform: tpu}", "4: devices.platform: unknown choice 'tpu', did you mean gpu? known: auto, cpu, gpu"),
+    ("fft: {block: -1}", "4: fft.block: auto or a whole number of at least 1 is needed, not -1"),
+    ("fft: {backend: fftw}", "4: fft.backend: unknown choice 'fftw'; known: auto, custom_partitioning, jaxdecomp"),
+    ("output: {directory: 5}", "4: output.directory: a path is needed, not 5"),
+    ("output: {directory: ''}", "4: output.directory: a path is needed, not an empty one"),
+    ("output: {directory: $NO_SUCH_VARIABLE/x}", "4: output.directory: the environment variable NO_SUCH_VARIABLE is not set"),
+    ("output: {diagnostics: {}}", "4: output.diagnostics: says not when; give every, every_steps or every_wall"),
+    ("output: {diagnostics: {every_steps: 1, align: true}}", "4: output.diagnostics.align: makes rows due by simulation time exact; give every too, or leave it out"),
+    ("output: {diagnostics: {every: 1, align: 1}}", "4: output.diagnostics.align: true or false is needed, not 1"),
+    ("output: {spectra: {evry: 1}}", "4: output.spectra.evry: unknown key, did you mean output.spectra.every?"),
+    ("output: {snapshots: {fields: []}}", "4: output.snapshots.fields: an empty list; name a field, or leave the key out for the model's fields"),
+    ("output: {snapshots: {fields: [u, v, u]}}", "4: output.snapshots.fields: u is given twice; keep one of them"),
+    ("output: {snapshots: {fields: velocity}}", "4: output.snapshots.fields: a list is needed, e.g. [a, b], not 'velocity'"),
+    ("output: {checkpoints: {every_wall: 5 parsec}}", "4: output.checkpoints.every_wall: 'parsec' is no unit of time; use s, min, h or d"),
+    ("output: {checkpoints: {keep_last: 0}}", "4: output.checkpoints.keep_last: must be at least 1, not 0"),
+    ("run: {watchdog: -1}", "4: run.watchdog: must be greater than 0, not -1"),
+    ("slurm: {time: soon}", "4: slurm.time: Slurm's form of a time is needed, e.g. 00:30:00 or 2-12:00:00, not 'soon'"),
+    ("slurm: {account: 17}", "4: slurm.account: text is needed (in quotes, where it looks like something else), not 17"),
+    ("slurm: {gpus_per_node: -1}", "4: slurm.gpus_per_node: must be at least 0, not -1"),
+    ("slurm: {sbatch: \"a\\nb\"}", "4: slurm.sbatch: one line of text is needed"),
+    ("name: a/b", "4: name: letters, digits and _ . + - make a name (it names folders and jobs), not 'a/b'"),
+    ("name: 12", "4: name: text is needed (in quotes, where it looks like something else), not 12"),
+    ("time: {stop: 2}", "4: time: given twice, first on line 3; keep one of them"),
+]  # fmt: skip
+
+# A whole file, and the refusals.
+FILES = [
+    ("", ["1: empty; a run needs at least model, initial and time.stop"]),
+    ("# nothing\n", ["1: empty; a run needs at least model, initial and time.stop"]),
+    ("\n- a\n", ["2: keys and values are needed, e.g. 'time: {stop: 1}'"]),
+    (
+        "name: x",
+        [
+            "1: model.kind: missing; one of viscous, stratified",
+            "1: initial.kind: missing; one of vortex, python",
+            "1: time.stop: missing; it is required (The simulation time at which the run ends, exactly)",
+        ],
+    ),
+    (
+        "model:\n  kind: viscos\ninitial: vortx\ntime: {}",
+        [
+            "2: model.kind: unknown kind 'viscos', did you mean viscous? known: viscous, stratified",
+            "3: initial: a block of keys is needed, e.g. {kind: vortex}, not 'vortx'",
+            "4: time.stop: missing; it is required (The simulation time at which the run ends, exactly)",
+        ],
+    ),
+    (
+        "model: {kind: [viscous]}\ninitial: {kind: null}\ntime: {stop: 0}",
+        [
+            "1: model.kind: unknown kind ['viscous'], did you mean viscous? known: viscous, stratified",
+            "2: initial.kind: unknown kind None; known: vortex, python",
+            "3: time.stop: must be greater than 0, not 0",
+        ],
+    ),
+    # Only the chosen kind's keys count, wherever the mistake lies.
+    (
+        "model: {kind: viscous, viscosity: -1, stratification: 2,\n  hyperviscosity: {order: 0},\n"
+        "  scalars: [{name: a, diffusivity: 1}, {name: b, difusivity: 1}]}\n"
+        "initial: {kind: vortex, path: x}\ntime: {stop: 1}",
+        [
+            "1: model.viscosity: must be at least 0, not -1",
+            "1: model.stratification: unknown key; kind stratified has it, "
+            "known here: kind, viscosity, hyperviscosity, scalars",
+            "2: model.hyperviscosity.coefficient: missing; it is required",
+            "2: model.hyperviscosity.order: must be at least 1, not 0",
+            "3: model.scalars.1.diffusivity: missing; it is required",
+            "3: model.scalars.1.difusivity: unknown key, did you mean model.scalars.1.diffusivity?",
+            "4: initial.path: unknown key; kind python has it, known here: kind, amplitude",
+        ],
+    ),
+]
+
+TIMES = [
+    ("{stop: 1, cfl: 0.5, dt: 0.1}", "time.dt: excludes time.cfl; keep one of the two"),
+    ("{stop: 1, cfl: 2}", "time.cfl: must be at most 1.5 with rk4, not 2"),
+    ("{stop: 1, cfl: 1, integrator: rk2}", "time.cfl: must be at most 0.75 with rk2, not 1"),
+    ("{stop: 1, dt: 0.2, max_dt: 0.1}", "time.dt: must be at most time.max_dt = 0.1, not 0.2"),
+    ("{stop: 1, dt: 0}", "time.dt: must be greater than 0, not 0"),
+    (
+        "{stop: 1, integrator: rk5}",
+        "time.integrator: unknown choice 'rk5', did you mean rk4? known: rk4, rk2",
+    ),
+    ("{stop: true}", "time.stop: a number is needed, not true or false"),
+    ("{stop: [1]}", "time.stop: a number is needed, not [1]"),
+    ("{stop: .nan}", "time.stop: a finite number is needed, not nan"),
+    ("{stop: 1, max_steps: 0}", "time.max_steps: must be at least 1, not 0"),
+]
+
+
+@pytest.mark.parametrize(("added", "message"), ADDED)
+def test_a_mistake_in_a_key(refused, added: str, message: str) -> None:
+    assert refused(BASE + added) == [f"run.yaml:{message}"]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("text", "messages"), FILES)
+def test_mistakes_in_a_file(refused, text: str, messages: list[str]) -> None:
+    assert refused(text) == [f"run.yaml:{message}" for message in messages]
+
+
+@pytest.mark.parametrize(("time", "message"), TIMES)
+def test_mistakes_in_time(refused, time: str, message: str) -> None:
+    text = BASE.replace("{stop: 1}", time)
+    assert refused(text) == [f"run.yaml:3: {message}"]
+
+
+def test_mistakes_come_in_the_order_of_the_file(refused) -> None:
+    lines = refused(BASE.replace("1/1600", "x") + "zzz: 1\ngrid: {shape: 1}\nprecision: half\n")
+    assert [line.split(":")[1] for line in lines] == ["1", "4", "5", "6"]
+
+
+def test_files_that_cannot_be_read(refused, config_class, tmp_path: Path) -> None:
+    from simulator.config import load_config
+    from simulator.errors import UserError
+
+    (tmp_path / "latin.yaml").write_bytes("name: x\nmodel: é".encode("latin-1"))
+    for name, message in [
+        ("missing.yaml", "missing.yaml: no such file"),
+        (".", ".: is a folder; name a YAML file"),
+        ("latin.yaml", "latin.yaml:2: unreadable YAML: not UTF-8 text"),
+        ("a\0b", "a\0b: cannot be read: embedded null byte"),
+        ("latin.yaml/x", "latin.yaml/x: cannot be read: Not a directory"),
+    ]:
+        with pytest.raises(UserError) as caught:
+            load_config(tmp_path / name if name == "." else Path(name), config_class=config_class)
+        assert str(caught.value).replace(str(tmp_path), ".") == message
+
+
+def test_an_input_file_that_does_not_exist(refused, load, tmp_path: Path) -> None:
+    text = BASE.replace("{kind: vortex}", "\n  kind: python\n  path: fields.py")
+    assert refused(text) == [f"run.yaml:4: initial.path: {tmp_path}/fields.py does not exist"]
+    assert load(text, check_files=False).initial.path == tmp_path / "fields.py"
+
+
+def test_later_checks_blame_the_same_places(load) -> None:
+    config = load(BASE + "devices: {count: 5}\n", "grid.shape=7,7,7")
+    assert str(config.error("devices.count", "5 is too many")) == "run.yaml:4: devices.count: 5 is too many"
+    assert str(config.error("grid.shape", "no")) == "command line: grid.shape: no"
+    assert str(config.error("time.cfl", "too large")) == "run.yaml:3: time.cfl: too large"
+    assert str(config.error("precision", "no")) == "run.yaml:1: precision: no"

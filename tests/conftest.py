@@ -1,0 +1,36 @@
+"""What every test relies on: the tiers, eight virtual CPU devices, double precision, Hypothesis' profile."""
+
+import os
+
+import hypothesis
+import jax
+import pytest
+
+# The tiers that a plain `pytest` leaves out, each with the option that brings it in.
+TIERS = ("slow", "slurm", "gpu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+    parser.addoption("--slurm", action="store_true", help="run the tests on a throwaway Slurm cluster too")
+    parser.addoption("--gpu", action="store_true", help="run the tests that need a GPU too, on that GPU")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before any device starts; in-process tests share these devices, subprocesses choose their own.
+    if not config.getoption("gpu"):
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_enable_x64", True)
+    hypothesis.settings.register_profile("default", deadline=None)
+    hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = {tier for tier in TIERS if not config.getoption(tier)}
+    kept = [item for item in items if not left_out.intersection(mark.name for mark in item.iter_markers())]
+    chosen = set(kept)
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = kept

@@ -1,0 +1,301 @@
+"""The decision table of INTERFACES, row by row, and what is removed from a run folder."""
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import RunFailure, UserError
+from simulator.run.files import remove_temporaries, replace_file
+from simulator.run.folder import Action, Decision, Found, RunFolder, choose_checkpoint, claim, decide
+from simulator.run.state import RunState, percent, read_state, write_state
+
+FINISHED = RunState(
+    "finished", 100, 1.0, 1.0, 100.0, 50.0, 0.01, last_checkpoint=100, last_checkpoint_time=1.0
+)
+STOPPED = dataclasses.replace(
+    FINISHED,
+    state="stopped",
+    step=40,
+    time=0.4,
+    last_checkpoint=30,
+    last_checkpoint_time=0.3,
+    reason="SIGTERM",
+)
+LATER_STOP = ("time.stop", 1.0, 2.0, "changeable")
+OTHER_VISCOSITY = ("model.viscosity", 1e-3, 2e-3, "frozen")
+MORE_DEVICES = ("devices.count", 1, 4, "free")
+PATH = Path("outputs/run")
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "differences", "action", "says"),
+    [
+        (Found.ABSENT, None, [], Action.START, ""),
+        (Found.EMPTY, None, [], Action.START, ""),
+        (Found.PREPARED, None, [], Action.START, ""),
+        (Found.PREPARED, None, [LATER_STOP], Action.START, "time.stop: 1.0 -> 2.0"),
+        (Found.PREPARED, None, [OTHER_VISCOSITY], Action.REFUSE, "model.viscosity"),
+        (Found.UNFINISHED, STOPPED, [], Action.CONTINUE, "was stopped at t = 0.4, step 40 (SIGTERM)"),
+        (Found.UNFINISHED, None, [], Action.CONTINUE, "continuing an unfinished run"),
+        (Found.UNFINISHED, STOPPED, [MORE_DEVICES], Action.CONTINUE, "continuing"),
+        (Found.FINISHED, FINISHED, [], Action.FINISHED, "already finished at t = 1, step 100"),
+        (Found.FINISHED, FINISHED, [MORE_DEVICES], Action.FINISHED, "already finished"),
+        (Found.FINISHED, FINISHED, [LATER_STOP], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
+        (Found.UNFINISHED, STOPPED, [LATER_STOP, MORE_DEVICES], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
+        (
+            Found.FINISHED,
+            FINISHED,
+            [OTHER_VISCOSITY],
+            Action.REFUSE,
+            "model.viscosity (there 0.001, now 0.002)",
+        ),
+        (Found.UNFINISHED, STOPPED, [LATER_STOP, OTHER_VISCOSITY], Action.REFUSE, "--output DIR"),
+        (Found.FOREIGN, None, [], Action.REFUSE, "not a run of this program"),
+    ],
+)
+def test_the_table(found, state, differences, action, says):
+    decision = decide(PATH, found, state, differences, stop=2.0)
+    assert decision.action is action and says in "\n".join(decision.lines)
+    assert not decision.clear and "devices" not in "\n".join(decision.lines)
+    if action is Action.REFUSE:
+        with pytest.raises(UserError, match="outputs/run"):
+            decision.raise_if_refused()
+
+
+@pytest.mark.parametrize("found", list(Found))
+def test_overwrite_replaces_runs_and_nothing_else(found):
+    decision = decide(PATH, found, FINISHED, [OTHER_VISCOSITY], overwrite=True)
+    assert decision.clear is (found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED))
+    assert decision.action is (Action.REFUSE if found is Found.FOREIGN else Action.START)
+
+
+def test_a_frozen_key_may_change_where_it_is_allowed():
+    for allow in (["model.viscosity"], ["model"]):
+        decision = decide(PATH, Found.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=allow)
+        assert decision.action is Action.CONTINUE and "model.viscosity: 0.001 -> 0.002" in decision.lines
+    assert (
+        decide(PATH, Found.UNFINISHED, STOPPED, [OTHER_VISCOSITY], allow=["model.visc"]).action
+        is Action.REFUSE
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "stop", "action"),
+    [
+        (Found.FINISHED, FINISHED, 0.5, Action.REFUSE),
+        (Found.UNFINISHED, STOPPED, 0.2, Action.REFUSE),
+        (Found.UNFINISHED, STOPPED, 0.35, Action.CONTINUE),  # beyond the checkpoint it restarts from
+    ],
+)
+def test_an_end_before_what_is_reached_is_refused(found, state, stop, action):
+    assert decide(PATH, found, state, [("time.stop", 1.0, stop, "changeable")], stop=stop).action is action
+
+
+def make(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+
+
+@pytest.mark.parametrize(
+    ("names", "state", "found"),
+    [
+        ([], None, Found.EMPTY),
+        (
+            ["lock", "logs/p00001.log", ".coordinator-1", ".tmp-config.yaml-1", "slurm-7.out"],
+            None,
+            Found.EMPTY,
+        ),
+        (["config.yaml"], None, Found.PREPARED),
+        (["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"], None, Found.PREPARED),
+        (["config.yaml", "diagnostics.csv"], None, Found.UNFINISHED),
+        (["config.yaml", "snapshots/00000000.h5"], None, Found.UNFINISHED),
+        (["config.yaml", "diagnostics.csv", "notes.txt"], STOPPED, Found.UNFINISHED),
+        (["config.yaml"], dataclasses.replace(STOPPED, state="running"), Found.UNFINISHED),
+        (["config.yaml"], dataclasses.replace(STOPPED, state="failed"), Found.UNFINISHED),
+        (["config.yaml", "diagnostics.csv"], FINISHED, Found.FINISHED),
+        (["thesis.tex"], None, Found.FOREIGN),
+        (["diagnostics.csv"], None, Found.FOREIGN),
+        (["config.yaml", "main.py"], None, Found.FOREIGN),
+        (["config.yaml", "state.json"], None, Found.FOREIGN),
+    ],
+)
+def test_what_lies_in_a_folder(tmp_path, names, state, found):
+    make(tmp_path, *names)
+    if state is not None:
+        write_state(tmp_path, state)
+    assert RunFolder(tmp_path).found() is found
+
+
+def test_a_path_that_is_absent_or_a_file(tmp_path):
+    assert RunFolder(tmp_path / "run").found() is Found.ABSENT
+    make(tmp_path, "run")
+    assert RunFolder(tmp_path / "run").found() is Found.FOREIGN
+    with pytest.raises(UserError, match=r"output\.directory"):
+        RunFolder(tmp_path / "run" / "deeper").create()
+
+
+def test_clear_removes_only_what_a_run_wrote(tmp_path):
+    ours = [
+        "config.yaml", "provenance.json", "run.log", "diagnostics.csv", "spectra.h5", "slices.h5",
+        "spectra.parts/00000000.h5", "snapshots/00000010/shards/p00000.h5", "snapshots/00000010.h5",
+        "snapshots/00000010.xdmf", "snapshots/.tmp-00000020/x", "checkpoints/00000010/manifest.json",
+        ".tmp-state.json-9",
+    ]  # fmt: skip
+    theirs = [
+        "notes.txt",
+        "mine.h5",
+        "snapshots/best/a.h5",
+        "inputs/fields.py",
+        "plots/mine.png",
+        "job.sbatch",
+    ]
+    make(tmp_path, *ours, *theirs)
+    write_state(tmp_path, FINISHED)
+    RunFolder(tmp_path).clear()
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == sorted(theirs)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path, monkeypatch):
+    make(
+        tmp_path,
+        "config.yaml",
+        "diagnostics.csv",
+        "spectra.h5",
+        "notes.txt",
+        "snapshots/00000010/manifest.json",
+    )
+    write_state(tmp_path, FINISHED)
+
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulator.run.folder.shutil.rmtree", cut)
+    with pytest.raises(KeyboardInterrupt):
+        RunFolder(tmp_path).clear()
+    assert RunFolder(tmp_path).found() is Found.UNFINISHED
+
+
+def read(path):
+    return dict(line.split(": ") for line in path.read_text().splitlines())
+
+
+def diff(old, new):
+    return [(key, old[key], new[key], "frozen") for key in old if old[key] != new[key]]
+
+
+def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    lock, decision = claim(folder, {}, lambda: folder.decide({"grid": "64"}, read, diff))
+    assert lock is not None and decision.action is Action.START
+    with lock:
+        folder.write_config("grid: 64\n")
+        write_state(folder.path, STOPPED)
+        with pytest.raises(UserError, match="is writing this run"):
+            claim(folder, {}, lambda: folder.decide({"grid": "64"}, read, diff))
+    before = sorted(folder.path.iterdir())
+    with pytest.raises(UserError, match="another grid"):
+        claim(folder, {}, lambda: folder.decide({"grid": "32"}, read, diff))
+    assert sorted(folder.path.iterdir()) == before
+    lock, decision = claim(folder, {}, lambda: folder.decide({"grid": "64"}, read, diff))
+    assert lock is not None and decision.action is Action.CONTINUE
+    lock.release()
+    lock, decision = claim(folder, {}, lambda: folder.decide({"grid": "32"}, read, diff, overwrite=True))
+    assert lock is not None and not (folder.path / "config.yaml").exists() and lock.still_mine()
+    lock.release()
+
+
+def test_a_finished_run_is_left_alone_without_a_lock(tmp_path):
+    make(tmp_path, "config.yaml")
+    write_state(tmp_path, FINISHED)
+    folder = RunFolder(tmp_path)
+    lock, decision = claim(folder, {}, lambda: folder.decide({}, read, diff))
+    assert lock is None and decision.action is Action.FINISHED
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "state.json"]
+
+
+def test_a_run_that_finishes_while_we_wait_for_the_lock(tmp_path):
+    answers = iter([Decision(Action.CONTINUE), Decision(Action.FINISHED)])
+    lock, decision = claim(RunFolder(tmp_path), {}, lambda: next(answers))
+    assert lock is None and decision.action is Action.FINISHED and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("bad", "chosen"), [([], "30"), (["30"], "20"), (["30", "20"], "10"), (["30", "20", "10"], None)]
+)
+def test_the_newest_good_checkpoint(bad, chosen):
+    found = [Path("10"), Path("20"), Path("30")]
+
+    def problem(path):
+        return "shards/p00000.h5 altered" if path.name in bad else None
+
+    if chosen is None:
+        with pytest.raises(RunFailure, match="--overwrite"):
+            choose_checkpoint(PATH, found, problem)
+        return
+    checkpoint, lines = choose_checkpoint(PATH, found, problem)
+    assert checkpoint == Path(chosen)
+    assert [line.split(":")[0] for line in lines[:-1]] == [f"skipped {name}" for name in bad]
+
+
+def test_no_checkpoint_at_all_starts_anew_and_says_so():
+    checkpoint, (line,) = choose_checkpoint(PATH, [], lambda path: None)
+    assert checkpoint is None and "starting from the beginning" in line
+
+
+def test_state_is_replaced_whole_while_it_is_read(tmp_path):
+    write_state(tmp_path, STOPPED)
+    stop = threading.Event()
+    seen = []
+
+    def look():
+        while not stop.is_set():
+            seen.append(read_state(tmp_path))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for step in range(100):
+        write_state(tmp_path, dataclasses.replace(STOPPED, step=step, reason="x" * (step * 50)))
+    stop.set()
+    reader.join()
+    assert seen and all(state is not None and len(state.reason) in (7, state.step * 50) for state in seen)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_state_of_another_version_or_program(tmp_path):
+    (tmp_path / "state.json").write_text('{"program": "other"}')
+    assert read_state(tmp_path) is None
+    write_state(tmp_path, STOPPED)
+    text = (tmp_path / "state.json").read_text().replace('"step"', '"new_key": 1, "step"')
+    (tmp_path / "state.json").write_text(text)
+    state = read_state(tmp_path)
+    assert (
+        state is not None
+        and dataclasses.replace(state, updated="") == STOPPED
+        and state.updated.endswith("+00:00")
+    )
+    assert (percent(0.0, 0.5, 2.0), percent(1.0, 1.0, 1.0), percent(0.0, 3.0, 2.0)) == (25.0, 100.0, 100.0)
+
+
+def test_leftovers_of_a_killed_replacement_go_and_nothing_else(tmp_path):
+    make(tmp_path, ".tmp-state.json-77", ".hidden", "state.json")
+    assert RunFolder(tmp_path).remove_leftovers() == [
+        f"removed {tmp_path / '.tmp-state.json-77'}: left by a run that was killed"
+    ]
+    assert remove_temporaries(tmp_path) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "state.json"]
+
+
+def test_a_replacement_that_fails_leaves_the_old_file(tmp_path):
+    target = tmp_path / "config.yaml"
+    replace_file(target, "old\n")
+    target.with_name("folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        replace_file(tmp_path / "folder", "new\n")
+    assert target.read_text() == "old\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "folder"]

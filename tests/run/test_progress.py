@@ -1,0 +1,128 @@
+"""Progress, the log and the summary, on a terminal and off it."""
+
+import io
+from datetime import datetime
+
+import pytest
+from rich.console import Console
+
+from simulator.run.log import RunLog
+from simulator.run.progress import Progress, duration, summary
+
+WHEN = datetime(2026, 1, 2, 3, 4, 5)
+
+
+def log(terminal=False):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=120, highlight=False, markup=False)
+    return RunLog(console, now=lambda: WHEN), stream
+
+
+def test_off_a_terminal_a_line_every_half_minute_with_all_that_matters():
+    run_log, stream = log()
+    now = [0.0]
+    with Progress(run_log, 0.0, 10.0, clock=lambda: now[0]) as progress:
+        for second in range(0, 91, 5):
+            now[0] = float(second)
+            progress.update(step=10 * second, time=second * 0.1, dt=1e-2)
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["30", "60", "90"]
+    assert lines[1] == " 60 %  step 600  t = 6 of 10  dt = 1.00e-02  10 steps/s  40 s left"
+    assert progress.steps_per_second == pytest.approx(10.0)
+    assert progress.seconds_left == pytest.approx(10.0)
+
+
+def test_the_speed_forgets_the_compilation():
+    run_log, _ = log()
+    now = [0.0]
+    progress = Progress(run_log, 0.0, 1e6, clock=lambda: now[0])
+    assert progress.steps_per_second == 0.0 and progress.seconds_left is None
+    progress.update(0, 0.0, 1.0)
+    for second in range(100, 161):  # the first step took 100 s
+        now[0] = float(second)
+        progress.update(second - 99, float(second - 99), 1.0)
+    assert progress.steps_per_second == pytest.approx(1.0)
+
+
+def test_on_a_terminal_a_bar_that_leaves_nothing_behind():
+    run_log, stream = log(terminal=True)
+    now = [0.0]
+    with Progress(run_log, 0.0, 1.0, clock=lambda: now[0]) as progress:
+        for now[0] in (0.0, 1.0, 40.0):
+            progress.update(step=int(now[0]), time=now[0] / 80, dt=0.0125)
+        run_log.say("snapshot at t = 0.5")
+    text = stream.getvalue()
+    assert "step 40" in text and " 50 %" in text and "snapshot at t = 0.5" in text
+    assert text.endswith("\x1b[2K"), "the bar's line is erased at the end"
+
+
+def test_a_run_by_number_of_steps_shows_their_share():
+    run_log, _ = log()
+    progress = Progress(run_log, 0.0, 100.0, max_steps=10)
+    progress.update(5, 0.0, 0.1)
+    assert progress.fraction(10, 0.5) == 0.5
+    assert Progress(run_log, 1.0, 1.0).fraction(0, 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (7, "7 s"),
+        (7.25, "7.2 s"),
+        (59.4, "59 s"),
+        (200, "3 min 20 s"),
+        (3599.9, "1 h 00 min"),
+        (18180, "5 h 03 min"),
+        (190000, "2 d 4 h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_the_log_keeps_what_was_said_before_it_had_a_file_and_appends(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_text("an earlier start\n")
+    run_log, stream = log()
+    run_log.say("8 devices")
+    with run_log.open(path):
+        run_log.warn("slow disk\nvery slow")
+        run_log.note("for the file alone")
+        assert path.read_text().count("\n") == 5, "every line is there as soon as it is said"
+    stamp = "2026-01-02 03:04:05 "
+    assert path.read_text().splitlines() == [
+        "an earlier start",
+        stamp + "8 devices",
+        stamp + "warning: slow disk",
+        stamp + "very slow",
+        stamp + "for the file alone",
+    ]
+    assert stream.getvalue() == "8 devices\nwarning: slow disk\nvery slow\n"
+
+
+def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path):
+    folder = tmp_path / "my run"
+    for step in (0, 10):
+        shards = folder / "snapshots" / f"{step:08d}" / "shards"
+        shards.mkdir(parents=True)
+        (shards / "p00000.h5").write_bytes(bytes(1500))
+    (folder / "snapshots" / "00000010.h5").write_bytes(bytes(500))
+    (folder / "diagnostics.csv").write_text("step,time\n0,0.0\n1,0.1\n")
+    lines = summary(
+        folder,
+        outcome="finished at t = 1, step 100",
+        steps=100,
+        wall=12.5,
+        stepping=10.0,
+        points=64**3,
+        devices=2,
+        next_commands=[["simulator", "plot", str(folder)]],
+    )
+    assert lines[1] == (
+        "100 steps in 12 s: 100 ms per step, 763 ns per point and step on each of 2 devices, "
+        "80 % of the time in steps"
+    )
+    text = "\n".join(lines)
+    assert "snapshots/         2 x 1.5 kB, 3.5 kB in all" in text and "2 rows" in text
+    assert lines[-1] == f"  simulator plot '{folder}'" and "checkpoints" not in text

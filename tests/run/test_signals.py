@@ -1,0 +1,130 @@
+"""Ways to ask a run to stop: real signals, files, Slurm's clock."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator.run.signals import SIGNALS, Flag, SignalFlags, Watch, job_deadline, seconds_left, stop_reason
+
+ROOT = Path(__file__).parents[2]
+
+
+def wait_for(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert condition()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_sets_a_flag_and_nothing_else(number):
+    before = signal.getsignal(number)
+    with SignalFlags() as flags:
+        assert Watch(flags).poll()[Flag.SIGNAL] == 0
+        os.kill(os.getpid(), number)
+        wait_for(lambda: flags.received)
+        agreed = Watch(flags).poll()
+        assert agreed[Flag.SIGNAL] == number and stop_reason(agreed) == number.name
+    assert signal.getsignal(number) is before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_two_interrupts_of_one_key_press_count_once():
+    now = [0.0]
+    with SignalFlags(lambda: now[0]) as flags:
+        for now[0] in (0.0, 0.1, 0.4):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        assert flags.received == signal.SIGINT
+
+
+def test_a_second_interrupt_ends_a_process_that_is_busy_in_c():
+    program = """
+import hashlib
+from simulator.run.signals import SignalFlags
+with SignalFlags():
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    with process.stdout, process.stderr:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.7)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=5) == 128 + signal.SIGINT
+        assert "the last checkpoint stands" in process.stderr.read()
+
+
+def test_files_in_the_run_folder_ask_and_are_removed_when_obeyed(tmp_path):
+    watch = Watch(SignalFlags(), tmp_path)
+    assert not watch.poll().any()
+    (tmp_path / "checkpoint").touch()
+    flags = watch.poll()
+    assert flags[Flag.CHECKPOINT_FILE] and stop_reason(flags) is None
+    (tmp_path / "stop").touch()
+    watch.obey(flags)
+    assert [path.name for path in tmp_path.iterdir()] == ["stop"], "what was asked later stays asked"
+    flags = watch.poll()
+    assert "stop" in str(stop_reason(flags))
+    watch.obey(flags)
+    assert not watch.poll().any() and not list(tmp_path.iterdir())
+    Watch(SignalFlags()).obey(flags)
+
+
+def test_the_deadline_comes_with_its_lead():
+    now = 900.0
+    watch = Watch(SignalFlags(), deadline=1000.0, lead=60.0, clock=lambda: now)
+    assert not watch.poll().any()
+    now = 945.5
+    assert watch.poll()[Flag.DEADLINE] == 54
+    assert stop_reason(watch.poll()) == "the job ends in 54 s"
+    now = 2000.0
+    assert watch.poll()[Flag.DEADLINE] == 1
+
+
+def test_flags_of_all_processes_reduce_by_their_maximum():
+    mine = Watch(SignalFlags()).poll(wall=(False, True))
+    other = Watch(SignalFlags()).poll(failed=True, wall=(False, False))
+    agreed = np.maximum(mine, other)
+    assert agreed.dtype == np.int32 and list(agreed) == [0, 0, 0, 0, 1, 0, 1]
+    assert stop_reason(agreed) == "a process cannot go on" and stop_reason(mine) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:07", 7.0),
+        ("29:59", 1799.0),
+        ("2:00:01", 7201.0),
+        ("1-00:00:00", 86400.0),
+        ("10-23:59:59", 950399.0),
+        ("UNLIMITED", None),
+        ("INVALID", None),
+        ("NOT_SET", None),
+        ("", None),
+    ],
+)
+def test_what_squeue_calls_time_left(text, seconds):
+    assert seconds_left(text) == seconds
+
+
+def test_the_job_end_from_slurm(tmp_path):
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\n[ "$*" = "-h -j 12 -o %L" ] && echo 10:00\n')
+    squeue.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert job_deadline({"SLURM_JOB_END_TIME": "1700000000", "SLURM_JOB_ID": "12"}, 5.0) == 1700000000.0
+    assert job_deadline({"SLURM_JOB_ID": "12", **path}, 5.0) == 605.0
+    assert job_deadline({"SLURM_JOB_ID": "13", **path}, 5.0) is None
+    assert job_deadline({"SLURM_JOB_ID": "12", "PATH": "/nonexistent"}, 5.0) is None
+    assert job_deadline(path, 5.0) is None
