@@ -52,6 +52,7 @@ class Program:
         return f"Program({self.name})"
 
     def __call__(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        arrays = tuple(map(jnp.asarray, arrays))  # JAX hands literals on as Python numbers
         return tuple(program_p.bind(*arrays, program=self, call=self._traced(arrays)))
 
     def _traced(self, arrays: Sequence[Any]) -> ClosedJaxpr:
