@@ -15,10 +15,12 @@ from simulator.cluster import Allocation, discover
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
+from simulator.diagnostics.budget import RESIDUAL, closes, injection
 from simulator.errors import UserError
+from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS
 from simulator.models import MODELS, Model, State
-from simulator.models.model import tendency
+from simulator.models.model import Budgeted, Force, tendency
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
@@ -102,6 +104,7 @@ class Simulation:
             block=None if config.fft.block == "auto" else config.fft.block,
         )
         self.model: Model = MODELS[config.model.kind](config.model, self.transform)
+        self.forcing = self._make_forcing()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._state: State | None = None
@@ -110,8 +113,27 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = self._placed(beginning(self._initial_fields()))
+            self._state = self._placed(self._beginning(self._initial_fields()))
         return self._state
+
+    def _make_forcing(self) -> Forcing | None:
+        settings = self.config.forcing
+        if settings is None:
+            return None
+        if getattr(self.config.model, "kinematic", False):
+            raise self.config.error("forcing", "has no effect: model.kinematic prescribes the velocity")
+        try:
+            return FORCINGS[settings.kind](settings, self.transform, self.model, self.inputs)
+        except UserError as error:
+            key, _, message = str(error).partition(": ")
+            raise self.config.error(f"forcing.{key}", message) from error
+
+    def _beginning(self, fields: dict[str, jax.Array]) -> State:
+        """The state at the beginning of a run, with all that its steps carry along."""
+        memory: dict[str, Any] = {} if self.forcing is None else self.forcing.memory()
+        if closes(self.model):
+            memory[RESIDUAL] = jnp.float64(0)
+        return beginning(fields, memory)
 
     def _placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
@@ -130,12 +152,12 @@ class Simulation:
     @cached_property
     def step(self) -> Callable[[State, Any], State]:
         """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
-        return step_of(self.model, self.integrator)
+        return step_of(self.model, self.integrator, self.forcing)
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
         """The compiled loop over steps; it consumes the state that it is given."""
-        return advance_of(self.model, self.integrator, self.time_step)
+        return advance_of(self.model, self.integrator, self.time_step, self.forcing)
 
     @property
     def fields(self) -> "PhysicalFields":
@@ -149,12 +171,26 @@ class Simulation:
         fields = {
             n: jax.ShapeDtypeStruct((*lead, *layout.shape), kind) for n, lead in self.model.components.items()
         }
-        return jax.eval_shape(beginning, fields)
+        return jax.eval_shape(self._beginning, fields)
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: the scalars of diagnostics.csv for a state."""
-        return jax.jit(lambda state: self.model.diagnostics(state.fields, state.time))
+        return jax.jit(self._diagnostics)
+
+    def _diagnostics(self, state: State) -> dict[str, jax.Array]:
+        found = self.model.diagnostics(state.fields, state.time)
+        rate = found.pop("rate")
+        if self.forcing is not None and isinstance(self.model, Budgeted):
+            found["injection"] = injection(self.model, state.fields, state.time, self._force(state))
+        if RESIDUAL in state.memory:
+            found[RESIDUAL] = state.memory[RESIDUAL]
+        return {**found, "rate": rate}
+
+    def _force(self, state: State) -> Force | None:
+        if (forcing := self.forcing) is None:
+            return None
+        return lambda fields, time: forcing.acceleration(fields, time, state.memory)
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
@@ -167,7 +203,7 @@ class Simulation:
         names: list[str] = []
 
         def noted(state: State) -> dict[str, jax.Array]:
-            found = self.model.diagnostics(state.fields, state.time)
+            found = self._diagnostics(state)
             names.extend(found)
             return found
 
@@ -198,6 +234,14 @@ class Simulation:
 
     def check_start(self) -> None:
         """Refuses a start for which no dt can be chosen."""
+        force = self._force(self.state)
+        if force is not None:
+            rates = jax.jit(lambda s: force(s.fields, s.time))(self.state)
+            if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
+                raise self.config.error(
+                    "forcing",
+                    "is not finite at the start (constant_power needs a velocity with energy in the band)",
+                )
         if self.time_step.fixed is not None or self.time_step.largest is not None:
             return
         rate = jax.jit(lambda s: self.model.rate(tendency(self.model, s.fields, s.time)[1]))(self.state)

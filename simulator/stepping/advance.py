@@ -8,7 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from simulator.diagnostics.budget import RESIDUAL, budget, residual
+from simulator.forcing import Forcing
 from simulator.models import Model, State, tendency
+from simulator.models.model import Budgeted
 from simulator.stepping.integrator import Integrator
 
 TOLERANCE = 1e-6
@@ -56,24 +59,35 @@ def beginning(fields, memory=None, time: float = 0.0) -> State:
     )
 
 
-def one_step(model: Model, integrator: Integrator, state: State, choose: Callable) -> State:
+def one_step(
+    model: Model, integrator: Integrator, state: State, choose: Callable, forcing: Forcing | None = None
+) -> State:
     """One step of the size `choose(rate)` = (dt, origin, since, time at its end)."""
-    first, maxima = tendency(model, state.fields, state.time)
+    force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
+    first, maxima = tendency(model, state.fields, state.time, force)
     dt, origin, since, time = choose(model.rate(maxima))
     fields = integrator.step(
-        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t)[0], model.decay()
+        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t, force)[0], model.decay()
     )
     fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
-    return State(fields, time, state.step + 1, dt, origin, since, state.memory)
+    memory = dict(state.memory)
+    if RESIDUAL in memory and isinstance(model, Budgeted):
+        before = budget(model, state.fields, state.time, force)
+        memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
+    if forcing is not None:
+        memory |= forcing.renewed(memory, state.step + 1, dt)
+    return State(fields, time, state.step + 1, dt, origin, since, memory)
 
 
-def step_of(model: Model, integrator: Integrator) -> Callable[[State, jax.Array | float], State]:
+def step_of(
+    model: Model, integrator: Integrator, forcing: Forcing | None = None
+) -> Callable[[State, jax.Array | float], State]:
     """The pure function (state, dt) -> state."""
 
     def step(state: State, dt) -> State:
         dt = jnp.asarray(dt, jnp.float64)
         time = state.time + dt
-        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time))
+        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing)
 
     return step
 
@@ -100,7 +114,9 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     return chosen, origin, jnp.where(changed, 0, since), time
 
 
-def advance_of(model: Model, integrator: Integrator, time_step: TimeStep) -> Advance:
+def advance_of(
+    model: Model, integrator: Integrator, time_step: TimeStep, forcing: Forcing | None = None
+) -> Advance:
     """`advance(state, until)`, one compiled loop with donated buffers.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
@@ -118,7 +134,7 @@ def advance_of(model: Model, integrator: Integrator, time_step: TimeStep) -> Adv
                 dt = time_step.choose(rate)
                 return aligned(s, dt, until, time_step.fixed is not None)
 
-            return one_step(model, integrator, s, choose)
+            return one_step(model, integrator, s, choose, forcing)
 
         return lax.while_loop(unfinished, body, state)
 
