@@ -98,8 +98,8 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> np.ndarray:
         min(kept, int(band[1] * (1 + _MARGIN) / unit))
         for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
     ]
-    x, y, z = (np.arange(-n, n + 1) for n in reach)
-    labels = np.stack(np.meshgrid(x, y, np.arange(reach[2] + 1), indexing="ij"), -1).reshape(-1, 3)
+    ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
+    labels = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
     k2 = ((labels * np.array(grid.fundamental)) ** 2).sum(1)
     kx, ky, kz = labels.T
     first = (kz > 0) | ((kz == 0) & ((ky > 0) | ((ky == 0) & (kx > 0))))

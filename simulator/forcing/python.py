@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
@@ -52,7 +53,7 @@ class Python(Memoryless):
             raise UserError(f"{self._where}: {type(error).__name__}: {error}") from error
         if not isinstance(found, Mapping) or not found:
             raise UserError(f"{self._where}: a dict of accelerations by field is needed, not {found!r}")
-        shape = jnp.broadcast_shapes(*(p.shape for p in points))
+        shape = np.broadcast_shapes(*(p.shape for p in points))
         return {name: self._whole(name, value, shape) for name, value in found.items()}
 
     def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:

@@ -1,14 +1,18 @@
 """Initial conditions. A new one is a class here and a line in `INITIALS`."""
 
 from simulator.initial.initial import Files, Initial
+from simulator.initial.orszag_tang import OrszagTang
 from simulator.initial.python import Python
 from simulator.initial.random import Random
+from simulator.initial.snapshot import Snapshot
 from simulator.initial.vortices import Abc, TaylorGreen
 
 INITIALS: dict[str, type] = {
     "taylor_green": TaylorGreen,
     "abc": Abc,
     "random": Random,
+    "orszag_tang": OrszagTang,
+    "snapshot": Snapshot,
     "python": Python,
 }
 

@@ -14,8 +14,13 @@ from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.operators import curl, divergence
 
 RESERVED = frozenset(
-    ["velocity", "magnetic", "buoyancy", "density", "momentum", "psi", "vorticity", "vorticity_magnitude", "current", "current_magnitude", "pressure", "potential", "speed", "energy", "time", "step", "dt", "cfl", "rate"]
+    (
+        *("velocity", "magnetic", "buoyancy", "density", "momentum", "psi"),
+        *("vorticity", "vorticity_magnitude", "current", "current_magnitude", "pressure", "potential", "speed"),
+        *("energy", "lorentz", "induction", "buoyancy_flux"),
+    )
 )
+"""Names that fields and spectra of some model have."""
 
 
 def _three(value: object) -> object:

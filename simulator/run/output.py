@@ -185,6 +185,7 @@ class Output:
             datasets(state, simulation.transform),
             {
                 "time": float(state.time),
+                "box": list(simulation.grid.box),
                 "schedule": schedule.state(),
                 "layout": simulation.transform.name,
                 "devices": len(simulation.cluster.devices),
