@@ -75,7 +75,9 @@ def shape_of(settings: SpectrumSettings, files: Files) -> Shape:
         case "pao":
             eta = settings.kolmogorov_scale
             # Of Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's, with C = 1.5.
-            return lambda k: (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
+            return lambda k: (
+                (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
+            )
         case "table":
             return _table(settings, files)
 
@@ -83,7 +85,9 @@ def shape_of(settings: SpectrumSettings, files: Files) -> Shape:
 def _table(settings: SpectrumSettings, files: Files) -> Shape:
     path = str(settings.table)
     try:
-        rows = np.array([line.split() for line in files.read(path).decode().splitlines() if _row(line)], float)
+        rows = np.array(
+            [line.split() for line in files.read(path).decode().splitlines() if _row(line)], float
+        )
         if rows.ndim != 2 or rows.shape[1] != 2 or len(rows) < 2:
             raise ValueError("two columns, k and E(k), and two rows or more are needed")
         if not (np.diff(rows[:, 0]) > 0).all() or (rows <= 0).any():

@@ -16,7 +16,15 @@ from simulator.spectral.operators import curl, divergence
 RESERVED = frozenset(
     (
         *("velocity", "magnetic", "buoyancy", "density", "momentum", "psi"),
-        *("vorticity", "vorticity_magnitude", "current", "current_magnitude", "pressure", "potential", "speed"),
+        *(
+            "vorticity",
+            "vorticity_magnitude",
+            "current",
+            "current_magnitude",
+            "pressure",
+            "potential",
+            "speed",
+        ),
         *("energy", "lorentz", "induction", "buoyancy_flux"),
     )
 )

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from simulator.run.folder import Action, Decision, RunFolder, choose_checkpoint,
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Moment, Outcome
+from simulator.run.measuring import check_kinds
 from simulator.run.output import Output, events
 from simulator.run.progress import Progress, summary, typed
 from simulator.run.schedule import Schedule
@@ -81,6 +82,7 @@ class _Run:
         if decision.action is Action.START:
             # Before the folder is touched: a refused initial condition writes nothing.
             self.simulation.check_start()
+            check_kinds(self.simulation)
         decision = self._decision(self._claim)
         for line in decision.lines:
             self.log.say(line)
@@ -171,7 +173,7 @@ class _Run:
             except Exception as error:
                 self._failed(f"{type(error).__name__}: {error}")
                 raise
-        return self._ended(outcome, first)
+        return self._ended(outcome, first, output.cost)
 
     # ---- before the loop ---------------------------------------------------------------------------------
 
@@ -317,7 +319,7 @@ class _Run:
             self._tell("failed", moment, 0.0, advanced=moment.step > self.first_step, reason=reason)
             self.log.note(reason)
 
-    def _ended(self, outcome: Outcome, first: float) -> int:
+    def _ended(self, outcome: Outcome, first: float, cost: Mapping[str, float]) -> int:
         finished = outcome.ended == "finished"
         self._tell(outcome.ended, outcome.moment, first, advanced=outcome.steps > 0, reason=outcome.reason)
         words = f"t = {outcome.moment.time:g}, step {outcome.moment.step}"
@@ -334,6 +336,7 @@ class _Run:
                 stepping=outcome.seconds,
                 points=self.simulation.grid.points,
                 devices=len(self.cluster.devices),
+                output=cost,
                 next_commands=[again, check] if finished else [more, again],
             ):
                 self.log.say(line)

@@ -1,5 +1,6 @@
 """What a run writes: rows, spectra, slices, snapshots and checkpoints of a state."""
 
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.models import State
 from simulator.run.checkpoint import component_names, datasets, physical_axes
+from simulator.run.measuring import KINDS, Measuring
 from simulator.run.schedule import Event, Schedule
 from simulator.run.series import Series
 from simulator.run.simulation import Simulation
@@ -43,29 +45,36 @@ def events(settings: Any) -> tuple[Event, ...]:
         event("snapshots", settings.snapshots, align=True),
         event("checkpoints", settings.checkpoints, first=False),
     ]
-    if settings.slices is not None:
-        found.insert(2, event("slices", settings.slices))
+    extra = [name for name in ("slices", *KINDS) if getattr(settings, name) is not None]
+    found[2:2] = [event(name, getattr(settings, name)) for name in extra]
     return tuple(found)
 
 
 class Output:
-    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards."""
+    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards.
+
+    `cost` has the seconds that each kind of event has taken, compilation and the start of background writes included.
+    """
 
     def __init__(self, simulation: Simulation, folder: Path, writer: Writer):
         self._simulation, self._folder, self._writer = simulation, folder, writer
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
         self._last_slices = -1
+        self._measuring = Measuring(simulation, folder)
         self.cost: dict[str, float] = {}
 
     def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
         """Takes the events `names` of `state`, in order."""
         for name in names:
+            began = time.monotonic()
             match name:
                 case "diagnostics":
                     self.diagnostics(state)
                 case "spectra":
                     self.spectra(state)
+                case "transfer" | "structure_functions" | "histograms":
+                    self._measuring.take(name, state)
                 case "slices":
                     self.slices(state)
                 case "snapshots":
@@ -73,6 +82,7 @@ class Output:
                     self.snapshot(state)
                 case "checkpoints":
                     self.checkpoint(state, schedule)
+            self.cost[name] = self.cost.get(name, 0.0) + time.monotonic() - began
 
     def diagnostics(self, state: State) -> None:
         """One row of diagnostics.csv."""
@@ -90,23 +100,7 @@ class Output:
 
     def spectra(self, state: State) -> None:
         """One row of spectra.h5: the energy per wavenumber in shells of width dk."""
-        found = {k: np.asarray(v) for k, v in self._simulation.spectra(state).items()}
-        if self._first:
-            self._spectra_file().append(int(state.step), float(state.time), found)
-
-    def _spectra_file(self) -> Series:
-        if self._spectra_series is None:
-            layout = self._simulation.transform.layout
-            names = jax.eval_shape(self._simulation.spectra, self._simulation.template)
-            self._spectra_series = Series(
-                self._folder / "spectra.h5",
-                {"k": layout.shell_wavenumbers()},
-                {name: ("k",) for name in names},
-                {"shell_width": layout.shell_width},
-            )
-        return self._spectra_series
-
-    _spectra_series: Series | None = None
+        self._measuring.take("spectra", state)
 
     def slices(self, state: State) -> None:
         """One row of slices.h5: the three mid-planes of speed and vorticity magnitude."""
@@ -197,7 +191,7 @@ class Output:
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from all series; what was removed, for people."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
-        for series in (self._spectra_file(), self._slices_file()):
+        for series in (self._slices_file(), *self._measuring.files()):
             removed[series.path.name] = series.truncate(step)
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
 
