@@ -51,7 +51,8 @@ def structure_functions(
             others = [i for i in range(3) if i != e]
             for p in orders:
                 found.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
-                found.setdefault(f"transverse_{p}", []).append(sum(means[f"{i}_{p}"] for i in others) / 2)
+                across = (means[f"{others[0]}_{p}"] + means[f"{others[1]}_{p}"]) / 2
+                found.setdefault(f"transverse_{p}", []).append(across)
         return {name: jnp.stack(rows) for name, rows in found.items()}
 
     variables = {f"{kind}_{p}": ("axis", "r") for kind in ("longitudinal", "transverse") for p in orders}

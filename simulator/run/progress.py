@@ -168,8 +168,9 @@ def summary(
     """The lines at a run's end.
 
     `outcome` says how it ended; `wall` is all of this start's time in seconds and `stepping` the part in the
-    device loop; `points` are the grid points and `devices` how many shared them; `output` has the seconds that each
-    kind of output took. What lies in `folder` is listed with its size; `next_commands` are lists of words, shown as they can be typed.
+    device loop; `points` are the grid points and `devices` how many shared them; `output` has the seconds that
+    each kind of output took. What lies in `folder` is listed with its size; `next_commands` are lists of words,
+    shown as they can be typed.
     """
     lines = [outcome]
     if steps and stepping > 0:
@@ -184,7 +185,9 @@ def summary(
         costs = ", ".join(f"{name.replace('_', ' ')} {duration(seconds)}" for name, seconds in spent)
         lines.append(f"measuring and writing: {costs}")
     lines.append(f"written to {folder}:")
-    lines += [f"  {name:<24} {text}" for name, text in _contents(folder)]
+    contents = _contents(folder)
+    width = max((len(name) for name, _ in contents), default=0)
+    lines += [f"  {name:<{max(width, 18)}} {text}" for name, text in contents]
     lines.append("next:")
     return [*lines, *(f"  {shlex.join(command)}" for command in next_commands)]
 
