@@ -1,6 +1,5 @@
 """The backend `custom_partitioning`: staged transforms, of real fields truncated before they are sent."""
 
-import math
 from functools import cache, partial
 from math import ceil
 from typing import Any
@@ -66,7 +65,8 @@ def build(
 class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
-    `block` is the number of planes visited at a time; None chooses it from the cache (CPU) or the device's memory.
+    `block` is the number of planes of physical space visited at a time; None chooses it from the cache (CPU) or
+    the device's memory, and as many as there are visit nothing in blocks.
     """
 
     def __init__(
@@ -91,33 +91,37 @@ class StagedTransform:
             truncated=not modes.every,
         )
         self.name = f"{NAME}_{plan.name}"
-        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype)
+        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block)
         self._block = block
-        self._platform = mesh.devices.flat[0].platform
+        cpu = mesh.devices.flat[0].platform == "cpu"
+        self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
+        # Alone on its device, a transform is fastest whole: XLA's loop bodies use one core.
+        self._alone = cpu and mesh.size == 1
         self._program = cache(self._make_program)
 
     @property
     def complex_dtype(self) -> np.dtype:
         return np.result_type(self.dtype, np.complex64)
 
-    def block(self, components: int) -> int:
-        """Planes visited at a time when `components` values are held at each point."""
+    def block(self, stage: int, components: int) -> int:
+        """Planes that a stage visits at a time when it holds `components` values at each of their points."""
+        first, second, third = self.plan.stages[stage].order
+        extent = partial(self._local.local, stage)
         if self._block is not None:
-            return self._block
-        itemsize = self.dtype.itemsize * (1 if self.layout.half else 2)
-        plane = math.prod(self.physical.shape) // self.physical.shape[1] * itemsize * components
-        plane //= math.prod(self.physical.parts(a) for a in "xz")
-        limit = CPU_BLOCK_BYTES if self._platform == "cpu" else GPU_BLOCK_BYTES
-        return max(1, limit // max(plane, 1))
+            whole = self._block >= self._local.local(0, self.plan.stages[0].block)
+            if stage == 0 or whole:
+                return self._block if stage == 0 else extent(first)
+        elif self._alone:
+            return extent(first)
+        value = self.dtype if stage == 0 and self.layout.half else self.complex_dtype
+        plane = components * value.itemsize * extent(second) * extent(third)
+        return max(1, self._block_bytes // plane)
 
-    def _whole(self) -> int:
-        return self.physical.shape[1]
-
-    def _make_program(self, direction: str, block: int) -> Program:
+    def _make_program(self, direction: str) -> Program:
         physical, modes = self.physical.spec_of(4), self.layout.spec_of(4)
         run = getattr(self._local, direction)
         return Program(
-            lambda array: (run(array, block),),
+            lambda array: (run(array),),
             self.mesh,
             [physical if direction == "forward" else modes],
             [modes if direction == "forward" else physical],
@@ -129,10 +133,7 @@ class StagedTransform:
         if array.shape[-3:] != source.shape:
             raise ValueError(f"{direction} takes arrays (..., {source.shape}), not {array.shape}")
         flat = array.astype(dtype).reshape(-1, *source.shape)
-        # Alone on its device, a transform is fastest whole: XLA's loop bodies use one core.
-        alone = self.mesh.size == 1 and self._platform == "cpu"
-        block = self._whole() if alone and self._block is None else self.block(2 * flat.shape[0])
-        (result,) = self._program(direction, block)(flat)
+        (result,) = self._program(direction)(flat)
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
     def _kept(self, modes: jax.Array) -> jax.Array:
@@ -164,11 +165,11 @@ class StagedTransform:
             )
             return stack(full)[0], reduce_values(found.maxima, found.means, inside)
 
-        block = self.block(sum(given.sizes) + sum(products.sizes))
+        components = sum(given.sizes) + sum(products.sizes)
 
         def run(array, *flat):
             parameters = jax.tree.unflatten(parameter_tree, flat)
-            modes, reduced = self._local.evaluate(array, partial(local, parameters=parameters), block)
+            modes, reduced = self._local.evaluate(array, partial(local, parameters=parameters), components)
             return (*jax.tree.leaves(modes), *reduced.maxima.values(), *reduced.sums.values())
 
         reductions = [*wanted.maxima, *wanted.means]
