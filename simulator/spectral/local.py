@@ -37,6 +37,8 @@ class Reductions(NamedTuple):
 Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", Reductions]]
 """(values (component, *block), their coordinates, where they are grid points not counted before) to products
 and reductions."""
+Parcels = tuple[jax.Array, ...]
+"""Parcels (parcel, component, *order) of an exchange, in one array or several, numbered through."""
 Visit = Callable[[jax.Array, jax.Array], tuple[Any, Any]]
 
 
@@ -76,7 +78,7 @@ def take(array: jax.Array, source: str, target: str) -> jax.Array:
 
 
 def pack(array: jax.Array, source: str, axis: str, parcels: int, target: str) -> jax.Array:
-    """An array (component, *source) cut along `axis`, padded where it does not divide: (parcel, component, *target)."""
+    """An array (component, *source) cut along `axis`, which is padded first: (parcel, component, *target)."""
     at = 1 + source.index(axis)
     array = fit(array, at, padded(array.shape[at], parcels))
     array = array.reshape(*array.shape[:at], parcels, -1, *array.shape[at + 1 :])
@@ -103,7 +105,7 @@ def fit(array: jax.Array, axis: int, extent: int) -> jax.Array:
 
 
 def fit_modes(array: jax.Array, axis: int, extent: int) -> jax.Array:
-    """Of a whole axis of modes (0, 1, ..., -1) the `extent` of lowest wavenumber; zeros in between where it has fewer."""
+    """Of a whole axis of modes (0, 1, ..., -1) the `extent` of lowest wavenumber; else with zeros between."""
     have = array.shape[axis]
     if have == extent:
         return array
@@ -151,7 +153,8 @@ def over_blocks(planes: int, block: int, visit: Visit, axis: int) -> tuple[Any, 
 class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
 
-    `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`.
+    `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`. `separate` keeps parcels
+    in arrays of their own.
     """
 
     plan: Plan
@@ -160,6 +163,7 @@ class LocalTransform:
     dtype: Any
     """Of real values: float64 or float32."""
     blocks: Callable[[int, int], int]
+    separate: bool
 
     @property
     def real(self) -> bool:
@@ -216,20 +220,28 @@ class LocalTransform:
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
         extent = self.points(axis) if forward else self.modes(axis)
-        part = lax.dynamic_slice_in_dim(parcels, start, size, axis=2 + exchange.order.index(stage.block))
+        at = 2 + exchange.order.index(stage.block)
+        part = jnp.concatenate([lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in parcels])
         return unpack(part, exchange.order, axis, extent, stage.order)
 
-    def _to_send(self, i: int, array: jax.Array, *, forward: bool) -> jax.Array:
+    def _to_send(self, i: int, array: jax.Array, *, forward: bool) -> Parcels:
         """A block of the array of the stage before (after) exchange `i`, cut into parcels."""
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
         axis = exchange.cut if forward else exchange.join
-        return pack(array, stage.order, axis, self._parts(exchange.over), exchange.order)
+        return self._apart(pack(array, stage.order, axis, self._parts(exchange.over), exchange.order))
 
-    def _exchange(self, i: int, parcels: jax.Array) -> jax.Array:
+    def _exchange(self, i: int, parcels: Parcels) -> Parcels:
         exchange = self.plan.exchanges[i]
         if self._parts(exchange.over) == 1:
             return parcels
-        return lax.all_to_all(parcels, exchange.over, 0, 0, tiled=True)
+        return self._apart(lax.all_to_all(jnp.concatenate(parcels), exchange.over, 0, 0, tiled=True))
+
+    def _apart(self, parcels: jax.Array) -> Parcels:
+        """On the CPU an all-to-all takes and gives every parcel as a buffer of its own: kept apart, they need not be
+        copied together before and cut after it."""
+        if not self.separate:
+            return (parcels,)
+        return tuple(parcels[i : i + 1] for i in range(len(parcels)))
 
     def _visit(self, i: int, components: int, visit: Callable[..., Any], axis: int) -> Any:
         """`visit(start, size, fresh)` for all blocks of stage `i`."""
@@ -241,38 +253,36 @@ class LocalTransform:
         """Axis of the parcels of an exchange along which a stage visits them in blocks."""
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
 
-    def _outer_forward(self, parcels: jax.Array) -> jax.Array:
+    def _outer_forward(self, parcels: Parcels) -> jax.Array:
         """From the parcels that the first stage sends to modes: all stages but the first."""
-        last = len(self.plan.exchanges) - 1
-        for i in range(last + 1):
-            parcels = self._exchange(i, parcels)
-            stage = self.plan.stages[i + 1]
+        modes, last = parcels[0], len(self.plan.exchanges)
+        for i, stage in enumerate(self.plan.stages[1:], 1):
+            received = self._exchange(i - 1, parcels)
+
+            def visit(start, size, fresh, i=i, stage=stage, received=received):
+                array = self._to_modes(stage, self._received(i - 1, received, start, size, forward=True))
+                return (array if i == last else self._to_send(i, array, forward=True)), None
+
+            axis = 1 if i == last else self._parcel_axis(i, i)
+            found, _ = self._visit(i, 2 * parcels[0].shape[1], visit, axis)
+            modes, parcels = (found, parcels) if i == last else (modes, found)
+        return modes
+
+    def _outer_inverse(self, modes: jax.Array) -> Parcels:
+        """From modes to the parcels that the first stage receives."""
+        parcels, last = (), len(self.plan.exchanges)
+        for i, stage in reversed(list(enumerate(self.plan.stages[1:], 1))):
 
             def visit(start, size, fresh, i=i, stage=stage, parcels=parcels):
-                array = self._to_modes(stage, self._received(i, parcels, start, size, forward=True))
-                return (array if i == last else self._to_send(i + 1, array, forward=True)), None
-
-            axis = 1 if i == last else self._parcel_axis(i + 1, i + 1)
-            parcels, _ = self._visit(i + 1, 2 * parcels.shape[1], visit, axis)
-        return parcels
-
-    def _outer_inverse(self, array: jax.Array) -> jax.Array:
-        """From modes to the parcels that the first stage receives."""
-        last = len(self.plan.exchanges) - 1
-        for i in reversed(range(last + 1)):
-            stage = self.plan.stages[i + 1]
-
-            def visit(start, size, fresh, i=i, stage=stage, array=array):
                 if i == last:
-                    part = lax.dynamic_slice_in_dim(array, start, size, axis=1)
+                    part = lax.dynamic_slice_in_dim(modes, start, size, axis=1)
                 else:
-                    part = self._received(i + 1, array, start, size, forward=False)
-                return self._to_send(i, self._to_points(stage, part), forward=False), None
+                    part = self._received(i, parcels, start, size, forward=False)
+                return self._to_send(i - 1, self._to_points(stage, part), forward=False), None
 
-            components = array.shape[0 if i == last else 1]
-            array, _ = self._visit(i + 1, 2 * components, visit, self._parcel_axis(i, i + 1))
-            array = self._exchange(i, array)
-        return array
+            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._parcel_axis(i - 1, i))
+            parcels = self._exchange(i - 1, found)
+        return parcels
 
     # ---- physical space, in blocks -----------------------------------------------------------------------
 
@@ -313,7 +323,9 @@ class LocalTransform:
         values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block))
         return values
 
-    def evaluate(self, array: jax.Array, pointwise: Pointwise, components: int) -> tuple[Any, Reductions]:
+    def evaluate(
+        self, array: jax.Array, pointwise: Pointwise, components: int
+    ) -> tuple[jax.Array | None, Reductions]:
         """One device's modes to the modes of pointwise products of their values, and reductions.
 
         The values, `components` at every point, exist one block at a time; under differentiation they are
@@ -327,15 +339,15 @@ class LocalTransform:
             points, inside = self._points_of(start, len(fresh))
             values = self._to_points(stage, part)
             products, reduced = pointwise(values, points, inside & fresh.reshape(-1, 1, 1))
-            return jax.tree.map(
-                lambda p: self._to_send(0, self._to_modes(stage, p), forward=True), products
-            ), reduced
+            if products is None:
+                return (), reduced
+            return self._to_send(0, self._to_modes(stage, products), forward=True), reduced
 
         def visit(start, size, fresh):
             return on_block(self._received(0, parcels, start, size, forward=False), start, fresh)
 
         products, reduced = self._visit(0, components, visit, self._parcel_axis(0, 0))
-        return jax.tree.map(self._outer_forward, products), self._over_devices(reduced)
+        return (self._outer_forward(products) if products else None), self._over_devices(reduced)
 
     def _over_devices(self, reduced: Reductions) -> Reductions:
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))

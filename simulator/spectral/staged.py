@@ -91,12 +91,12 @@ class StagedTransform:
             truncated=not modes.every,
         )
         self.name = f"{NAME}_{plan.name}"
-        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block)
         self._block = block
         cpu = mesh.devices.flat[0].platform == "cpu"
         self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
         # Alone on its device, a transform is fastest whole: XLA's loop bodies use one core.
         self._alone = cpu and mesh.size == 1
+        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, separate=cpu)
         self._program = cache(self._make_program)
 
     @property
