@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from simulator.cli.parser import CommandParser, unknown_command
 from simulator.errors import RunFailure, UserError
 
-COMMANDS = ("run", "check")
+COMMANDS = ("run", "check", "plot", "verify", "merge")
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
@@ -36,6 +36,8 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # XLA prints warnings about its own compile cache that mean nothing to a user (before JAX is imported).
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()

@@ -19,7 +19,7 @@ from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Moment, Outcome
 from simulator.run.output import Output, events
-from simulator.run.progress import Progress, summary
+from simulator.run.progress import Progress, summary, typed
 from simulator.run.schedule import Schedule
 from simulator.run.signals import SignalFlags, Watch, job_deadline
 from simulator.run.simulation import Simulation
@@ -322,9 +322,9 @@ class _Run:
         self._tell(outcome.ended, outcome.moment, first, advanced=outcome.steps > 0, reason=outcome.reason)
         words = f"t = {outcome.moment.time:g}, step {outcome.moment.step}"
         text = f"finished at {words}" if finished else f"stopped at {words}: {outcome.reason}"
-        again = ["simulator", "plot", str(_short(self.folder))]
-        more = ["simulator", "resume", str(_short(self.folder))]
-        check = ["simulator", "verify", str(_short(self.folder))]
+        again, more, check = (
+            [*typed(), command, str(_short(self.folder))] for command in ("plot", "resume", "verify")
+        )
         if self.cluster.is_first:
             for line in summary(
                 _short(self.folder),

@@ -1,10 +1,14 @@
 """How far the run is: a bar on a terminal, else a line every half minute; and what it says at its end."""
 
 import math
+import os
 import shlex
+import shutil
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -133,6 +137,19 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def typed() -> tuple[str, ...]:
+    """This program as it can be typed here: by name where the shell finds it, else by its path."""
+    own = Path(sys.executable).parent / "simulator"
+    if not own.exists():
+        return (sys.executable, "-m", "simulator")
+    found = shutil.which("simulator")
+    if found is not None and os.path.samefile(found, own):
+        return ("simulator",)
+    with suppress(ValueError):
+        return (str(own.relative_to(Path.cwd())),)
+    return (str(own),)
 
 
 def summary(
