@@ -213,9 +213,7 @@ class LocalTransform:
 
     # ---- between stages ----------------------------------------------------------------------------------
 
-    def _received(
-        self, i: int, parcels: jax.Array, start: jax.Array, size: int, *, forward: bool
-    ) -> jax.Array:
+    def _received(self, i: int, parcels: Parcels, start: jax.Array, size: int, *, forward: bool) -> jax.Array:
         """A block of the array of the stage after (before) exchange `i`, joined from what was received."""
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
@@ -270,7 +268,8 @@ class LocalTransform:
 
     def _outer_inverse(self, modes: jax.Array) -> Parcels:
         """From modes to the parcels that the first stage receives."""
-        parcels, last = (), len(self.plan.exchanges)
+        parcels: Parcels = ()
+        last = len(self.plan.exchanges)
         for i, stage in reversed(list(enumerate(self.plan.stages[1:], 1))):
 
             def visit(start, size, fresh, i=i, stage=stage, parcels=parcels):

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simulator.spectral.choices import Candidate, Devices, Modes, factors, make_mesh
+from simulator.cluster.mesh import make_mesh
+from simulator.spectral.choices import Candidate, Devices, Modes, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.program import Program
@@ -58,7 +59,7 @@ def build(
     modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
-    mesh = make_mesh(plan.mesh_axes, candidate.mesh, devices)
+    mesh = make_mesh(devices, candidate.mesh, plan.mesh_axes)
     return StagedTransform(modes, mesh, plan, dtype, block=block)
 
 
@@ -90,7 +91,7 @@ class StagedTransform:
             real=modes.real,
             truncated=not modes.every,
         )
-        self.name = f"{NAME}_{plan.name}"
+        self.name = f"{NAME}_{plan.name}" + (f"_block{block}" if block else "")
         self._block = block
         cpu = mesh.devices.flat[0].platform == "cpu"
         self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
