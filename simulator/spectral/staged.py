@@ -160,21 +160,29 @@ class StagedTransform:
 
         def local(values, points, inside, parameters) -> tuple[jax.Array | None, Reductions]:
             found = pointwise(given.split(values), points, parameters)
-            shape = values.shape[1:]
-            full = jax.tree.map(
-                lambda a, w: jnp.broadcast_to(a, (*w.shape[:-3], *shape)), found.products, wanted.products
+
+            def everywhere(value: jax.Array, lead: tuple[int, ...] = ()) -> jax.Array:
+                return jnp.broadcast_to(value, (*lead, *values.shape[1:]))
+
+            full = jax.tree.map(lambda a: everywhere(a, a.shape[:-3]), found.products)
+            maxima, means = (
+                {k: everywhere(v) for k, v in part.items()} for part in (found.maxima, found.means)
             )
-            return stack(full)[0], reduce_values(found.maxima, found.means, inside)
+            return stack(full)[0], reduce_values(maxima, means, inside)
 
         components = sum(given.sizes) + sum(products.sizes)
 
         def run(array, *flat):
             parameters = jax.tree.unflatten(parameter_tree, flat)
             modes, reduced = self._local.evaluate(array, partial(local, parameters=parameters), components)
-            return (*jax.tree.leaves(modes), *reduced.maxima.values(), *reduced.sums.values())
+            return (
+                *jax.tree.leaves(modes),
+                *(reduced.maxima[k] for k in wanted.maxima),
+                *(reduced.sums[k] for k in wanted.means),
+            )
 
-        reductions = [*wanted.maxima, *wanted.means]
-        outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * len(reductions)
+        reductions = len(wanted.maxima) + len(wanted.means)
+        outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * reductions
         program = Program(
             run,
             self.mesh,
@@ -182,13 +190,11 @@ class StagedTransform:
             outputs,
             name=f"{self.name}_evaluate",
         )
-        results = list(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
-        modes = self._kept(results.pop(0)) if products.leads else None
-        reduced = dict(zip(reductions, results, strict=True))
+        results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
         return Evaluated(
-            products.split(modes),
-            {k: reduced[k] for k in wanted.maxima},
-            {k: reduced[k] / self.grid.points for k in wanted.means},
+            products.split(self._kept(next(results)) if products.leads else None),
+            {k: next(results) for k in wanted.maxima},
+            {k: next(results) / self.grid.points for k in wanted.means},
         )
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:
