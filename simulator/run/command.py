@@ -3,21 +3,29 @@
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.config import RunConfig
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
 from simulator.run.folder import Action
 
 
 def run_config(config: RunConfig, args: argparse.Namespace, allow: Sequence[str] = ()) -> int:
-    """Runs `config` as one process of a run, or launches the processes that `--processes` asks for."""
-    from simulator.run.execute import Choices, look
+    """Runs `config` as one process of a run, or launches the processes that `--processes` asks for.
 
-    choices = Choices(args.overwrite if "overwrite" in args else False, tuple(allow), sys.argv)
+    `args.arguments` is the command line, for provenance and for the processes; `allow` names frozen keys that may
+    differ from those of the run in the folder.
+    """
+    from simulator.run.execute import Choices, look
+    from simulator.run.simulation import check_devices
+
+    choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
     # Everything that can be refused without a device is, before anything starts.
+    if args.processes is not None and args.processes < 1:
+        raise UserError(f"--processes: {args.processes} is no number of processes; 1 or more")
     decision = look(config, choices)
     decision.raise_if_refused()
     if decision.action is Action.FINISHED:
@@ -25,19 +33,15 @@ def run_config(config: RunConfig, args: argparse.Namespace, allow: Sequence[str]
             print(line)
         return 0
     if args.processes is not None:
-        return _launch(config, args.processes, folder)
-    return _run(config, args, choices, folder)
+        check_devices(config, config.devices.count, args.processes)
+        return _launch(args.arguments, args.processes, folder)
+    return _run(config, args, choices, overwritten=decision.clear)
 
 
-def _launch(config: RunConfig, processes: int, folder: Path) -> int:
+def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
     from simulator.cluster.launcher import launch
-    from simulator.run.simulation import check_devices
 
-    if processes < 1:
-        raise UserError(f"--processes: {processes} is no number of processes; 1 or more")
-    if config.devices.count != "auto":
-        check_devices(config, config.devices.count, processes)
-    command = [sys.executable, "-m", "simulator", *_without_processes(sys.argv[1:])]
+    command = [sys.executable, "-m", "simulator", *_without_processes(arguments)]
     return launch(command, processes, logs=folder / "logs")
 
 
@@ -55,14 +59,8 @@ def _without_processes(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
-def _run(config: RunConfig, args: argparse.Namespace, choices, folder: Path) -> int:
+def _run(config: RunConfig, args: argparse.Namespace, choices, *, overwritten: bool) -> int:
     from simulator.cluster import discover, failure
-    from simulator.cluster.start import start, to_stderr
-    from simulator.run.execute import execute
-    from simulator.run.inputs import Inputs
-    from simulator.run.log import RunLog
-    from simulator.run.simulation import Simulation, grid_of
-    from simulator.spectral import slab_limit
 
     allocation = discover(
         os.environ,
@@ -70,9 +68,33 @@ def _run(config: RunConfig, args: argparse.Namespace, choices, folder: Path) -> 
         num_processes=args.num_processes,
         process_id=args.process_id,
     )
+    if allocation.num_processes == 1:
+        return _one_process(config, allocation, choices, overwritten)
     failure.install(allocation.process_id, allocation.num_processes)
-    if allocation.process_id > 0:
-        failure.to_log_file(folder / "logs", allocation.process_id)
+    try:
+        return _one_process(config, allocation, choices, overwritten)
+    except (UserError, RunFailure) as error:
+        # Not by way of the interpreter's end: that waits for the others, which may wait for this one.
+        if isinstance(error, UserError) and allocation.process_id > 0:
+            time.sleep(1.0)  # a mistake is the same everywhere, and the first process says it
+        failure.leave(2 if isinstance(error, UserError) else 1, str(error))
+    except Exception:
+        sys.excepthook(*sys.exc_info())  # pyright: ignore[reportArgumentType] - leaves at once
+        raise
+
+
+def _one_process(config: RunConfig, allocation, choices, overwritten: bool) -> int:
+    from simulator.cluster import failure
+    from simulator.cluster.start import start, to_stderr
+    from simulator.run.execute import execute
+    from simulator.run.inputs import Inputs
+    from simulator.run.log import RunLog
+    from simulator.run.signals import SignalFlags
+    from simulator.run.simulation import Simulation, check_devices, grid_of
+    from simulator.spectral import slab_limit
+
+    check_devices(config, config.devices.count, allocation.num_processes)
+    folder = Path(config.output.directory)
     cluster = start(
         allocation,
         platform=config.devices.platform,
@@ -81,9 +103,15 @@ def _run(config: RunConfig, args: argparse.Namespace, choices, folder: Path) -> 
         folder=folder,
         report=to_stderr,
     )
-    log = RunLog(quiet=not cluster.is_first)
-    inputs = Inputs(folder / "inputs")
-    simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
-    code = execute(simulation, choices, log)
+    with SignalFlags() as signals:
+        log = RunLog(quiet=not cluster.is_first)
+        inputs = Inputs(None if overwritten else folder / "inputs")
+        simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
+
+        def claimed() -> None:
+            if not cluster.is_first:
+                failure.to_log_file(folder / "logs", cluster.process_id)
+
+        code = execute(simulation, choices, log, signals, claimed)
     cluster.close()
     return code
