@@ -24,26 +24,33 @@ def add_parser(subparsers: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print the tables, on the first process."""
     from simulator.cluster import discover
-    from simulator.cluster.start import start
-    from simulator.config import load_config
-    from simulator.config.execution import DeviceSettings, FftSettings
-    from simulator.run.simulation import check_devices, grid_of, transform_of
-    from simulator.spectral import Grid, slab_limit
+    from simulator.cluster.failure import contained
 
-    config = load_config(args.config, args.overrides) if args.config else None
-    grid = grid_of(config) if config else Grid((64, 64, 64))
-    wanted = config.devices if config else DeviceSettings()
     allocation = discover(os.environ)
-    if config:
-        check_devices(config, wanted.count, allocation.num_processes)
-    cluster = start(allocation, platform=wanted.platform, count=wanted.count, limit=slab_limit(grid))
-    precision = config.precision if config else "double"
-    transform = transform_of(grid, cluster.devices, precision, config.fft if config else FftSettings())
+    with contained(allocation.process_id, allocation.num_processes):
+        _show(_config(args), allocation)
+    return 0
+
+
+def _config(args: argparse.Namespace) -> Any:
+    from simulator.config import load_config, run_config_class
+
+    if args.config:
+        return load_config(args.config, args.overrides)
+    whatever = {"model": {"kind": "navier_stokes", "viscosity": 1}, "initial": {"kind": "abc"}}
+    return run_config_class().model_validate({**whatever, "time": {"stop": 1}})
+
+
+def _show(config: Any, allocation: Any) -> None:
+    from simulator.run.simulation import check_devices, connect, grid_of, transform_of
+
+    check_devices(config, config.devices.count, allocation.num_processes)
+    cluster = connect(config, allocation)
+    transform = transform_of(grid_of(config), cluster.devices, config.precision, config.fft)
     if cluster.is_first:
         for line in (*describe(cluster, transform, os.environ), "", *table(transform)):
             print(line)
     cluster.close()
-    return 0
 
 
 def describe(cluster: Any, transform: Any, environ: Mapping[str, str]) -> list[str]:

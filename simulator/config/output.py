@@ -65,8 +65,8 @@ class CheckpointSettings(Settings):
     """Steps between two."""
     keep_last: Count = 2
     """How many of the newest are kept."""
-    keep_every: Positive | None = None
-    """Keep for good the first checkpoint in every interval of this length of simulation time."""
+    keep_every: Count | None = None
+    """Keep for good those whose step is a multiple of this."""
 
 
 class OutputSettings(Settings):

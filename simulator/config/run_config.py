@@ -6,9 +6,10 @@ one. `RunConfig` is what the program works with; `assemble` makes the subclass t
 
 import re
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Annotated, Any, Literal, Union, cast
+from typing import Annotated, Any, Literal, Self, Union, cast
 
 from pydantic import (
     AfterValidator,
@@ -114,6 +115,12 @@ class RunConfig(Settings):
             output = {"directory": f"outputs/{name}", **output}
         return {**data, "name": data.get("name", name), "output": output}
 
+    @model_validator(mode="after")
+    def _precision_of_snapshots(self) -> Self:
+        if self.precision == "single" and self.output.snapshots.precision == "double":
+            raise wrong("output.snapshots.precision", "the run has single precision only; leave the key out")
+        return self
+
     def error(self, key: str, message: str) -> UserError:
         """The error that blames `key` (`devices.count`) at the place where it was given:
         `run.yaml:9: devices.count: MESSAGE`. For checks that need more than the configuration."""
@@ -149,7 +156,7 @@ def _time_settings(integrators: Mapping[str, Any]) -> type[TimeSettings]:
         __base__=TimeSettings,
         __doc__=TimeSettings.__doc__,
         __validators__={"check_cfl": cast(Any, model_validator(mode="after")(check_cfl))},
-        integrator=cast(Any, (Literal[tuple(integrators)], TimeSettings.model_fields["integrator"])),
+        integrator=cast(Any, (Literal[tuple(integrators)], copy(TimeSettings.model_fields["integrator"]))),
     )
 
 
@@ -162,7 +169,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         __doc__=RunConfig.__doc__,
         model=(_choice(registries.models), ...),
         initial=(_choice(registries.initials), ...),
-        forcing=(forcing | None if forcing is not None else None, None),
+        forcing=(type(None) if forcing is None else forcing | None, None),
         time=(_time_settings(registries.integrators), ...),
     )
 

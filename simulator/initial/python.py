@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ class Python:
     Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z).
     """
 
-    Settings: ClassVar[type[Settings]] = PythonSettings
+    Settings = PythonSettings
 
     def __init__(self, settings: PythonSettings):
         self.settings = settings

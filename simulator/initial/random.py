@@ -1,7 +1,7 @@
 """Isotropic solenoidal random velocity with a prescribed energy spectrum."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ class Random:
     the same large scales, up to the common factor that sets the energy.
     """
 
-    Settings: ClassVar[type[Settings]] = RandomSettings
+    Settings = RandomSettings
 
     def __init__(self, settings: RandomSettings):
         self.settings = settings

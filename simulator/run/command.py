@@ -3,12 +3,11 @@
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.config import RunConfig
-from simulator.errors import RunFailure, UserError
+from simulator.errors import UserError
 from simulator.run.folder import Action
 
 
@@ -60,7 +59,8 @@ def _without_processes(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(config: RunConfig, args: argparse.Namespace, choices, *, overwritten: bool) -> int:
-    from simulator.cluster import discover, failure
+    from simulator.cluster import discover
+    from simulator.cluster.failure import contained
 
     allocation = discover(
         os.environ,
@@ -68,41 +68,21 @@ def _run(config: RunConfig, args: argparse.Namespace, choices, *, overwritten: b
         num_processes=args.num_processes,
         process_id=args.process_id,
     )
-    if allocation.num_processes == 1:
+    with contained(allocation.process_id, allocation.num_processes):
         return _one_process(config, allocation, choices, overwritten)
-    failure.install(allocation.process_id, allocation.num_processes)
-    try:
-        return _one_process(config, allocation, choices, overwritten)
-    except (UserError, RunFailure) as error:
-        # Not by way of the interpreter's end: that waits for the others, which may wait for this one.
-        if isinstance(error, UserError) and allocation.process_id > 0:
-            time.sleep(1.0)  # a mistake is the same everywhere, and the first process says it
-        failure.leave(2 if isinstance(error, UserError) else 1, str(error))
-    except Exception:
-        sys.excepthook(*sys.exc_info())  # pyright: ignore[reportArgumentType] - leaves at once
-        raise
 
 
 def _one_process(config: RunConfig, allocation, choices, overwritten: bool) -> int:
-    from simulator.cluster import failure
-    from simulator.cluster.start import start, to_stderr
+    from simulator.cluster.failure import to_log_file
     from simulator.run.execute import execute
     from simulator.run.inputs import Inputs
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
-    from simulator.run.simulation import Simulation, check_devices, grid_of
-    from simulator.spectral import slab_limit
+    from simulator.run.simulation import Simulation, check_devices, connect
 
     check_devices(config, config.devices.count, allocation.num_processes)
     folder = Path(config.output.directory)
-    cluster = start(
-        allocation,
-        platform=config.devices.platform,
-        count=config.devices.count,
-        limit=slab_limit(grid_of(config)),
-        folder=folder,
-        report=to_stderr,
-    )
+    cluster = connect(config, allocation, folder)
     with SignalFlags() as signals:
         log = RunLog(quiet=not cluster.is_first)
         inputs = Inputs(None if overwritten else folder / "inputs")
@@ -110,7 +90,7 @@ def _one_process(config: RunConfig, allocation, choices, overwritten: bool) -> i
 
         def claimed() -> None:
             if not cluster.is_first:
-                failure.to_log_file(folder / "logs", cluster.process_id)
+                to_log_file(folder / "logs", cluster.process_id)
 
         code = execute(simulation, choices, log, signals, claimed)
     cluster.close()

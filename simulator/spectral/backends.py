@@ -1,38 +1,82 @@
-"""Chooses and builds the transform for a grid and a list of devices."""
+"""Chooses and builds the transform for a grid and a list of devices.
 
-from collections.abc import Sequence
+A backend is a module with `NAME`, `candidates(modes, count)`, `needs(modes)` and `build(modes, candidate, devices,
+dtype, block)`; a line in `BACKENDS` registers it.
+"""
+
+from types import ModuleType
 from typing import Any
 
-import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
 
 from simulator.errors import UserError
+from simulator.spectral import jaxdecomp, staged
+from simulator.spectral.choices import Candidate, Devices, Modes
 from simulator.spectral.grid import Grid
-from simulator.spectral.staged import StagedTransform
-from simulator.spectral.stages import Z_THEN_XY, Plan
 from simulator.spectral.transform import Transform
 
+BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}
+"""The first is the default."""
+DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
+"""Values of `fft.decomposition`; a plan's name asks for that plan."""
 
-def slab_limit(grid: Grid) -> int:
-    """The largest number of devices on which every device of a slab has planes in y and in kz."""
-    return max(1, min(grid.shape[1], grid.kept[2] + 1))
+
+def candidates(
+    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto"
+) -> list[Candidate]:
+    """The ways to share the modes among `count` devices, in the order of the backends' own preference.
+
+    Backend `auto` means all backends, decomposition `auto` all decompositions.
+    """
+    chosen = BACKENDS.values() if backend == "auto" else [BACKENDS[backend]]
+    return [c for b in chosen for c in b.candidates(modes, count) if c.is_a(decomposition)]
 
 
-def make_mesh(plan: Plan, devices: Sequence[Any], shape: tuple[int, ...]) -> Mesh:
-    return Mesh(
-        np.asarray(devices, dtype=object).reshape(shape),
-        plan.mesh_axes,
-        axis_types=(AxisType.Auto,) * len(shape),
+def usable_counts(
+    modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto"
+) -> list[int]:
+    """The device counts up to `most` that the choice works on; the last is what `devices.count: auto` takes."""
+    return [n for n in range(1, most + 1) if candidates(modes, n, backend, decomposition)]
+
+
+def choose(
+    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto"
+) -> list[Candidate]:
+    """`candidates`, of which there is at least one.
+
+    Raises UserError with the numbers and the nearest combinations that work where there is none.
+    """
+    found = candidates(modes, count, backend, decomposition)
+    if not found:
+        raise UserError(_refusal(modes, count, backend, decomposition))
+    return found
+
+
+def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
+    kind = "" if decomposition == "auto" else f"{decomposition} "
+    fewer = usable_counts(modes, count - 1, backend, decomposition)[-1:]
+    more = [n for n in range(count + 1, 2 * count + 1) if candidates(modes, n, backend, decomposition)][:1]
+    cures = [f"devices.count: {' or '.join(map(str, fewer + more))}"] if fewer or more else []
+    others = {c.backend: c.decomposition for c in reversed(candidates(modes, count, "auto"))}
+    if backend in others:
+        cures.append(f"fft.decomposition: {others[backend]}")
+    else:
+        cures += [f"fft.backend: {b} ({d})" for b, d in others.items()]
+    shape = " x ".join(map(str, modes.grid.shape))
+    devices = f"{count} device{'s' * (count > 1)}"
+    reasons = [BACKENDS[b].needs(modes) for b in (BACKENDS if backend == "auto" else [backend])]
+    return (
+        f"devices.count: {devices} cannot share a {shape} grid in "
+        f"{kind}transforms of {backend}: {'; '.join(reasons)}. What works: {', '.join(cures)}"
     )
 
 
 def make_transform(
     grid: Grid,
-    devices: Sequence[jax.Device],
+    devices: Devices,
     dtype: Any = np.float64,
     *,
-    backend: str = "custom_partitioning",
+    backend: str = staged.NAME,
     decomposition: str = "auto",
     block: int | None = None,
     real: bool = True,
@@ -40,17 +84,21 @@ def make_transform(
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
-    `real`: of real fields, else of complex ones. `every`: all modes, else those that dealiasing keeps.
+    `real`: of real fields, else of complex ones. `every`: all modes, else those that dealiasing keeps. `block`:
+    planes of physical space visited at a time; None chooses it.
 
     Raises UserError where grid, devices, backend and decomposition cannot work together.
     """
-    count, limit = len(devices), slab_limit(grid)
-    if count > limit:
-        raise UserError(
-            f"devices.count: {count} devices are more than the slabs of a {grid.shape} grid can use: "
-            f"it has {grid.shape[1]} planes in y and {grid.kept[2] + 1} in kz; 1 to {limit} work"
-        )
-    plan = Z_THEN_XY
-    return StagedTransform(
-        grid, make_mesh(plan, devices, (count,)), plan, dtype, real=real, every=every, block=block
-    )
+    modes = Modes(grid, real, every)
+    return build(modes, choose(modes, len(devices), backend, decomposition)[0], devices, dtype, block)
+
+
+def build(
+    modes: Modes,
+    candidate: Candidate,
+    devices: Devices,
+    dtype: Any = np.float64,
+    block: int | None = None,
+) -> Transform:
+    """The transform that a candidate describes."""
+    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, block)

@@ -20,7 +20,7 @@ class Grid:
     """
 
     shape: tuple[int, int, int]
-    box: tuple[float, float, float] = (2 * math.pi,) * 3
+    box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     dealias: Dealias = "two_thirds"
 
     @cached_property

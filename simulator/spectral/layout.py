@@ -124,6 +124,8 @@ class Layout(_Arrangement):
     """Signed integer wavenumbers along each axis, without padding."""
     half: bool = True
     """Only kz >= 0 is stored: the other half are the conjugates (real fields)."""
+    real: bool = True
+    """The fields are real: u(-k) is the conjugate of u(k)."""
 
     def _extent(self, axis: str) -> int:
         return len(self.labels[axis])
@@ -146,7 +148,7 @@ class Layout(_Arrangement):
         found = []
         for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
             labels = self.padded_labels(axis)
-            if self.half:
+            if self.real:
                 labels = np.where(2 * np.abs(labels) == n, 0, labels)
             found.append(self._along(axis, labels * unit, dtype))
         return found[0], found[1], found[2]

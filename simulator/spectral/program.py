@@ -52,6 +52,7 @@ class Program:
         return f"Program({self.name})"
 
     def __call__(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        arrays = tuple(map(jnp.asarray, arrays))  # JAX hands literals on as Python numbers
         return tuple(program_p.bind(*arrays, program=self, call=self._traced(arrays)))
 
     def _traced(self, arrays: Sequence[Any]) -> ClosedJaxpr:
@@ -175,9 +176,7 @@ class Program:
 
         return self._derive(("tangent", positions), make)
 
-    def transposed(
-        self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]
-    ) -> "Program":
+    def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
         """From the non-linear arguments and the cotangents of the results `nonzero`, the cotangents of the
         linear arguments.
 
@@ -185,7 +184,7 @@ class Program:
         that of a replicated argument is the sum over them.
         """
 
-        def make() -> Program:
+        def make() -> "Program":
             local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
             varied = [i for i, b in enumerate(linear) if b]
             fixed = [i for i, b in enumerate(linear) if not b]

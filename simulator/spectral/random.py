@@ -21,16 +21,16 @@ def _mode_key(seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.
 def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=jnp.float64) -> jax.Array:
     """Complex Gaussian coefficients (components, *layout.order): mean |f(k)|^2 = 1, independent modes.
 
-    With a `half` layout they are those of a real field: on the plane kz = 0 modes k and -k share one stream and
-    the second is the conjugate, and (0, 0, 0) is real. Drawn in double precision, whatever `dtype` is.
+    In the layout of a real field the modes k and -k share one stream and the second is the conjugate, and
+    (0, 0, 0) is real. Drawn in double precision, whatever `dtype` is.
     `seed` may be a traced integer (a step number, say).
     """
     x, y, z = (layout.integers(a) for a in "xyz")
     shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
     conjugate = jnp.zeros((1, 1, 1), bool)
-    if layout.half:
-        conjugate = (z == 0) & ((y < 0) | ((y == 0) & (x < 0)))
-        x, y = jnp.where(conjugate, -x, x), jnp.where(conjugate, -y, y)
+    if layout.real:
+        conjugate = (z < 0) | ((z == 0) & ((y < 0) | ((y == 0) & (x < 0))))
+        x, y, z = (jnp.where(conjugate, -i, i) for i in (x, y, z))
     integers = [jnp.broadcast_to((i + _OFFSET).astype(jnp.uint32), shape) for i in (x, y, z)]
 
     def draw(*k):
@@ -40,7 +40,7 @@ def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=j
         draw = jax.vmap(draw)
     normal = jnp.moveaxis(draw(*integers), (-2, -1), (0, 1)) * 0.5**0.5
     real, imaginary = normal[:, 0], normal[:, 1]
-    if layout.half:
+    if layout.real:
         imaginary = jnp.where(conjugate, -imaginary, imaginary)
         itself = (x == 0) & (y == 0) & (z == 0)
         real = jnp.where(itself, real * 2**0.5, real)

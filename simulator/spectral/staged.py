@@ -2,6 +2,7 @@
 
 import math
 from functools import cache, partial
+from math import ceil
 from typing import Any
 
 import jax
@@ -9,48 +10,87 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simulator.spectral.grid import Grid
+from simulator.spectral.choices import Candidate, Devices, Modes, factors, make_mesh
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.program import Program
-from simulator.spectral.stages import Plan
+from simulator.spectral.stages import PLANS, SLABS, Z_Y_X, Plan
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
 GPU_BLOCK_BYTES = 512 << 20
 
 
+NAME = "custom_partitioning"
+
+
+def candidates(modes: Modes, count: int) -> list[Candidate]:
+    """The ways to share the grid among `count` devices, best first: slabs, else pencils.
+
+    Every device has planes of its own on both sides of every exchange; what does not divide is padded.
+    """
+    (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
+    slabs = [Candidate(NAME, "slab", plan, (count,)) for plan in SLABS if count <= min(ny, mz)]
+    pencils = [
+        Candidate(NAME, "pencil", Z_Y_X.name, (rows, columns))
+        for rows, columns in factors(count)
+        if rows <= min(nx, my) and columns <= min(ny, mz)
+    ]
+
+    def cost(pencil: Candidate) -> tuple[bool, int]:
+        """Proper pencils first, then those with the fewest points and modes on a device, padding included."""
+        rows, columns = pencil.mesh
+        held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
+        return min(rows, columns) == 1, held
+
+    return slabs + sorted(pencils, key=cost)
+
+
+def needs(modes: Modes) -> str:
+    """What a device count has to meet, in words."""
+    (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
+    return (
+        f"slabs take at most {min(ny, mz)} devices ({ny} planes in y, {mz} in kz), pencils at most "
+        f"{min(nx, my)} x {min(ny, mz)} ({nx} in x and {my} in ky by {ny} in y and {mz} in kz)"
+    )
+
+
+def build(
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None
+) -> "StagedTransform":
+    plan = PLANS[candidate.plan]
+    mesh = make_mesh(plan.mesh_axes, candidate.mesh, devices)
+    return StagedTransform(modes, mesh, plan, dtype, block=block)
+
+
 class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
-    `every` keeps all modes instead of those that dealiasing keeps; `real` is False for complex fields (wave
-    functions). `block` is the number of planes visited at a time; None chooses it from the cache (CPU) or the
-    device's memory.
+    `block` is the number of planes visited at a time; None chooses it from the cache (CPU) or the device's memory.
     """
 
     def __init__(
         self,
-        grid: Grid,
+        modes: Modes,
         mesh: Mesh,
         plan: Plan,
         dtype: Any = np.float64,
         *,
-        real: bool = True,
-        every: bool = False,
         block: int | None = None,
     ):
-        self.grid, self.mesh, self.plan, self.dtype = grid, mesh, plan, np.dtype(dtype)
-        self.physical = PhysicalLayout(grid, mesh, "xyz", plan.physical)
+        self.grid, self.mesh, self.plan, self.dtype = modes.grid, mesh, plan, np.dtype(dtype)
+        self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
         self.layout = Layout(
-            grid,
+            self.grid,
             mesh,
             plan.order,
             plan.spectral,
-            labels={a: grid.labels(a, half=real and a == "z", every=every) for a in "xyz"},
-            half=real,
-            truncated=not every,
+            labels={a: modes.labels(a) for a in "xyz"},
+            half=modes.real,
+            real=modes.real,
+            truncated=not modes.every,
         )
-        self.name = f"custom_partitioning_{plan.name}"
+        self.name = f"{NAME}_{plan.name}"
         self._local = LocalTransform(plan, self.layout, self.physical, self.dtype)
         self._block = block
         self._platform = mesh.devices.flat[0].platform
@@ -95,9 +135,15 @@ class StagedTransform:
         (result,) = self._program(direction, block)(flat)
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
+    def _kept(self, modes: jax.Array) -> jax.Array:
+        """Modes without those that lie in the box of kept wavenumbers but not in the sphere."""
+        if self.grid.dealias != "spherical" or not self.layout.truncated:
+            return modes
+        return jnp.where(self.layout.mask, modes, 0)
+
     def forward(self, values: jax.Array) -> jax.Array:
         dtype = self.dtype if self.layout.half else self.complex_dtype
-        return self._apply("forward", values, self.physical, dtype)
+        return self._kept(self._apply("forward", values, self.physical, dtype))
 
     def inverse(self, modes: jax.Array) -> jax.Array:
         return self._apply("inverse", modes, self.layout, self.complex_dtype)
@@ -135,7 +181,7 @@ class StagedTransform:
             name=f"{self.name}_evaluate",
         )
         results = list(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
-        modes = results.pop(0) if products.leads else None
+        modes = self._kept(results.pop(0)) if products.leads else None
         reduced = dict(zip(reductions, results, strict=True))
         return Evaluated(
             products.split(modes),
@@ -149,5 +195,5 @@ class StagedTransform:
         one = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), dtype)
         return jax.eval_shape(
-            lambda v, p, q: pointwise(given.split(v), p, q), values, Points(one, one, one), parameters
+            lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters
         )

@@ -92,3 +92,5 @@ Z_Y_X = Plan(
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
 PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}
+SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)
+"""The plans of one exchange, the default first."""

@@ -67,6 +67,27 @@ class Transform(Protocol):
         ...
 
 
+def evaluate_whole(
+    transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
+) -> Evaluated:
+    """`evaluate` by whole transforms, for backends that cannot visit physical space in blocks."""
+    array, given = stack(inputs)
+    if array is None:
+        raise ValueError("evaluate needs at least one input field")
+    physical = transform.physical
+    points = Points(*physical.coordinates(transform.dtype))
+    found = pointwise(given.split(transform.inverse(array)), points, parameters)
+    full = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *physical.shape)), found.products)
+    products, wanted = stack(full)
+    maxima = {k: jnp.broadcast_to(v, physical.shape) for k, v in found.maxima.items()}
+    means = {k: jnp.broadcast_to(v, physical.shape) for k, v in found.means.items()}
+    return Evaluated(
+        wanted.split(None if products is None else transform.forward(products)),
+        {k: physical.max(jax.lax.stop_gradient(v)) for k, v in maxima.items()},
+        {k: physical.mean(v) for k, v in means.items()},
+    )
+
+
 class Stacked(NamedTuple):
     """How the leaves of a tree lie in one array (component, ...)."""
 

@@ -5,7 +5,9 @@ The rename of a finished folder is its commit. An older folder of the same step 
 puts it back.
 """
 
+import contextlib
 import re
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,22 +64,26 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
     hook("renamed")
     try:
         sync_folder(target.parent)
-        if aside is not None:
-            remove_tree(aside)
     except OSError as error:
         raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
+    if aside is not None:
+        _discard(aside)
     hook("committed")
 
 
 def remove(folder: Path) -> None:
     """Remove a committed folder and what was derived from it. A kill on the way leaves no half folder."""
-    gone = folder.with_name(f"{TEMPORARY}removed-{folder.name}")
-    if gone.exists():
-        remove_tree(gone)
+    gone = folder.with_name(f"{TEMPORARY}removed-{folder.name}-{secrets.token_hex(4)}")
     folder.rename(gone)
     for path in derived_files(folder):
         path.unlink(missing_ok=True)
-    remove_tree(gone)
+    _discard(gone)
+
+
+def _discard(temporary: Path) -> None:
+    """Remove what is out of the way; where the disk refuses (open files on NFS), the next start does it."""
+    with contextlib.suppress(OSError):
+        remove_tree(temporary)
 
 
 def clean_leftovers(parent: Path) -> list[str]:
@@ -93,9 +99,12 @@ def clean_leftovers(parent: Path) -> list[str]:
         if old and not (parent / old[1]).exists():
             path.rename(parent / old[1])
             lines.append(f"put back {parent / old[1]}: its replacement was never committed")
-        else:
+            continue
+        try:
             remove_tree(path)
             lines.append(f"removed {path}: left by a run that was killed")
+        except OSError as error:
+            lines.append(f"cannot remove {path}, left by a run that was killed: {reason(error)}")
     for path in sorted(parent.iterdir()):
         derived = _DERIVED.fullmatch(path.name)
         if derived and not (parent / derived[1]).exists():

@@ -114,6 +114,11 @@ class Dataset:
         return tuple(np.shape(self.array))
 
     @property
+    def is_whole(self) -> bool:
+        """Whether this process reaches all of it."""
+        return not isinstance(self.array, jax.Array) or self.array.is_fully_addressable
+
+    @property
     def dtype(self) -> np.dtype:
         return (
             np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype
@@ -158,7 +163,7 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
         ]
         if all(n > 0 for n in extents):
             valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
-            # on the CPU np.asarray is a view of the device's buffer, which the next step overwrites
+            # on the CPU np.asarray is a view, and a buffer that is looked at cannot be donated
             blocks.append(Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C")))
     return blocks
 

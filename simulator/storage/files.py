@@ -61,16 +61,12 @@ def sync_folder(path: Path) -> None:
 
 def remove_tree(path: Path) -> None:
     """Remove a folder or file. What another process removes at the same time is no error."""
-
-    def again(function: object, name: str, failure: object) -> None:
-        error = failure[1] if isinstance(failure, tuple) else failure
-        if not isinstance(error, FileNotFoundError):
-            raise error if isinstance(error, OSError) else OSError(str(error))
-
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, onerror=again)
-    else:
-        path.unlink(missing_ok=True)
+    while os.path.lexists(path):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def named(error: OSError, path: Path) -> OSError:

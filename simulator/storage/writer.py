@@ -15,6 +15,7 @@ costs nothing of its own while a save is under way.
 """
 
 import contextlib
+import json
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -98,17 +99,19 @@ class Writer:
         in the next `poll`, `wait` or `submit`.
         """
         self.wait()
-        time = float(attributes["time"])
+        attributes = _plain({**attributes, "time": float(attributes["time"])})
         names = [d.name for d in datasets]
         if len(set(names)) != len(names):
             raise ValueError(f"two data sets of one name: {names}")
+        if self._cluster.num_processes == 1 and not all(d.is_whole for d in datasets):
+            raise ValueError("arrays of several processes are saved by all of them: pass the cluster")
         fields = {d.name: _entry(d, options) for d in datasets}
         target = Path(parent) / folder_name(step)
         save = _Save(
             target=target,
             temporary=target.with_name(f"{TEMPORARY}{target.name}-{self._token}"),
             step=step,
-            attributes={**attributes, "time": time},
+            attributes=attributes,
             fields=fields,
             options=options,
             after=after,
@@ -282,10 +285,15 @@ def _entry(dataset: Dataset, options: Options) -> FieldEntry:
         components=dataset.components,
         axes=dataset.axes,
         hermitian=dataset.hermitian,
-        attributes=dict(dataset.attributes),
+        attributes=_plain(dataset.attributes),
     )
     dtype = options.dtype(dataset.dtype, entry.is_mesh)
     return entry.model_copy(update={"dtype": dtype.str})
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that the caller cannot change any more. Raises TypeError or ValueError for what JSON lacks."""
+    return json.loads(json.dumps(dict(attributes), allow_nan=False))
 
 
 def _not_written(save: _Save, line: str) -> str:

@@ -46,6 +46,8 @@ ADDED = [
     ("output: {snapshots: {fields: [u, v, u]}}", "4: output.snapshots.fields: u is given twice; keep one of them"),
     ("output: {snapshots: {fields: velocity}}", "4: output.snapshots.fields: a list is needed, e.g. [a, b], not 'velocity'"),
     ("output: {checkpoints: {every_wall: 5 parsec}}", "4: output.checkpoints.every_wall: 'parsec' is no unit of time; use s, min, h or d"),
+    ("precision: single\noutput: {snapshots: {precision: double}}", "5: output.snapshots.precision: the run has single precision only; leave the key out"),
+    ("output: {checkpoints: {keep_every: 0.1}}", "4: output.checkpoints.keep_every: a whole number is needed, not 0.1"),
     ("output: {checkpoints: {keep_last: 0}}", "4: output.checkpoints.keep_last: must be at least 1, not 0"),
     ("run: {watchdog: -1}", "4: run.watchdog: must be greater than 0, not -1"),
     ("slurm: {time: soon}", "4: slurm.time: Slurm's form of a time is needed, e.g. 00:30:00 or 2-12:00:00, not 'soon'"),

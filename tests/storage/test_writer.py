@@ -167,6 +167,13 @@ def test_two_names_alike_are_refused(tmp_path):
         save(tmp_path, 1, [Dataset("a", 1.0), Dataset("a", 2.0)], {"time": 0.0})
 
 
+def test_attributes_that_json_lacks_are_refused_at_once(tmp_path):
+    for bad in (np.zeros(3), float("nan")):
+        with pytest.raises((TypeError, ValueError)):
+            save(tmp_path, 1, tiny(1), {"time": 0.0, "bad": bad})
+    assert not list(tmp_path.iterdir())
+
+
 def _save_with_limit(parent, limit):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:

@@ -1,0 +1,189 @@
+"""Mid-planes of a field at several times."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from simulator.plotting.style import WIDTH, evenly, figure, lengths, position, quantity
+from simulator.run.series import SeriesReader
+
+MOST_TIMES = 4
+PLANES = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
+"""Horizontal axis, vertical axis, and the axis that the plane cuts in its middle."""
+_MAPS = {"speed": "viridis"}
+
+# Inches around and between the planes.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
+_GAP_X, _GAP_Y = 0.56, 0.16
+_TALLEST = 9.0
+_SHOWN = 300
+"""Points along a plane from which on pixels are the limit."""
+
+
+def fields(series: SeriesReader) -> list[str]:
+    """The fields of which all three mid-planes are there, as `FIELD/xy`, `FIELD/xz`, `FIELD/yz`."""
+    found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
+    return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in PLANES)]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Sizes in inches: one scale for all planes, so that boxes of any shape keep their proportions."""
+
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    rows: int
+
+    @property
+    def row_height(self) -> float:
+        return max(self.heights)
+
+    def panel(self, column: int) -> tuple[float, float]:
+        return self.widths[column], self.heights[column]
+
+    @property
+    def size(self) -> tuple[float, float]:
+        width = _LEFT + sum(self.widths) + 2 * _GAP_X + _RIGHT
+        return width, _TOP + self.rows * self.row_height + (self.rows - 1) * _GAP_Y + _BOTTOM
+
+    def rectangles(self) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
+        """(row, column, (left, bottom, width, height) as fractions of the figure)."""
+        total_width, total_height = self.size
+        for row in range(self.rows):
+            left = _LEFT
+            top = total_height - _TOP - row * (self.row_height + _GAP_Y)
+            for column, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
+                bottom = top - height
+                yield (
+                    row,
+                    column,
+                    (left / total_width, bottom / total_height, width / total_width, height / total_height),
+                )
+                left += width + _GAP_X
+
+
+def colour_map(field: str) -> str:
+    """The name of the colour map of a field."""
+    return _MAPS.get(field, "magma")
+
+
+def slices(series: SeriesReader, field: str) -> Figure:
+    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale."""
+    rows = evenly(len(series), MOST_TIMES)
+    planes = {
+        (row, a + b): np.pad(values[f"{field}/{a}{b}"], (0, 1), mode="wrap")
+        for row, values in enumerate(series.at(index) for index in rows)
+        for a, b, _ in PLANES
+    }
+    axis_of = {name: _Axis.of(series.coordinates[name]) for name in "xyz"}
+    layout = _lay_out({name: axis.high - axis.low for name, axis in axis_of.items()}, len(rows))
+    top, extend = _scale(list(planes.values()))
+    result = figure(*layout.size)
+    image: AxesImage | None = None
+    for row, column, rectangle in layout.rectangles():
+        a, b, cut = PLANES[column]
+        axes = result.add_axes(rectangle)
+        image = axes.imshow(
+            planes[row, a + b].T,
+            origin="lower",
+            extent=(*axis_of[a].cells, *axis_of[b].cells),
+            vmin=0,
+            vmax=top,
+            cmap=colour_map(field),
+            # The fields are band-limited: between points they are smooth, not steps.
+            interpolation="bicubic" if min(planes[row, a + b].shape) < _SHOWN else "antialiased",
+            aspect="equal",
+        )
+        _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=row == len(rows) - 1)
+        if row == 0:
+            coordinate = series.coordinates[cut]
+            axes.set_title(f"${cut} = {position(float(coordinate[len(coordinate) // 2]))}$", pad=8)
+        if column == 0:
+            axes.text(
+                -0.7 / layout.widths[0], 0.5, f"$t = {series.time[rows[row]]:.4g}$",
+                transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
+            )  # fmt: skip
+    assert image is not None
+    _colour_bar(result, layout, image, quantity(field), extend)
+    return result
+
+
+def _lay_out(extent: dict[str, float], rows: int) -> _Layout:
+    horizontal = [extent[a] for a, _, _ in PLANES]
+    vertical = [extent[b] for _, b, _ in PLANES]
+    across = (WIDTH - _LEFT - _RIGHT - 2 * _GAP_X) / sum(horizontal)
+    down = (_TALLEST - _TOP - _BOTTOM - (rows - 1) * _GAP_Y) / (rows * max(vertical))
+    scale = min(across, down)
+    widths = tuple(scale * length for length in horizontal)
+    heights = tuple(scale * length for length in vertical)
+    return _Layout(widths, heights, rows)
+
+
+def _axes(
+    axes: Axes,
+    names: tuple[str, str],
+    along: tuple["_Axis", "_Axis"],
+    inches: tuple[float, float],
+    *,
+    last: bool,
+) -> None:
+    axes.grid(False)
+    lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
+    lengths(axes.yaxis, along[1].low, along[1].high, _intervals(inches[1], 0.24))
+    axes.set_xlim(along[0].low, along[0].high)
+    axes.set_ylim(along[1].low, along[1].high)
+    axes.tick_params(direction="out", length=2.5, width=0.6, labelbottom=last)
+    axes.set_ylabel(f"${names[1]}$", labelpad=4, rotation=0, va="center")
+    if last:
+        axes.set_xlabel(f"${names[0]}$", labelpad=2)
+
+
+def _intervals(inches: float, each: float) -> int:
+    """How many intervals between ticks have room: 0, 1, 2 or 4."""
+    return next(number for number in (4, 2, 1, 0) if number * each <= inches)
+
+
+def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, extend: str) -> None:
+    width, height = layout.size
+    tall = min(layout.size[1] - _TOP - _BOTTOM, 2.6)
+    middle = (_BOTTOM + height - _TOP) / 2
+    axes = result.add_axes(
+        ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
+    )
+    bar = result.colorbar(image, cax=axes, extend=extend)
+    bar.set_label(label, labelpad=4)
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
+    axes.tick_params(direction="out", length=2.5, width=0.6)
+    axes.grid(False)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A uniform periodic axis: the box from `low` to `high`, and the `cells` around its points and one
+    more."""
+
+    low: float
+    high: float
+    cells: tuple[float, float]
+
+    @classmethod
+    def of(cls, points: np.ndarray) -> Self:
+        spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
+        low, high = float(points[0]), float(points[0]) + len(points) * spacing
+        return cls(low, high, (low - spacing / 2, high + spacing / 2))
+
+
+def _scale(planes: list[np.ndarray]) -> tuple[float, str]:
+    """The upper end of the colours, and whether values beyond it are cut: a few extremes must not darken the
+    rest."""
+    values = np.concatenate([plane.ravel() for plane in planes])
+    values = values[np.isfinite(values)]
+    if not len(values) or values.max() <= 0:
+        return 1.0, "neither"
+    most, nearly = float(values.max()), float(np.quantile(values, 0.999))
+    return (nearly, "max") if most > 1.25 * nearly > 0 else (most, "neither")

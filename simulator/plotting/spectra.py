@@ -1,0 +1,102 @@
+"""Shell spectra at several times."""
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from simulator.plotting.style import WIDTH, evenly, figure, note, spectrum_of
+from simulator.run.series import SeriesReader
+
+MOST_CURVES = 6
+_FEW = 48
+_DECADES = 11
+"""Shown below the peak: more is round-off."""
+
+
+def names(series: SeriesReader) -> list[str]:
+    """The variables that are spectra: one value per shell."""
+    return [name for name, dimensions in series.variables.items() if dimensions == ("k",)]
+
+
+def spectrum(series: SeriesReader, name: str) -> Figure:
+    """E(k) of one quantity, log-log, at up to six times; with a line of slope -5/3 where a range could have
+    it."""
+    wavenumber = series.coordinates["k"]
+    rows = evenly(len(series), MOST_CURVES)
+    curves = {index: series.at(index)[name] for index in rows}
+    result = figure(WIDTH, 4.2)
+    axes = result.subplots()
+    result.subplots_adjust(left=0.14, right=0.8, top=0.965, bottom=0.125)
+    axes.set_xlabel(r"wavenumber $k$")
+    axes.set_ylabel(spectrum_of(name))
+    shown = {index: np.isfinite(curve) & (curve > 0) & (wavenumber > 0) for index, curve in curves.items()}
+    if not any(mask.any() for mask in shown.values()):
+        note(axes, "nothing above zero yet")
+        return result
+    top = max(float(curves[index][mask].max()) for index, mask in shown.items() if mask.any())
+    floor = top * 10.0**-_DECADES
+    colours = colormaps["viridis"](np.linspace(0.0, 0.88, max(len(rows), 2)))[-len(rows) :]
+    for index, colour in zip(rows, colours, strict=True):
+        # A gap, not a plunge, where a shell holds nothing but round-off.
+        values = np.where(shown[index] & (curves[index] > floor), curves[index], np.nan)
+        axes.plot(
+            wavenumber,
+            values,
+            color=colour,
+            label=f"$t = {series.time[index]:.4g}$",
+            linewidth=1.3,
+            marker="o",
+            markersize=3.2,
+            markevery=list(range(len(values)) if len(values) <= _FEW else _alone(values)),
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    lowest = min(
+        float(curve[shown[index] & (curve > floor)].min())
+        for index, curve in curves.items()
+        if (shown[index] & (curve > floor)).any()
+    )
+    reached = wavenumber[np.any([mask & (curves[index] > floor) for index, mask in shown.items()], axis=0)]
+    axes.set_xlim(
+        wavenumber[wavenumber > 0][0] * 0.9, max(reached[-1] * 1.15, 10 * wavenumber[wavenumber > 0][0])
+    )
+    highest = _guide(axes, wavenumber, curves[rows[-1]], shown[rows[-1]])
+    axes.set_ylim(max(min(lowest / 2, top * 1e-3), floor), max(top, highest) * 2)
+    # Beside the axes: there is no corner that no spectrum ever visits.
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+    return result
+
+
+def _alone(values: np.ndarray) -> np.ndarray:
+    """Indices of values between two gaps, which a line does not show."""
+    there = np.pad(np.isfinite(values), 1)
+    return np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:])
+
+
+def _guide(axes: Axes, wavenumber: np.ndarray, curve: np.ndarray, shown: np.ndarray) -> float:
+    """A line of slope -5/3 above the latest spectrum; returns its highest value.
+
+    Only where the spectrum fills the range of the line and well beyond it, and falls roughly like it.
+    """
+    first = wavenumber[wavenumber > 0][0]
+    low, high = 2.5 * first, 12 * first
+    inside = (wavenumber >= low) & (wavenumber <= high)
+    if inside.sum() < 3 or wavenumber[-1] < 1.5 * high or not shown[inside].all():
+        return 0.0
+    slope = np.polyfit(np.log(wavenumber[inside]), np.log(curve[inside]), 1)[0]
+    if not -2.6 < slope < -1.0:
+        return 0.0
+    levels = curve[inside] * wavenumber[inside] ** (5 / 3)
+    ends = np.array([low, high])
+    line = 2.2 * levels.max() * ends ** (-5 / 3)
+    axes.plot(ends, line, color="#444444", linewidth=1.0, linestyle="--")
+    middle = np.sqrt(low * high)
+    axes.annotate(
+        r"$k^{-5/3}$",
+        (middle, 2.2 * levels.max() * middle ** (-5 / 3)),
+        xytext=(5, 4),
+        textcoords="offset points",
+        color="#444444",
+    )
+    return float(line[0])

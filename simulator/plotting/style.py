@@ -1,0 +1,159 @@
+"""How figures look, what quantities are called, and how a figure becomes a small PNG file."""
+
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from PIL import Image
+
+from simulator.run.files import replace_file
+
+DPI = 144
+WIDTH = 6.4
+"""Inches. At DPI this is about the width of a page of documentation, so that pictures are shown as drawn."""
+
+# Okabe and Ito (2008): told apart by every kind of colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+RC: Any = {
+    "font.family": "STIXGeneral",  # comes with matplotlib: words and symbols in one face, the same everywhere
+    "mathtext.fontset": "stix",
+    "font.size": 11,
+    "axes.labelsize": 12,
+    "axes.titlesize": 12,
+    "legend.fontsize": 11,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "lines.linewidth": 1.5,
+    "xtick.direction": "in",
+    "ytick.direction": "in",
+    "legend.frameon": False,
+    "axes.formatter.use_mathtext": True,
+    "axes.formatter.limits": (-3, 4),
+    "savefig.facecolor": "white",
+}
+
+_GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
+
+_NAMES = {
+    "energy": r"energy $E$",
+    "kinetic_energy": r"kinetic energy $\langle u^2\rangle/2$",
+    "magnetic_energy": r"magnetic energy $\langle b^2\rangle/2$",
+    "potential_energy": r"potential energy $\langle b^2\rangle/2N^2$",
+    "dissipation": r"dissipation $\varepsilon$",
+    "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
+    "speed": r"speed $|\mathbf{u}|$",
+    "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
+    "vorticity": r"vorticity $|\boldsymbol{\omega}|$",
+}
+_SPECTRA = {
+    "energy": r"energy spectrum $E(k)$",
+    "kinetic_energy": r"kinetic energy spectrum $E_u(k)$",
+    "magnetic_energy": r"magnetic energy spectrum $E_b(k)$",
+    "velocity": r"kinetic energy spectrum $E_u(k)$",
+    "magnetic": r"magnetic energy spectrum $E_b(k)$",
+}
+
+
+def quantity(name: str) -> str:
+    """The axis label of a quantity: its name in words, and its symbol where it has a common one."""
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def spectrum_of(name: str) -> str:
+    """The axis label of the shell spectrum of a quantity."""
+    return _SPECTRA.get(name, f"spectrum of {name.replace('_', ' ')}")
+
+
+def draw(build: Callable[[], Figure], path: Path, colour_map: str | None = None) -> Path:
+    """Build a figure in this style and write it to `path`, whole; returns `path`.
+
+    The picture has at most 256 colours, a third of the bytes of a full one and to the eye the same: where it
+    shows a `colour_map`, most of them are that map's.
+    """
+    with matplotlib.rc_context(RC):
+        canvas = FigureCanvasAgg(build())
+        canvas.draw()
+        rendered = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    if colour_map is None:
+        small = rendered.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    else:
+        colours = np.concatenate([colormaps[colour_map](np.linspace(0, 1, 216))[:, :3], _GREYS])
+        palette = Image.new("P", (1, 1))
+        palette.putpalette(np.rint(255 * colours).astype(np.uint8).tobytes())
+        small = rendered.quantize(palette=palette, dither=Image.Dither.NONE)
+    data = io.BytesIO()
+    small.save(data, "png", optimize=True, dpi=(DPI, DPI))
+    path.parent.mkdir(exist_ok=True)
+    replace_file(path, data.getvalue())
+    return path
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches."""
+    return Figure(figsize=(width, height), dpi=DPI)
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most `most` indices below `count`, evenly spread, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(position) for position in np.linspace(0, count - 1, most)})
+
+
+def lengths(axis: Any, low: float, high: float, most: int) -> None:
+    """At most `most` intervals between the ticks of a length: multiples of pi where the extent is one.
+
+    With `most` = 0 there is room for one tick, the upper end.
+    """
+    ratio = (high - low) / math.pi
+    if most and low == 0 and 0.45 < ratio < 33 and abs(ratio * 4 - round(ratio * 4)) < 1e-6:
+        step = next((size for size in (0.25, 0.5, 1, 2, 4, 8, 16) if ratio / size <= most), ratio)
+        axis.set_major_locator(
+            FixedLocator([math.pi * step * n for n in range(math.floor(ratio / step + 1e-6) + 1)])
+        )
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$"))
+    else:
+        axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if most < 2 else MaxNLocator(most))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.4g}$"))
+
+
+def position(value: float) -> str:
+    """A coordinate in mathematical text: `\\pi/2`, `1.25`."""
+    quarters = value / math.pi * 4
+    if abs(quarters - round(quarters)) < 1e-6:
+        return _multiple_of_pi(value / math.pi)
+    return f"{value:.3g}"
+
+
+def note(axes: Axes, text: str) -> None:
+    """A line in the middle of axes that have nothing to show."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")
+
+
+def _multiple_of_pi(multiple: float) -> str:
+    quarters = round(multiple * 4)
+    common = math.gcd(quarters, 4)
+    over, under = quarters // common, 4 // common
+    if over == 0:
+        return "0"
+    number = "" if over == 1 else "-" if over == -1 else str(over)
+    return rf"{number}\pi" if under == 1 else rf"{number}\pi/{under}"

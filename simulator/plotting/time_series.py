@@ -1,0 +1,90 @@
+"""Energy, dissipation and enstrophy against time."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from simulator.plotting.style import WIDTH, figure, quantity
+
+PANELS = ("energy", "dissipation", "enstrophy")
+_FEW = 25
+
+
+def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
+    """Whether there is a row with anything to show."""
+    return len(diagnostics.get("time", ())) > 0 and any(name in diagnostics for name in PANELS)
+
+
+def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
+    """One panel each for energy (with its parts where there is more than one), dissipation, and enstrophy.
+
+    `diagnostics` as from `open_run`: arrays of shape (row,) by name. Quantities that are not there are left
+    out.
+    """
+    names = [name for name in PANELS if name in diagnostics]
+    time = diagnostics["time"]
+    parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
+    top, height = 0.36 if any(parts.values()) else 0.12, 0.6 + 1.75 * len(names)
+    result = figure(WIDTH, height + top)
+    panels = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
+    for panel, name in zip(panels, names, strict=True):
+        curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
+        power = _power_of_ten(curves)
+        for number, (curve, values) in enumerate(curves.items()):
+            total = curve == name and parts[name]
+            panel.plot(
+                time,
+                values / 10.0**power,
+                color="black" if total else f"C{max(number - 1, 0)}",
+                label="total" if total else curve.removesuffix("_energy").replace("_", " "),
+                marker="o" if len(time) <= _FEW else None,
+                markersize=3.5,
+                clip_on=False,
+            )
+        if parts[name]:
+            panel.legend(ncols=len(curves), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
+        panel.set_ylabel(quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
+        _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
+    panels[-1].set_xlabel(r"time $t$")
+    if time[-1] > time[0]:
+        panels[-1].set_xlim(time[0], time[-1])
+    else:
+        panels[-1].set_xticks([time[0]])
+    result.align_ylabels()
+    result.subplots_adjust(left=0.13, right=0.97, top=1 - top / (height + top), bottom=0.52 / (height + top))
+    return result
+
+
+def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
+    parts = [
+        name for name in diagnostics if name.endswith("_energy") and np.isfinite(diagnostics[name]).any()
+    ]
+    return parts if len(parts) > 1 else []
+
+
+def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
+    """What the numbers at the ticks are multiplied by, so that they stay short; 0 for ordinary ones."""
+    most = max(
+        (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()),
+        default=0,
+    )
+    power = math.floor(math.log10(most)) if most > 0 and math.isfinite(most) else 0
+    return power if power < -2 or power > 3 else 0
+
+
+def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
+    """From zero, so that the eye sees how much changes, unless the change is a small part of the whole."""
+    values = values[np.isfinite(values)]
+    if (
+        len(values)
+        and values.min() >= 0
+        and values.max() > 0
+        and (single or np.ptp(values) > 0.15 * values.max())
+    ):
+        panel.set_ylim(0, 1.08 * values.max())
+    panel.yaxis.set_major_locator(MaxNLocator(5))
+    panel.ticklabel_format(axis="y", useOffset=False)

@@ -1,0 +1,60 @@
+"""What a backend is asked: in which ways a grid's modes can be shared among a number of devices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from simulator.spectral.grid import AXES, Grid
+
+Devices = Sequence[Any]
+"""JAX devices, of all processes."""
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Which coefficients a transform keeps: of real or complex fields, all or those that dealiasing keeps."""
+
+    grid: Grid
+    real: bool = True
+    every: bool = False
+
+    def labels(self, axis: str) -> np.ndarray:
+        return self.grid.labels(axis, half=self.real and axis == "z", every=self.every)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Number of modes along x, y, z."""
+        x, y, z = (len(self.labels(a)) for a in AXES)
+        return x, y, z
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to do it: a backend, its plan, and how the devices are arranged."""
+
+    backend: str
+    decomposition: str
+    """`slab` or `pencil`."""
+    plan: str
+    """Name of the plan where a decomposition has several, else the decomposition."""
+    mesh: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.plan} on {' x '.join(map(str, self.mesh))}"
+
+    def is_a(self, decomposition: str) -> bool:
+        return decomposition in ("auto", self.decomposition, self.plan)
+
+
+def factors(count: int) -> list[tuple[int, int]]:
+    """All ways to write `count` as a product of two."""
+    return [(n, count // n) for n in range(1, count + 1) if count % n == 0]
+
+
+def make_mesh(names: tuple[str, ...], shape: tuple[int, ...], devices: Devices) -> Mesh:
+    """Devices as a mesh with Auto axes, which `custom_partitioning` and jaxDecomp need."""
+    grid = np.asarray(devices, dtype=object).reshape(shape)
+    return Mesh(grid, names, axis_types=(AxisType.Auto,) * len(shape))

@@ -1,0 +1,118 @@
+"""What a compiled program communicates, read from the program itself.
+
+>>> found = collectives(jax.jit(transform.forward).lower(values).compile())
+>>> found["all-to-all"].count, found["all-to-all"].bytes
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KINDS: tuple[str, ...] = (
+    "all-to-all",
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "collective-permute",
+    "collective-broadcast",
+    "ragged-all-to-all",
+)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """All instructions of one kind: how many, and the bytes that one device sends in them.
+
+    Instructions in a loop's body count once.
+    """
+
+    count: int = 0
+    bytes: int = 0
+
+
+NONE = Collective()
+
+_INSTRUCTION = re.compile(
+    rf"=\s*(?P<result>\(.*?\)|\S+)\s+(?P<kind>{'|'.join(sorted(KINDS, key=len, reverse=True))})(?P<start>-start)?\("
+)
+_ARRAY = re.compile(r"\b(?P<type>pred|token|[a-z]+\d+\w*)\[(?P<dims>[\d,]*)\]")
+_GROUPS = {
+    "listed": re.compile(r"replica_groups=\{\{(?P<first>[\d,]*)\}"),
+    "iota": re.compile(r"replica_groups=\[\d+,(?P<size>\d+)\]"),
+    "mesh": re.compile(r"replica_groups=mesh\[(?P<axes>[^\]]*)\]\s*\{(?P<over>[^}]*)\}"),
+}
+
+
+def _bytes(shape: str) -> list[int]:
+    """Sizes of the arrays named in a result's type, e.g. `(f32[2,3]{1,0}, c128[4])`."""
+    found = []
+    for match in _ARRAY.finditer(shape):
+        kind = match["type"]
+        bits = 8 if kind == "pred" else 0 if kind == "token" else int(re.findall(r"\d+", kind)[0])
+        count = math.prod(int(n) for n in match["dims"].split(",") if n)
+        found.append(count * bits // 8)
+    return found
+
+
+def _group_size(line: str, devices: int) -> int:
+    """How many devices take part in one group of a collective instruction."""
+    if match := _GROUPS["listed"].search(line):
+        return len(match["first"].split(",")) if match["first"] else devices
+    if match := _GROUPS["iota"].search(line):
+        return int(match["size"])
+    if match := _GROUPS["mesh"].search(line):
+        sizes = dict(re.findall(r"'([^']+)'=(\d+)", match["axes"]))
+        return math.prod(int(sizes[name]) for name in re.findall(r"'([^']+)'", match["over"]))
+    return devices
+
+
+def _sent(kind: str, result: int, group: int) -> int:
+    """Bytes that one device sends, by the size of its result (rings for gathers and reductions)."""
+    match kind:
+        case "all-to-all" | "all-gather" | "ragged-all-to-all":
+            return result * (group - 1) // group
+        case "all-reduce":
+            return 2 * result * (group - 1) // group
+        case "reduce-scatter":
+            return result * (group - 1)
+        case _:
+            return result
+
+
+def collectives(compiled: Any) -> Mapping[str, Collective]:
+    """The collectives of a compiled program (`jax.jit(f).lower(...).compile()`, or its HLO text) by kind.
+
+    Every kind of `KINDS` is a key.
+    """
+    text = compiled if isinstance(compiled, str) else compiled.as_text()
+    partitions = re.search(r"num_partitions=(\d+)", text)
+    replicas = re.search(r"replica_count=(\d+)", text)
+    devices = math.prod(int(m[1]) for m in (partitions, replicas) if m)
+    found: dict[str, Collective] = dict.fromkeys(KINDS, NONE)
+    for line in text.splitlines():
+        if match := _INSTRUCTION.search(line):
+            kind, sizes = match["kind"], _bytes(match["result"])
+            # The pair (operands, results) of an asynchronous start holds the result last.
+            result = sizes[-1] if match["start"] and kind != "all-reduce" else sum(sizes)
+            group = _group_size(line, devices)
+            if group > 1 or kind == "collective-permute":
+                had = found[kind]
+                found[kind] = Collective(had.count + 1, had.bytes + _sent(kind, result, group))
+    return found
+
+
+def describe(found: Mapping[str, Collective]) -> str:
+    """In words: `2 all-to-all (1.5 MB), 1 all-reduce (16 B)`."""
+    parts = [f"{c.count} {kind} ({size(c.bytes)})" for kind, c in found.items() if c.count]
+    return ", ".join(parts) or "none"
+
+
+def size(count: float) -> str:
+    """Bytes in words, e.g. `1.5 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError

@@ -1,0 +1,172 @@
+"""The backend `jaxdecomp`: complex transforms of jaxDecomp (Kabalan, Lanusse) in its transposed layout (y, z, x).
+
+It keeps every mode of the complex spectrum and masks those that dealiasing removes. It does not pad: what must
+divide, `needs` says. It sends more than the staged transforms do, and visits physical space whole.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.spectral.choices import Candidate, Devices, Modes, factors, make_mesh
+from simulator.spectral.layout import Layout, PhysicalLayout
+from simulator.spectral.program import Local, Program
+from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
+
+NAME = "jaxdecomp"
+AXES = ("row", "column")
+
+
+def candidates(modes: Modes, count: int) -> list[Candidate]:
+    """The ways to share the grid among `count` devices, best first."""
+    nx, ny, nz = modes.grid.shape
+    slabs = [
+        Candidate(NAME, "slab", "slab", mesh)
+        for mesh, cut in (((1, count), ny), ((count, 1), nx))
+        if cut % count == 0 and nz % count == 0
+    ][:1]
+    pencils = [
+        Candidate(NAME, "pencil", "pencil", (rows, columns))
+        for rows, columns in factors(count)
+        if rows > 1 and columns > 1
+        if nx % rows == 0 and ny % rows == 0 and ny % columns == 0 and nz % columns == 0
+    ]
+    return slabs + sorted(pencils, key=lambda c: max(c.mesh))
+
+
+def needs(modes: Modes) -> str:
+    """What a device count has to meet, in words."""
+    return (
+        "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, "
+        "pencils on R x C devices need x and y divisible by R, y and z by C"
+    )
+
+
+def build(
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None
+) -> "JaxdecompTransform":
+    if block is not None:
+        raise UserError(
+            f"fft.block: {NAME} visits physical space whole; remove the key or fft.backend: {NAME}"
+        )
+    return JaxdecompTransform(modes, candidate, devices, dtype)
+
+
+class JaxdecompTransform:
+    """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
+
+    The coefficients of real fields are complex arrays over all modes, `layout.mask` says which are kept.
+    """
+
+    def __init__(
+        self,
+        modes: Modes,
+        candidate: Candidate,
+        devices: Devices,
+        dtype: Any = np.float64,
+    ):
+        self.grid, self.dtype = modes.grid, np.dtype(dtype)
+        self.mesh = make_mesh(AXES, candidate.mesh, devices)
+        points, sharded = _sharded(candidate.mesh)
+        self.physical = PhysicalLayout(self.grid, self.mesh, "xyz", points)
+        self.layout = Layout(
+            self.grid,
+            self.mesh,
+            "yzx",
+            sharded,
+            labels={a: self.grid.labels(a, every=True) for a in "xyz"},
+            half=False,
+            real=modes.real,
+            truncated=not modes.every,
+        )
+        self.name = f"{NAME}_{candidate.plan}"
+        self._forward = _Components(self, "forward")
+        self._inverse = _Components(self, "inverse")
+
+    def forward(self, values: jax.Array) -> jax.Array:
+        (found,) = self._forward(self._checked(values, self.physical))
+        return jnp.where(self.layout.mask, found, 0)
+
+    def inverse(self, modes: jax.Array) -> jax.Array:
+        (found,) = self._inverse(self._checked(modes, self.layout))
+        return found.real if self.layout.real else found
+
+    def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+        return evaluate_whole(self, inputs, pointwise, parameters)
+
+    def _checked(self, array: jax.Array, source: Layout | PhysicalLayout) -> jax.Array:
+        if array.shape[-3:] != source.shape:
+            raise ValueError(f"{self.name} takes arrays (..., {source.shape}), not {array.shape}")
+        return array.astype(np.result_type(self.dtype, np.complex64))
+
+
+def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """The mesh axes over which jaxDecomp shares points and modes."""
+    if mesh[0] == 1:
+        return {"y": "column"}, {"z": "column"}
+    if mesh[1] == 1:
+        return {"x": "row"}, {"z": "row"}
+    return {"x": "row", "y": "column"}, {"y": "row", "z": "column"}
+
+
+class _Components(Program):
+    """A complex transform of every component of a global array (..., a, b, c).
+
+    jaxDecomp's primitive knows arrays of three axes and one `vmap`. This one takes any number of leading axes as
+    components, so that a further axis changes nothing, and is its own tangent.
+    """
+
+    def __init__(self, transform: JaxdecompTransform, direction: str):
+        self.transform, self.direction = transform, direction
+        sides = (transform.physical, transform.layout)
+        self.source, self.target = sides if direction == "forward" else sides[::-1]
+        super().__init__(
+            self._apply,
+            transform.mesh,
+            [self.source.spec],
+            [self.target.spec],
+            name=f"{transform.name}_{direction}",
+            linear=True,
+        )
+
+    @cached_property
+    def _one(self) -> Callable[[jax.Array], jax.Array]:
+        if self.mesh.size == 1:  # jaxDecomp transforms shared arrays only
+            if self.direction == "forward":
+                return lambda a: jnp.fft.fftn(a, norm="forward").transpose(1, 2, 0)
+            return lambda a: jnp.fft.ifftn(a.transpose(2, 0, 1), norm="forward")
+        import jaxdecomp
+
+        if not jaxdecomp.config.transpose_axis_contiguous:
+            raise ValueError("jaxdecomp.config.transpose_axis_contiguous has to stay True")
+        run = jaxdecomp.pfft3d if self.direction == "forward" else jaxdecomp.pifft3d
+        return lambda a: run(a, norm="forward")
+
+    def _apply(self, array: jax.Array) -> tuple[jax.Array]:
+        flat = self.source.hold(array.reshape(-1, *self.source.shape))
+        result = self.target.hold(jax.vmap(self._one)(flat))
+        return (result.reshape(*array.shape[:-3], *self.target.shape),)
+
+    def partitioned(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return self._apply(*arrays)
+
+    def batched(self, which: tuple[bool, ...]) -> Program:
+        return self
+
+    def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
+        """The matrix exp(-i k x) / N of the forward transform is, transposed, 1/N times the conjugate inverse's."""
+        forward = self.direction == "forward"
+        opposite = self.transform._inverse if forward else self.transform._forward
+        points = self.transform.grid.points
+        factor = 1 / points if forward else points
+
+        def back(cotangent: jax.Array) -> tuple[jax.Array]:
+            (found,) = opposite(cotangent.conj())
+            return (found.conj() * factor,)
+
+        return back

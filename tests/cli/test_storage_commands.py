@@ -1,0 +1,117 @@
+"""`simulator verify` and `simulator merge`, as the command line calls them."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from simulator.cli import merge, verify
+from simulator.errors import RunFailure, UserError
+from simulator.storage import Axis, Dataset, save
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    axes = tuple(Axis.uniform(n, 4, 0.25) for n in "xyz")
+    values = np.arange(64.0).reshape(4, 4, 4)
+    for kind in ("snapshots", "checkpoints"):
+        for step in (1, 2):
+            save(
+                tmp_path / "run" / kind, step, [Dataset("density", values + step, axes)], {"time": 0.1 * step}
+            )
+    return tmp_path / "run"
+
+
+def call(*words) -> int:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers()
+    for command in (verify, merge):
+        command.add_parser(commands)
+    args = parser.parse_args([str(w) for w in words])
+    return args.func(args)
+
+
+def test_a_good_run(run, capsys):
+    assert call("verify", run) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "4 snapshots and checkpoints, 16 files: all good"
+    assert f"{run}/snapshots/00000001/shards/p00000.h5: ok" in lines
+    assert call("verify", "--quiet", run / "snapshots" / "00000001.h5") == 0
+    assert capsys.readouterr().out == "1 snapshots and checkpoints, 4 files: all good\n"
+
+
+def test_what_is_wrong_is_named_and_is_a_failure(run, capsys):
+    shard = run / "checkpoints" / "00000002" / "shards" / "p00000.h5"
+    bad = bytearray(shard.read_bytes())
+    bad[1000] ^= 4
+    shard.write_bytes(bad)
+    (run / "snapshots" / "00000001" / "shards" / "p00000.h5").unlink()
+    assert call("verify", run, "--quiet") == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{run}/snapshots/00000001/shards/p00000.h5: missing",
+        f"{shard}: altered (its checksum does not match)",
+        "4 snapshots and checkpoints, 16 files: 2 wrong",
+    ]
+
+
+def test_a_missing_index_is_made_again_and_said_so(run, capsys):
+    index = run / "snapshots" / "00000002.h5"
+    good = index.read_bytes()
+    index.unlink()
+    assert call("verify", run) == 0
+    assert f"{index}: was missing, made again" in capsys.readouterr().out.splitlines()
+    assert len(index.read_bytes()) == len(good)
+    index.write_bytes(good[:200])
+    assert call("verify", run) == 1  # what is there and wrong is not replaced without being asked
+    assert f"{index}: cannot be read" in capsys.readouterr().out
+
+
+def test_leftovers_are_mentioned(run, capsys):
+    (run / "snapshots" / ".tmp-00000003-ab").mkdir()
+    assert call("verify", run) == 0
+    assert ".tmp-00000003-ab: being written, or left by a killed run" in capsys.readouterr().out
+
+
+def test_foreign_folders_are_the_users_mistake(tmp_path):
+    with pytest.raises(UserError, match="not a run, snapshot or checkpoint of this program"):
+        call("verify", tmp_path)
+    with pytest.raises(UserError, match="no such folder"):
+        call("verify", tmp_path / "absent")
+    with pytest.raises(UserError, match="not a snapshot"):
+        call("merge", tmp_path, tmp_path / "out.h5")
+
+
+def test_merge(run, tmp_path, capsys):
+    out = tmp_path / "out.h5"
+    assert call("merge", run / "snapshots" / "00000002", out) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: {out.stat().st_size} bytes")
+    with h5py.File(out, locking=False) as file:
+        assert file["density"][3, 3, 3] == 65
+    with pytest.raises(UserError, match="add --overwrite"):
+        call("merge", run / "snapshots" / "00000002", out)
+    assert call("merge", run / "snapshots" / "00000001", out, "--overwrite") == 0
+    (run / "snapshots" / "00000001" / "shards" / "p00000.h5").unlink()
+    with pytest.raises(RunFailure, match="missing"):
+        call("merge", run / "snapshots" / "00000001", out, "--overwrite")
+
+
+def test_no_devices_are_started(run, tmp_path):
+    """Both run on a login node: no JAX backend comes up."""
+    code = (
+        "import sys, argparse; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
+        "from simulator.cli import verify, merge\n"
+        "verify.execute(argparse.Namespace(path=Path(sys.argv[2]), quiet=True))\n"
+        "merge.execute(argparse.Namespace(snapshot=Path(sys.argv[2])/'snapshots'/'00000001',"
+        " out=Path(sys.argv[3]), overwrite=False))\n"
+    )
+    env = {**os.environ, "JAX_PLATFORMS": "no_such_platform"}
+    words = [sys.executable, "-c", code, str(ROOT), str(run), str(tmp_path / "out.h5")]
+    subprocess.run(words, env=env, check=True, timeout=60)
+    assert (tmp_path / "out.h5").exists()
