@@ -42,11 +42,11 @@ def _config(args: argparse.Namespace) -> Any:
 
 
 def _show(config: Any, allocation: Any) -> None:
-    from simulator.run.simulation import check_devices, connect, grid_of, transform_of
+    from simulator.run.simulation import check_devices, connect, transform_of
 
     check_devices(config, config.devices.count, allocation.num_processes)
     cluster = connect(config, allocation)
-    transform = transform_of(grid_of(config), cluster.devices, config.precision, config.fft)
+    transform = transform_of(config, cluster.devices)
     if cluster.is_first:
         for line in (*describe(cluster, transform, os.environ), "", *table(transform)):
             print(line)

@@ -85,8 +85,7 @@ def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) 
             raise ValueError
         value = _spread(value, points, padded)
     except (TypeError, ValueError):
-        found = f"shape {value.shape}" if hasattr(value, "shape") else f"the parts {_shapes(value)}"
-        raise UserError(f"{where} has {found}; {(*lead, *points)} is needed") from None
+        raise UserError(f"{where} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
     if jnp.iscomplexobj(value):
         raise UserError(f"{where} is complex; real values are needed")
     return value
@@ -104,5 +103,5 @@ def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) 
 
 def _shapes(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(str(getattr(v, "shape", type(v).__name__)) for v in value)
-    return type(value).__name__
+        return f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
+    return f"shape {value.shape}" if hasattr(value, "shape") else f"the type {type(value).__name__}"

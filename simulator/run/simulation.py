@@ -16,7 +16,6 @@ from simulator.cluster import Allocation, discover
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
-from simulator.config.execution import FftSettings
 from simulator.errors import UserError
 from simulator.initial import INITIALS
 from simulator.models import MODELS, Fields, Model, State
@@ -37,6 +36,18 @@ def grid_of(config: RunConfig) -> Grid:
 def modes_of(config: RunConfig) -> Modes:
     """The modes that the transform of a configuration keeps."""
     return Modes(grid_of(config))
+
+
+def transform_of(config: RunConfig, devices: Sequence[Any]) -> Transform:
+    """The transform that the settings `fft` ask for."""
+    return make_transform(
+        grid_of(config),
+        devices,
+        np.float64 if config.precision == "double" else np.float32,
+        backend=config.fft.backend,
+        decomposition=config.fft.decomposition,
+        block=None if config.fft.block == "auto" else config.fft.block,
+    )
 
 
 def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
@@ -95,7 +106,7 @@ class Simulation:
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
-        self.transform = transform_of(self.grid, self.cluster.devices, config.precision, config.fft)
+        self.transform = transform_of(config, self.cluster.devices)
         self.dtype = self.transform.dtype
         self.model: Model = MODELS[config.model.kind](config.model, self.transform)
         self._check_output()
