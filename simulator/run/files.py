@@ -1,6 +1,7 @@
 """Files that are replaced whole: a reader sees the old one or the new one, also after a crash or on a full
 disk."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -47,6 +48,9 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems do not sync folders
+            raise
     finally:
         os.close(descriptor)
 
