@@ -1,10 +1,11 @@
 """A configured simulation: its devices, transform, model and state, without any files of a run."""
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.initial import INITIALS
-from simulator.models import MODELS, Model, State
+from simulator.models import MODELS, Fields, Model, State
 from simulator.models.model import tendency
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
@@ -37,8 +38,21 @@ def modes_of(config: RunConfig) -> Modes:
     return Modes(grid_of(config))
 
 
-def check_devices(config: RunConfig, count: int, processes: int = 1) -> None:
+def transform_of(config: RunConfig, devices: Sequence[Any]) -> Transform:
+    """The transform that the settings `fft` ask for."""
+    return make_transform(
+        grid_of(config),
+        devices,
+        np.float64 if config.precision == "double" else np.float32,
+        backend=config.fft.backend,
+        decomposition=config.fft.decomposition,
+        block=None if config.fft.block == "auto" else config.fft.block,
+    )
+
+
+def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
     """Refuses a number of devices that the layout or the processes cannot share out."""
+    count = processes if count == "auto" else count
     if count % processes:
         nearest = max(count // processes, 1) * processes
         raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
@@ -92,16 +106,10 @@ class Simulation:
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
-        self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)
-        self.transform: Transform = make_transform(
-            self.grid,
-            self.cluster.devices,
-            self.dtype,
-            backend=config.fft.backend,
-            decomposition=config.fft.decomposition,
-            block=None if config.fft.block == "auto" else config.fft.block,
-        )
+        self.transform = transform_of(config, self.cluster.devices)
+        self.dtype = self.transform.dtype
         self.model: Model = MODELS[config.model.kind](config.model, self.transform)
+        self._check_output()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._state: State | None = None
@@ -196,6 +204,16 @@ class Simulation:
         """Fields that output may ask for."""
         return (*self.model.components, *self.model.derived())
 
+    def _check_output(self) -> None:
+        for name in self.config.output.snapshots.fields or ():
+            if name not in self.field_names:
+                close = difflib.get_close_matches(name, self.field_names, n=1)
+                meant = f", did you mean {close[0]}?" if close else ";"
+                raise self.config.error(
+                    "output.snapshots.fields",
+                    f"unknown field {name!r}{meant} known: {', '.join(self.field_names)}",
+                )
+
     def check_start(self) -> None:
         """Refuses a start for which no dt can be chosen."""
         if self.time_step.fixed is not None or self.time_step.largest is not None:
@@ -208,10 +226,12 @@ class Simulation:
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""
-        for name, field in self.state.fields.items():
-            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
-                return name
-        return None
+        found = jax.device_get(self._finite(self.state.fields))
+        return next((name for name in self.model.components if not found[name]), None)
+
+    @cached_property
+    def _finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+        return jax.jit(lambda fields: {n: jnp.isfinite(f).all() for n, f in fields.items()})
 
     def run(self, **options: Any) -> int:
         """Runs to the end (see `simulator.run.execute`), with all output; returns the exit code."""
@@ -222,7 +242,10 @@ class Simulation:
     def _initial_fields(self) -> dict[str, jax.Array]:
         wanted = self.model.components
         initial = INITIALS[self.config.initial.kind](self.config.initial)
-        found = initial.build(self.transform, wanted, self.inputs)
+        try:
+            found = initial.build(self.transform, wanted, self.inputs)
+        except UserError as error:
+            raise self.config.error("initial", str(error)) from error
         layout = self.transform.layout
         zero = jax.jit(
             lambda: {
@@ -234,9 +257,9 @@ class Simulation:
         fields = {**found, **zero()}
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
-        for name, field in fields.items():
-            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
-                raise UserError(f"initial: {name} has values that are not finite")
+        finite = jax.device_get(self._finite(fields))
+        if bad := [name for name in wanted if not finite[name]]:
+            raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
         return {name: fields[name] for name in wanted}
 
     def _solenoidal(self, name: str, field: jax.Array) -> jax.Array:
