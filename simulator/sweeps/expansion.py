@@ -108,7 +108,9 @@ class _Expansion:
             for key, values in blocks.grid.items()
         ]
         if math.prod(map(len, lists)) > MOST_RUNS:
-            self.wrong(("sweep", "grid"), f"has more than {MOST_RUNS} combinations, which are the most possible")
+            self.wrong(
+                ("sweep", "grid"), f"has more than {MOST_RUNS} combinations, which are the most possible"
+            )
             return [{}]
         return [dict(combination) for combination in itertools.product(*lists)]
 
@@ -124,7 +126,11 @@ class _Expansion:
                     f"has {len(blocks.zip[key])} values and {first} has {length}; lists in zip have one length",
                 )
         return [
-            {k: self._value(values[i], "sweep", "zip", k, i) for k, values in blocks.zip.items() if i < len(values)}
+            {
+                k: self._value(values[i], "sweep", "zip", k, i)
+                for k, values in blocks.zip.items()
+                if i < len(values)
+            }
             for i in range(length)
         ]
 
@@ -167,7 +173,9 @@ class _Expansion:
         one, other = _EXCLUSIVE
         for run in runs:
             if all(key in run and run[key].value is not None for key in _EXCLUSIVE):
-                self.wrong(run[other].path, f"excludes {one}, which the same run is given; keep one of the two")
+                self.wrong(
+                    run[other].path, f"excludes {one}, which the same run is given; keep one of the two"
+                )
 
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
         known = keys(blocks)

@@ -69,7 +69,9 @@ def _paths(settings: Any, key: str) -> Iterator[tuple[str, Path]]:
         yield key, settings
         return
     if isinstance(settings, Settings):
-        items: Iterable[tuple[Any, Any]] = ((name, getattr(settings, name)) for name in type(settings).model_fields)
+        items: Iterable[tuple[Any, Any]] = (
+            (name, getattr(settings, name)) for name in type(settings).model_fields
+        )
     elif isinstance(settings, Mapping):
         items = settings.items()
     elif isinstance(settings, list | tuple):

@@ -60,7 +60,8 @@ def estimate(config: RunConfig) -> Estimate:
     """Needs of a run. Raises UserError where model, grid and initial condition do not fit together."""
     content = as_mapping(config)
     shape = {name: content.get(name) for name in ("model", "grid", "precision", "forcing")}
-    columns, needed = _measured(_Config(config, json.dumps([shape, config.time.integrator], default=str)))
+    alike = json.dumps([shape, config.time.integrator, config.output.snapshots.fields], default=str)
+    columns, needed = _measured(_Config(config, alike))
     time = config.time
     steps = None if time.dt is None else ceil(round(time.stop / time.dt, 6))
     if time.max_steps is not None and steps is not None:

@@ -41,7 +41,9 @@ def _two(value: Any) -> Any:
 
 def _usable_name(name: str) -> str:
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
-        raise ValueError(f"letters, digits and _ . + - make a name (it names the sweep's folder), not {name!r}")
+        raise ValueError(
+            f"letters, digits and _ . + - make a name (it names the sweep's folder), not {name!r}"
+        )
     return name
 
 
@@ -66,7 +68,9 @@ class Distribution(Settings):
     def _one(self) -> Self:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}")
+            raise ValueError(
+                f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}"
+            )
         for name in ("uniform", "log_uniform"):
             pair = getattr(self, name)
             if pair is not None and not pair[0] < pair[1]:

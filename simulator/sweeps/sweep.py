@@ -44,11 +44,6 @@ class SweepRun:
     folder: Path
     estimate: Estimate
 
-    @property
-    def label(self) -> str:
-        """`model.viscosity=0.001 precision=single`"""
-        return " ".join(f"{key}={shown(item)}" for key, item in self.values.items())
-
 
 @dataclass(frozen=True)
 class Sweep:
@@ -68,9 +63,28 @@ class Sweep:
         return self.settings.name
 
     @cached_property
-    def varied(self) -> tuple[str, ...]:
+    def swept(self) -> tuple[str, ...]:
         """The keys that the sweep sets, in the order of the file."""
         return tuple(dict.fromkeys(key for run in self.runs for key in run.values))
+
+    @cached_property
+    def varied(self) -> tuple[str, ...]:
+        """Those of them that tell its runs apart; all of them where there is only one run."""
+        first = self.runs[0].values
+        found = tuple(
+            key for key in self.swept if any(run.values.get(key) != first.get(key) for run in self.runs)
+        )
+        return found or self.swept
+
+    @property
+    def common(self) -> str:
+        """What all runs are given alike: `time.stop=10 precision=single`, or nothing."""
+        same = {key: item for key, item in self.runs[0].values.items() if key not in self.varied}
+        return " ".join(f"{key}={shown(item)}" for key, item in same.items())
+
+    def label(self, run: SweepRun) -> str:
+        """What tells a run from the others: `model.viscosity=0.001 precision=single`."""
+        return " ".join(f"{key}={shown(run.values[key])}" for key in self.varied if key in run.values)
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. UserError where there is none."""
@@ -78,7 +92,9 @@ class Sweep:
             if run.index == index:
                 return run
         known = [run.index for run in self.runs]
-        text = f"{known[0]} to {known[-1]}" if known == list(range(known[0], known[-1] + 1)) else _listed(known)
+        text = (
+            f"{known[0]} to {known[-1]}" if known == list(range(known[0], known[-1] + 1)) else _listed(known)
+        )
         raise UserError(f"--index: {self.file} has no run {index}; it has {text}")
 
     def prepare(self) -> list[str]:
@@ -90,7 +106,10 @@ class Sweep:
         lines: list[str] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            entries = [*self.earlier, *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs)]
+            entries = [
+                *self.earlier,
+                *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs),
+            ]
             replace_json(
                 self.folder / PLAN,
                 {
@@ -131,10 +150,10 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
         raise explain(error, SweepSettings, data, places) from None
     assignments = expand(settings.sweep, places)
     file = Path(os.path.abspath(name))
-    configs = _resolve(settings, assignments, file)
-    folder = configs[0].output.directory / settings.name
+    resolved = _resolve(settings, assignments, file)
+    folder = resolved[0][0].output.directory / settings.name
     plan = _read_plan(folder)
-    runs = _number(settings, configs, assignments, folder, plan, places)
+    runs = _number(settings, resolved, assignments, folder, plan, places)
     hashes = {run.hash for run in runs}
     earlier = tuple(entry for entry in plan if entry["hash"] not in hashes)
     return Sweep(file, settings, folder, runs, _collected(settings, runs, places), earlier)
@@ -143,21 +162,23 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
 # ---- from values to runs ---------------------------------------------------------------------------------
 
 
-def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[RunConfig]:
-    """The configuration of every run; the mistakes of all of them together."""
-    configs: list[RunConfig] = []
+def _resolve(
+    settings: SweepSettings, assignments: Sequence[Values], file: Path
+) -> list[tuple[RunConfig, Estimate]]:
+    """The configuration of every run and what it needs; the mistakes of all of them together."""
+    found: list[tuple[RunConfig, Estimate]] = []
     mistakes: dict[str, None] = {}
     base = _as_typed(settings.base)
     for assignment in assignments:
         try:
             config = load_config(base, _overrides(base, assignment, file))
             _check(config)
-            configs.append(config)
+            found.append((config, estimate(config)))
         except UserError as error:
             mistakes |= dict.fromkeys(str(error).splitlines())
     if mistakes:
         raise UserError("\n".join(mistakes))
-    return configs
+    return found
 
 
 def _as_typed(path: Path) -> str:
@@ -198,7 +219,7 @@ def _check(config: RunConfig) -> None:
 
 def _number(
     settings: SweepSettings,
-    configs: Sequence[RunConfig],
+    resolved: Sequence[tuple[RunConfig, Estimate]],
     assignments: Sequence[Values],
     folder: Path,
     plan: Sequence[Mapping[str, Any]],
@@ -211,7 +232,7 @@ def _number(
     runs: dict[str, SweepRun] = {}
     given: dict[str, Values] = {}
     mistakes: list[str] = []
-    for config, assignment in zip(configs, assignments, strict=True):
+    for (config, needs), assignment in zip(resolved, assignments, strict=True):
         found = identity(config, varied)
         if found in runs:
             mistakes.append(_same(given[found], assignment, places))
@@ -223,19 +244,11 @@ def _number(
         whole = as_mapping(config)
         config = config.model_copy(update={"output": config.output.model_copy(update={"directory": where})})
         values = {key: value(whole, key) for key in varied if key in assignment}
-        runs[found] = SweepRun(index, found, values, config, where, _estimate(config))
+        runs[found] = SweepRun(index, found, values, config, where, needs)
         given[found] = assignment
     if mistakes:
         raise UserError("\n".join(dict.fromkeys(mistakes)))
     return tuple(sorted(runs.values(), key=lambda run: run.index))
-
-
-def _estimate(config: RunConfig) -> Estimate:
-    try:
-        return estimate(config)
-    except UserError as error:
-        text = str(error)
-        raise UserError(text if text.startswith(str(config._places.of(()))) else text) from None
 
 
 def _same(one: Values, other: Values, places: Places) -> str:
@@ -283,12 +296,16 @@ def _read_plan(folder: Path) -> list[Mapping[str, Any]]:
         return [dict(entry, index=int(entry["index"]), hash=str(entry["hash"])) for entry in content["runs"]]
     except FileNotFoundError:
         if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
-            raise UserError(f"{folder}: holds something else than a sweep; give this one another name") from None
+            raise UserError(
+                f"{folder}: holds something else than a sweep; give this one another name"
+            ) from None
         return []
     except NotADirectoryError:
         raise UserError(f"{folder}: is no folder; give this sweep another name") from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: cannot be read as the plan of a sweep; give this one another name") from None
+        raise UserError(
+            f"{path}: cannot be read as the plan of a sweep; give this one another name"
+        ) from None
 
 
 def _freeze(run: SweepRun) -> list[str]:
