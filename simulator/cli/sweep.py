@@ -65,6 +65,23 @@ def add_parser(subparsers: Any) -> None:
     )
     table.add_argument("--csv", metavar="OUT", help="write it as CSV, with all digits")
     table.add_argument("--json", metavar="OUT", help="write it as JSON")
+    plot = command(
+        "plot",
+        "draw quantities against parameters, and all runs' series and spectra",
+        "Draw a collected quantity against a swept key, and overlays of the time series and the latest spectra of "
+        "all runs, into the sweep's folder plots/.",
+        plot_runs,
+        " --x model.viscosity --y max.dissipation --hue precision",
+    )
+    plot.add_argument("--x", metavar="KEY", help="the swept key across; by default the first with numbers")
+    plot.add_argument(
+        "--y",
+        metavar="EXPRESSION",
+        action="append",
+        default=[],
+        help="may be given again; by default all collected",
+    )
+    plot.add_argument("--hue", metavar="KEY", help="the swept key that colours tell apart")
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +129,15 @@ def table_of(args: argparse.Namespace) -> int:
         write_text(args.csv, as_csv(found))
     if args.json:
         write_text(args.json, as_json(found))
+    return 0
+
+
+def plot_runs(args: argparse.Namespace) -> int:
+    """Draws, and prints one file a line."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.pictures import plot_sweep
+
+    _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])
     return 0
 
 

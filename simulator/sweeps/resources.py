@@ -10,7 +10,6 @@ from simulator.cluster.hardware import has_gpu_plugin, present_gpus
 from simulator.config import RunConfig
 from simulator.errors import UserError
 
-
 T = TypeVar("T")
 
 
