@@ -28,8 +28,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def execute(args: argparse.Namespace) -> int:
     """0 where everything is good (a missing index is made again), 1 where anything is wrong."""
+    from simulator.files import TEMPORARY
     from simulator.storage import stored_in, verify
-    from simulator.storage.files import TEMPORARY
     from simulator.storage.reader import snapshot_folder
 
     files = problems = count = 0
@@ -53,8 +53,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _with_index(report: "Report") -> "Report":
     """Make missing derived files again, where the disk allows it."""
+    from simulator.files import reason
     from simulator.storage import rebuild_index, verify
-    from simulator.storage.files import reason
 
     assert report.manifest is not None
     try:
