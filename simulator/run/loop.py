@@ -110,10 +110,16 @@ class Loop:
         return moment
 
     def _not_finite(self, moment: Moment, name: str) -> NoReturn:
-        raise RunFailure(
+        self._fail(
             f"step {moment.step}, t = {moment.time:g}: {name} is not finite; what was written before is whole. "
             "A smaller time.cfl or time.dt, more viscosity or a finer grid may help"
         )
+
+    def _fail(self, line: str) -> NoReturn:
+        """Ends the run for what every process sees; the save that is under way is finished first."""
+        if (folder := self._writer.wait()) is not None:
+            self._committed(folder)
+        raise RunFailure(line)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
         """Takes events. What goes wrong with a file on this process is agreed on before anyone acts on it."""
@@ -161,7 +167,7 @@ class Loop:
         self._simulation.state = state
         seconds = self._clock() - began
         if float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
-            raise RunFailure(
+            self._fail(
                 f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "
                 "what was written before is whole. The flow is under-resolved: use a finer grid or more viscosity"
             )

@@ -243,3 +243,18 @@ def test_a_second_start_is_refused_while_the_first_runs(config, tmp_path, capsys
     (refused,) = codes
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
     assert "is writing this run (lock renewed" in refused.stderr
+
+
+def test_another_dt_counts_from_the_checkpoint(tmp_path):
+    """With a fixed dt, time is t0 + n dt; t0 is where that dt began, whatever chose dt before."""
+    run, config = tmp_path / "run", write_case(tmp_path, CASE)
+    assert simulate(config, run, "grid.shape=8,8,8", "time.dt=0.1", "time.max_steps=3") == 0
+    assert main(["resume", str(run), "time.dt=0.03", "time.max_steps=6"]) == 0
+    assert main(["resume", str(run), "time.cfl=0.1", "time.max_steps=8"]) == 0
+    middle = table(run)["time"][-1]
+    assert main(["resume", str(run), "time.dt=0.01", "time.max_steps=10"]) == 0
+    first, second = [n * 0.1 for n in range(4)], [3 * 0.1 + n * 0.03 for n in range(1, 4)]
+    found = table(run)["time"]
+    np.testing.assert_allclose(found[:7], first + second, rtol=1e-15, atol=0)
+    assert (np.diff(found) > 0).all()
+    assert list(found[-2:]) == [middle + 0.01, middle + 2 * 0.01]
