@@ -88,6 +88,12 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="runs at a time; they share the devices"
     )
+    parser.add_argument(
+        "--batch",
+        choices=("auto", "off"),
+        default="off",
+        help="auto: runs that differ only in numbers are stepped together on one device",
+    )
     parser.add_argument("--fail-fast", action="store_true", help="the first failure stops the others")
 
 
@@ -149,7 +155,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     sweep = open_sweep(args.file)
     if args.index is not None:
         return run_index(sweep, args.index, args.arguments)
-    return run_missing(sweep, jobs=args.jobs, fail_fast=args.fail_fast)
+    return run_missing(sweep, jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto")
 
 
 def retry_sweep(args: argparse.Namespace) -> int:
@@ -164,6 +170,7 @@ def retry_sweep(args: argparse.Namespace) -> int:
         indices=args.index,
         jobs=args.jobs,
         fail_fast=args.fail_fast,
+        batch=args.batch == "auto",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simulator.run.files import replace_json
+from simulator.files import replace_json
 
 NAME = "sweep.json"
 LOG = "sweep.log"

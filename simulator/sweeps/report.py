@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import UserError
-from simulator.run.files import replace_file
+from simulator.files import replace_file
 from simulator.run.progress import typed
 from simulator.sweeps.status import Stage, Status, counted, status_of
 from simulator.sweeps.sweep import Sweep

@@ -21,7 +21,7 @@ from simulator.config.messages import explain
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.errors import UserError
-from simulator.run.files import replace_file, replace_json
+from simulator.files import replace_file, replace_json
 from simulator.run.folder import CONFIG, Found, RunFolder
 from simulator.sweeps import collect
 from simulator.sweeps.expansion import Value, Values, expand, keys, override

@@ -67,12 +67,10 @@ def wall_time(run: Run) -> float:
     record = read_record(run.path)
     if record is not None and record.code is not None:
         return record.seconds
-    state = run.state
     try:
-        return (
-            datetime.fromisoformat(state.updated) - datetime.fromisoformat(run.provenance["started"])
-        ).total_seconds()  # type: ignore[union-attr]
-    except (AttributeError, KeyError, ValueError):
+        began = datetime.fromisoformat(run.provenance["started"])
+        return (datetime.fromisoformat(run.state.updated if run.state else "") - began).total_seconds()
+    except (KeyError, ValueError):
         return math.nan
 
 
