@@ -7,6 +7,7 @@ follow the umask.
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,9 +21,11 @@ TEMPORARY = ".tmp-"
 def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
     """Write the pieces of `data` beside `path`, sync, and rename to `path`: the whole file or none.
 
+    Two processes that write one file (a run its index, `verify` the same) do not disturb each other.
+
     Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...) with `path` named and nothing left behind.
     """
-    beside = path.with_name(TEMPORARY + path.name)
+    beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
