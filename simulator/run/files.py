@@ -1,6 +1,7 @@
 """Files that are replaced whole: a reader sees the old one or the new one, also after a crash or on a full
 disk."""
 
+import contextlib
 import errno
 import json
 import os
@@ -25,10 +26,18 @@ def replace_file(path: Path, data: bytes | str) -> None:
         finally:
             os.close(descriptor)
         os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError):
+            raise named(error, path) from None
         raise
     sync_folder(path.parent)
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """The same error with the file in it: `os.write` and `os.fsync` do not name theirs."""
+    return OSError(error.errno, error.strerror or str(error), str(path))
 
 
 def replace_json(path: Path, content: Any) -> None:
