@@ -25,6 +25,14 @@ def run_config(config: RunConfig, args: argparse.Namespace, allow: Sequence[str]
     # Everything that can be refused without a device is, before anything starts.
     if args.processes is not None and args.processes < 1:
         raise UserError(f"--processes: {args.processes} is no number of processes; 1 or more")
+    by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
+    by_hand["--process-id"] = args.process_id
+    if args.processes is not None and (
+        given := [name for name, value in by_hand.items() if value is not None]
+    ):
+        raise UserError(
+            f"--processes starts all processes of the run itself; leave out {' and '.join(given)}"
+        )
     decision = look(config, choices)
     decision.raise_if_refused()
     if decision.action is Action.FINISHED:
@@ -78,9 +86,8 @@ def _one_process(config: RunConfig, allocation, choices, overwritten: bool) -> i
     from simulator.run.inputs import Inputs
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
-    from simulator.run.simulation import Simulation, check_devices, connect
+    from simulator.run.simulation import Simulation, connect
 
-    check_devices(config, config.devices.count, allocation.num_processes)
     folder = Path(config.output.directory)
     cluster = connect(config, allocation, folder)
     with SignalFlags() as signals:

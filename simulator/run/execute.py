@@ -13,6 +13,7 @@ from simulator.cluster.failure import describe
 from simulator.cluster.watchdog import Watchdog
 from simulator.config import diff_configs, dump_config, load_config
 from simulator.errors import RunFailure, UserError
+from simulator.files import reason
 from simulator.run import checkpoint, provenance
 from simulator.run.folder import Action, Decision, RunFolder, choose_checkpoint, claim
 from simulator.run.lock import RunLock
@@ -33,7 +34,6 @@ from simulator.storage import (
     remove,
     verify,
 )
-from simulator.storage.files import reason
 from simulator.storage.manifest import NAME as MANIFEST
 
 LEAD = 60.0

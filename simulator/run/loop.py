@@ -115,8 +115,9 @@ class Loop:
         )
 
     def _fail(self, line: str) -> NoReturn:
-        """Every process ends here at this step. What is being saved was good: it is committed first."""
-        self._writer.wait()
+        """Ends the run for what every process sees; the save that is under way is finished first."""
+        if (folder := self._writer.wait()) is not None:
+            self._committed(folder)
         raise RunFailure(line)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:

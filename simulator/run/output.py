@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.errors import RunFailure
+from simulator.files import reason
 from simulator.models import State
 from simulator.run.checkpoint import component_names, datasets, physical_axes
 from simulator.run.schedule import Event, Schedule
@@ -18,7 +19,6 @@ from simulator.run.simulation import Simulation
 from simulator.run.table import Table
 from simulator.run.units import attributes
 from simulator.storage import Dataset, Options, Writer, prune
-from simulator.storage.files import reason
 
 SLICED = ("speed", "vorticity_magnitude")
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from simulator.errors import RunFailure, UserError
+from simulator.files import TEMPORARY, reason
 from simulator.run.folder import CONFIG, SERIES
 from simulator.run.inputs import altered
 from simulator.run.provenance import NAME as PROVENANCE
@@ -16,7 +17,6 @@ from simulator.run.state import NAME as STATE
 from simulator.run.state import read_state
 from simulator.run.table import read_table
 from simulator.storage import Report, committed, rebuild_index, stored_in, verify
-from simulator.storage.files import TEMPORARY, reason
 from simulator.storage.reader import snapshot_folder
 from simulator.storage.verify import Checked
 

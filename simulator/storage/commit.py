@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.errors import RunFailure
-from simulator.storage.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
+from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
 from simulator.storage.manifest import NAME, Manifest
 from simulator.storage.options import Hook
 

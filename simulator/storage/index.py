@@ -18,8 +18,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from simulator.files import write_durably
 from simulator.storage.commit import derived_files
-from simulator.storage.files import write_durably
 from simulator.storage.manifest import FieldEntry, Manifest
 from simulator.storage.shard import LIBVER
 

@@ -90,7 +90,9 @@ class Started:
 def start(arguments: Sequence[object], cache: Path, harm: Harm = NONE, name: str = "said") -> Started:
     """`simulator ARGUMENTS` in a process forked from one that has imported everything and started nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.storage", "storage_support", "simulator.run.execute", __name__])
+    context.set_forkserver_preload(
+        ["simulator.storage", "storage_support", "simulator.run.execute", __name__]
+    )
     said = cache / f"{name}.{time.monotonic_ns()}"
     said.touch()
     process = context.Process(target=_child, args=([str(a) for a in arguments], cache, said, harm))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import RunFailure, UserError
-from simulator.run.files import remove_temporaries, replace_file
+from simulator.files import remove_temporaries, replace_file
 from simulator.run.folder import Action, Decision, Found, RunFolder, choose_checkpoint, claim, decide
 from simulator.run.state import RunState, percent, read_state, write_state
 

@@ -35,8 +35,7 @@ from simulator.run.execute import _problem
 from simulator.run.folder import choose_checkpoint
 from simulator.run.lock import read_holder
 from simulator.run.state import read_state
-from simulator.storage import committed, open_snapshot, save
-from simulator.storage.manifest import Manifest
+from simulator.storage import committed, open_snapshot
 
 
 @pytest.fixture(scope="module")
@@ -143,13 +142,19 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
 @pytest.mark.parametrize("what", ["series", "checkpoint", "snapshot"])
 def test_a_full_disk_is_one_line_and_harms_nothing(place: Path, undisturbed: Path, run: Path, what: str):
     """No file may grow beyond a size (as with a quota): which is too large differs; all of it is continued."""
-    largest = {"series": 16 + (run / "slices.h5").stat().st_size, "checkpoint": 35_000, "snapshot": 95_000}[what]
-    kept = {name: data for name, data in everything(run).items() if name.startswith(("checkpoints", "snapshots"))}
+    largest = {"series": 16 + (run / "slices.h5").stat().st_size, "checkpoint": 35_000, "snapshot": 95_000}[
+        what
+    ]
+    kept = {
+        name: data for name, data in everything(run).items() if name.startswith(("checkpoints", "snapshots"))
+    }
     arguments = ["run", place / "run.yaml", "--output", run]
     later = ["output.slices.every_steps=1"] if what == "series" else ["output.snapshots.every_steps=10"]
     code, said = call([*arguments, *later], place, Harm(largest=largest))
     assert code == 1, said
-    name = {"series": "slices.h5", "checkpoint": "checkpoints/00000032", "snapshot": "snapshots/00000030"}[what]
+    name = {"series": "slices.h5", "checkpoint": "checkpoints/00000032", "snapshot": "snapshots/00000030"}[
+        what
+    ]
     last = said.splitlines()[-1]
     assert name in last and "File too large" in last and "before is " in last, said
     assert said.count("File too large") == 1 and "Traceback" not in said
@@ -169,7 +174,9 @@ def test_a_full_disk_of_the_first_of_two_processes_ends_both(place: Path, tmp_pa
     """In the middle of an event: the others wait in its collectives for the first one, which must come."""
     run = tmp_path / "run"
     arguments = ["run", place / "run.yaml", "--output", run]
-    first, second = start_all(arguments, place, 2, Harm(largest=30_000))  # the first row of slices is larger? no: rows grow
+    first, second = start_all(
+        arguments, place, 2, Harm(largest=30_000)
+    )  # the first row of slices is larger? no: rows grow
     code, said = first.ended()
     assert code == 1 and "File too large" in said.splitlines()[-1], said
     assert second.ended()[0] == 1
@@ -239,7 +246,9 @@ def test_a_blow_up_leaves_everything_before_it(place: Path, tmp_path: Path):
     code, said = call(arguments, place)
     assert code == 1, said
     last = said.splitlines()[-1]
-    assert "velocity is not finite; what was written before is whole" in last and last.startswith("step "), said
+    assert "velocity is not finite; what was written before is whole" in last and last.startswith("step "), (
+        said
+    )
     assert_clean(run)
     blown = int(last.split()[1].rstrip(","))
     assert max(steps("checkpoints", run)) == (blown - 1) // 4 * 4
@@ -314,11 +323,18 @@ def test_an_edited_configuration(place: Path, run: Path, capsys):
     """Frozen keys are refused; changeable ones are printed; what a snapshot says of itself is what made it."""
     arguments = ["run", place / "run.yaml", "--output", run]
     before = everything(run)
-    for frozen_key in ("model.viscosity=0.5", "grid.shape=32,16,16", "precision=single", "initial.amplitude=2"):
+    for frozen_key in (
+        "model.viscosity=0.5",
+        "grid.shape=32,16,16",
+        "precision=single",
+        "initial.amplitude=2",
+    ):
         assert main([*map(str, arguments), frozen_key]) == 2
         assert frozen_key.partition("=")[0] in capsys.readouterr().err
     assert everything(run) == before
-    code, said = call([*arguments, "output.compression=gzip", "output.snapshots.fields=[velocity, pressure]"], place)
+    code, said = call(
+        [*arguments, "output.compression=gzip", "output.snapshots.fields=[velocity, pressure]"], place
+    )
     assert code == 0, said
     assert "output.compression: none -> gzip" in said
     assert_clean(run)

@@ -107,9 +107,7 @@ def test_two_processes_killed_at_every_stage(place: Path, victim: int):
         assert process.ended()[0] == 0
     only_first = ("manifest written", "before rename", "renamed", "committed", "index written")
     for stage in REACHED:
-        if stage not in only_first:
-            _kill_in_two_processes(place, run, stage, victim)
-        elif victim == 0 and stage != "index written":
+        if stage not in only_first or (victim == 0 and stage != "index written"):
             _kill_in_two_processes(place, run, stage, victim)
     for process in start_all([*arguments, run], place, 2):
         assert process.ended()[0] == 0
@@ -132,7 +130,9 @@ def _killed_after(seconds: float, started: list[Started], chance: random.Random)
 def test_killed_at_thirty_random_times(place: Path):
     """Kills anywhere from the start of the interpreter to the end of the run, most of them while it writes."""
     (place / "long.yaml").write_text(
-        CONFIG.replace("max_steps: 40", "max_steps: 1200").replace("every_steps: 4, keep", "every_steps: 2, keep")
+        CONFIG.replace("max_steps: 40", "max_steps: 1200").replace(
+            "every_steps: 4, keep", "every_steps: 2, keep"
+        )
     )
     arguments = ["run", place / "long.yaml", "--output"]
     began = time.monotonic()

@@ -1,6 +1,7 @@
 """Flows in double precision on one device, marched with a fixed dt: what the validation tests share."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def values(simulation: Simulation, state: State) -> np.ndarray:
 
 def order(errors: list[float]) -> list[float]:
     """Measured orders of convergence from errors whose dt halves from one to the next."""
-    return [float(np.log2(coarse / fine)) for coarse, fine in zip(errors, errors[1:], strict=False)]
+    return [float(np.log2(coarse / fine)) for coarse, fine in pairwise(errors)]
 
 
 def python_flow(folder: Path, body: str, **parameters: Any) -> dict[str, Any]:

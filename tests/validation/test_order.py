@@ -39,7 +39,7 @@ def test_rk4_is_of_order_4(viscous, runs):
 
 
 def test_energy_changes_by_dissipation(viscous, runs):
-    """E(T) - E(0) = -integral of the dissipation (by Simpson's rule, of order 4 itself), to the integrator's order."""
+    """E(T) - E(0) = -integral of the dissipation (by Simpson's rule, of order 4 too), to the integrator's order."""
     residuals = []
     for n, states in zip(STEPS, runs, strict=True):
         rows = [measured(viscous, state) for state in states]

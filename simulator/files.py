@@ -6,11 +6,13 @@ follow the umask.
 
 import contextlib
 import errno
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import RunFailure, UserError
 
@@ -21,16 +23,15 @@ TEMPORARY = ".tmp-"
 def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
     """Write the pieces of `data` beside `path`, sync, and rename to `path`: the whole file or none.
 
-    Two processes that write one file (a run its index, `verify` the same) do not disturb each other.
-
     Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...) with `path` named and nothing left behind.
     """
+    # Two processes may write one file (a run its index, verify the same): each has its own name until the rename.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             for piece in data:
-                _write_all(descriptor, piece)
+                write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)  # network file systems report a full disk here at the latest
@@ -43,7 +44,18 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
         raise
 
 
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+def replace_file(path: Path, data: bytes | str) -> None:
+    """`write_durably` a small file, and its name."""
+    write_durably(path, [data.encode() if isinstance(data, str) else data])
+    sync_folder(path.parent)
+
+
+def replace_json(path: Path, content: Any) -> None:
+    """`replace_file` with `content` as indented JSON."""
+    replace_file(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """`os.write` until everything is written: one call takes at most 2 GiB and may stop short."""
     rest = memoryview(data).cast("B")
     while rest:
@@ -70,6 +82,14 @@ def remove_tree(path: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def remove_temporaries(folder: Path) -> list[Path]:
+    """Remove what a killed process left of `write_durably` in `folder`; for the one writer of that folder."""
+    found = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    return found
 
 
 def named(error: OSError, path: Path) -> OSError:
