@@ -6,7 +6,12 @@ Simulation(load_config("run.yaml", ["time.stop=1"])).run()
 open_run("outputs/run").diagnostics["energy"]
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simulator.config import load_config
+    from simulator.run.open import open_run
+    from simulator.run.simulation import Simulation
 
 __all__ = ["Simulation", "load_config", "open_run"]
 

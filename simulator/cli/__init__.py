@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from simulator.cli.parser import CommandParser, unknown_command
 from simulator.errors import RunFailure, UserError
 
-COMMANDS = ("run", "check")
+COMMANDS = ("run", "check", "plot", "verify", "merge")
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:

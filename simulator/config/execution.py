@@ -29,8 +29,8 @@ class DeviceSettings(Settings):
 class FftSettings(Settings):
     backend: Literal["auto", "custom_partitioning", "jaxdecomp"] = "custom_partitioning"
     """How distributed transforms are done; auto measures the candidates once and remembers the winner."""
-    decomposition: Literal["auto", "slab", "pencil"] = "auto"
-    """How a field is divided among the devices."""
+    decomposition: Literal["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"] = "auto"
+    """How a field is divided among the devices; the last three name a plan of custom_partitioning."""
     block: AutoOrCount = "auto"
     """Number of planes of physical space that are visited at a time."""
 

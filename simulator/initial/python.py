@@ -1,7 +1,7 @@
 """Fields from a user's Python function."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +9,13 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, from_values
-from simulator.settings import Settings
+from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
 
 
 class PythonSettings(Settings):
     kind: Literal["python"] = "python"
-    path: str
+    path: InputPath
     function: str
     parameters: dict[str, Any] = Field(default_factory=dict)
 
@@ -26,14 +26,14 @@ class Python:
     Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z).
     """
 
-    Settings: ClassVar[type[Settings]] = PythonSettings
+    Settings = PythonSettings
 
     def __init__(self, settings: PythonSettings):
         self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         s = self.settings
-        function = files.function(s.path, s.function)
+        function = files.function(str(s.path), s.function)
         where = f"initial.function: {s.path}: {s.function}"
 
         def values(x, y, z):

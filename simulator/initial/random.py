@@ -1,14 +1,14 @@
 """Isotropic solenoidal random velocity with a prescribed energy spectrum."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.initial.initial import Fields, Files, only
-from simulator.settings import Positive, Settings
+from simulator.settings import Integer, Positive, Settings
 from simulator.spectral import Transform
 from simulator.spectral.operators import project
 from simulator.spectral.random import gaussian
@@ -20,7 +20,7 @@ class RandomSettings(Settings):
     """Wavenumber (1/length) at which the spectrum E(k) ~ k^4 exp(-2 (k / peak)^2) is largest."""
     energy: Positive = 0.5
     """Kinetic energy, the box mean of |u|^2 / 2."""
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
 
 
 class Random:
@@ -30,7 +30,7 @@ class Random:
     the same large scales, up to the common factor that sets the energy.
     """
 
-    Settings: ClassVar[type[Settings]] = RandomSettings
+    Settings = RandomSettings
 
     def __init__(self, settings: RandomSettings):
         self.settings = settings

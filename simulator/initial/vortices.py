@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import pi
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 
@@ -22,7 +22,7 @@ class TaylorGreen:
     Taylor & Green, Proc. R. Soc. A 158, 499 (1937).
     """
 
-    Settings: ClassVar[type[Settings]] = TaylorGreenSettings
+    Settings = TaylorGreenSettings
 
     def __init__(self, settings: TaylorGreenSettings):
         self.settings = settings
@@ -56,7 +56,7 @@ class Abc:
     (1986).
     """
 
-    Settings: ClassVar[type[Settings]] = AbcSettings
+    Settings = AbcSettings
 
     def __init__(self, settings: AbcSettings):
         self.settings = settings

@@ -25,7 +25,7 @@ class NavierStokes:
     See e.g. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007), section 3.3.
     """
 
-    Settings: ClassVar[type[Settings]] = NavierStokesSettings
+    Settings = NavierStokesSettings
     components: ClassVar[Mapping[str, tuple[int, ...]]] = {"velocity": (3,)}
     solenoidal: ClassVar[tuple[str, ...]] = ("velocity",)
 

@@ -57,12 +57,10 @@ def _without_processes(arguments: Sequence[str]) -> list[str]:
 
 def _run(config: RunConfig, args: argparse.Namespace, choices, folder: Path) -> int:
     from simulator.cluster import discover, failure
-    from simulator.cluster.start import start, to_stderr
     from simulator.run.execute import execute
     from simulator.run.inputs import Inputs
     from simulator.run.log import RunLog
-    from simulator.run.simulation import Simulation, grid_of
-    from simulator.spectral import slab_limit
+    from simulator.run.simulation import Simulation, connect
 
     allocation = discover(
         os.environ,
@@ -73,14 +71,7 @@ def _run(config: RunConfig, args: argparse.Namespace, choices, folder: Path) -> 
     failure.install(allocation.process_id, allocation.num_processes)
     if allocation.process_id > 0:
         failure.to_log_file(folder / "logs", allocation.process_id)
-    cluster = start(
-        allocation,
-        platform=config.devices.platform,
-        count=config.devices.count,
-        limit=slab_limit(grid_of(config)),
-        folder=folder,
-        report=to_stderr,
-    )
+    cluster = connect(config, allocation, folder)
     log = RunLog(quiet=not cluster.is_first)
     inputs = Inputs(folder / "inputs")
     simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)

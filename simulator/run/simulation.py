@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import discover
+from simulator.cluster import Allocation, discover
+from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
 from simulator.errors import UserError
@@ -18,7 +20,8 @@ from simulator.initial import INITIALS
 from simulator.models import MODELS, Model, State
 from simulator.models.model import tendency
 from simulator.run.inputs import Inputs
-from simulator.spectral import Grid, Transform, make_transform, slab_limit
+from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
+from simulator.spectral.backends import choose
 from simulator.spectral.operators import project
 from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, step_of
 
@@ -29,20 +32,36 @@ def grid_of(config: RunConfig) -> Grid:
     return Grid(config.grid.shape, config.grid.box, config.grid.dealias)
 
 
+def modes_of(config: RunConfig) -> Modes:
+    """The modes that the transform of a configuration keeps."""
+    return Modes(grid_of(config))
+
+
 def check_devices(config: RunConfig, count: int, processes: int = 1) -> None:
     """Refuses a number of devices that the layout or the processes cannot share out."""
-    limit = slab_limit(grid_of(config))
-    usable = limit // processes * processes
     if count % processes:
-        nearest = min(max(count // processes, 1) * processes, usable)
+        nearest = max(count // processes, 1) * processes
         raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
-    if count > limit:
-        grid = grid_of(config)
-        raise config.error(
-            "devices.count",
-            f"{count} is more than the layout of a {' x '.join(map(str, grid.shape))} grid can use "
-            f"({grid.shape[1]} planes in y, {grid.kept[2] + 1} in kz); 1 to {usable} work",
-        )
+    try:
+        choose(modes_of(config), count, config.fft.backend, config.fft.decomposition)
+    except UserError as error:
+        raise config.error("devices.count", str(error).removeprefix("devices.count: ")) from None
+
+
+def most_devices(config: RunConfig, most: int) -> int:
+    """The largest number of devices up to `most` that the layout can use."""
+    return usable_counts(modes_of(config), most, config.fft.backend, config.fft.decomposition)[-1]
+
+
+def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
+    """Starts JAX on what the configuration and the allocation say."""
+    return start(
+        allocation,
+        platform=config.devices.platform,
+        count=config.devices.count,
+        limit=most_devices(config, usable_cores() * allocation.num_processes),
+        folder=folder,
+    )
 
 
 class Simulation:
@@ -70,12 +89,7 @@ class Simulation:
     ):
         self.config, self._report = config, report
         self.grid = grid_of(config)
-        self.cluster = cluster or start(
-            discover(os.environ),
-            platform=config.devices.platform,
-            count=config.devices.count,
-            limit=slab_limit(self.grid),
-        )
+        self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
         self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)

@@ -5,6 +5,7 @@ from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from simulator.models import Model, SplitModel, State, tendency
@@ -37,7 +38,7 @@ class Until(NamedTuple):
 
     aligned: jax.Array | float
     soft: jax.Array | float
-    steps: jax.Array | int
+    steps: jax.Array | np.int64 | int
 
 
 Advance = Callable[[State, Until], State]

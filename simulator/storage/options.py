@@ -38,8 +38,8 @@ class Processes(Protocol):
     @property
     def num_processes(self) -> int: ...
     def any(self, flags: np.ndarray) -> np.ndarray: ...
-    def gather(self, obj: Any) -> list[Any]: ...
-    def broadcast(self, obj: Any) -> Any: ...
+    def gather(self, value: Any, /) -> list[Any]: ...
+    def broadcast(self, value: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Alone:
     def any(self, flags: np.ndarray) -> np.ndarray:
         return np.asarray(flags)
 
-    def gather(self, obj: Any) -> list[Any]:
-        return [obj]
+    def gather(self, value: Any, /) -> list[Any]:
+        return [value]
 
-    def broadcast(self, obj: Any) -> Any:
-        return obj
+    def broadcast(self, value: Any, /) -> Any:
+        return value
 
 
 ALONE = Alone()
