@@ -1,6 +1,6 @@
 """Equations. A new one is a file beside these and a line in `MODELS`."""
 
-from simulator.models.model import Fields, Model, SplitModel, State, tendency
+from simulator.models.model import Fields, Model, Remembering, SplitModel, State, tendency
 from simulator.models.navier_stokes import NavierStokes
 from simulator.models.schrodinger_poisson import SchrodingerPoisson
 
@@ -9,4 +9,4 @@ MODELS: dict[str, type] = {
     "schrodinger_poisson": SchrodingerPoisson,
 }
 
-__all__ = ["MODELS", "Fields", "Model", "SplitModel", "State", "tendency"]
+__all__ = ["MODELS", "Fields", "Model", "Remembering", "SplitModel", "State", "tendency"]

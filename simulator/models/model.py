@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 
@@ -98,6 +98,13 @@ class SplitModel(Protocol):
     def spectra(self, fields: Fields) -> dict[str, jax.Array]: ...
 
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]: ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A model whose steps hand something on."""
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]: ...
 
 
 def tendency(model: Model, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:

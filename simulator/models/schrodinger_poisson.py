@@ -145,6 +145,12 @@ class SchrodingerPoisson:
         """Coefficients of Phi from those of the density (both of the real transform)."""
         return solve_poisson(self.real.layout, 4 * math.pi * self.gravity * density, self.settings.green)
 
+    def jeans_frequency_squared(self, k2: float, density: float) -> float:
+        """omega^2 of a small density wave at rest at the start: (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G rho."""
+        a = self.settings.cosmology.start if self.settings.cosmology else 1.0
+        pull = 4 * math.pi * a * self.gravity - k2 * self.settings.self_interaction / a
+        return (0.5 * self.hbar * k2) ** 2 - pull * density
+
     @cached_property
     def _kinetic_rate(self) -> float:
         """(hbar/2m) k^2 at the corner of the spectrum."""
@@ -179,7 +185,7 @@ class SchrodingerPoisson:
             means = {"density": density, "quantum": quantum, "square": density**2}
             if external is not None:
                 means["external"] = density * external(*points)
-            return Local({}, {"density": density}, means)
+            return Local({}, {"largest": density}, means)
 
         found = self.transform.evaluate({"psi": psi, "gradient": gradient(layout, psi)}, local)
         rho = self.real.forward(_squared(self.transform.inverse(psi)))
@@ -199,7 +205,7 @@ class SchrodingerPoisson:
             "external_energy": trap,
             "virial_ratio": 2 * motion / jnp.where(gravity == 0, jnp.inf, abs(gravity)),
             "mass": found.means["density"] * self.transform.grid.volume,
-            "max_density": found.maxima["density"],
+            "max_density": found.maxima["largest"],
             **{f"momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
             **{f"center_{axis}": x for axis, x in zip("xyz", center(self.real.layout, rho), strict=True)},
             "edge_energy": edge_share(layout, layout.k_squared(psi.real.dtype) * _squared(psi)),

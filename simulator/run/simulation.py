@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,12 @@ from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.initial import INITIALS
-from simulator.models import MODELS, Model, State
-from simulator.models.model import tendency
+from simulator.models import MODELS, Model, Remembering, SplitModel, State
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
 from simulator.spectral.operators import project
-from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, step_of
+from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
 
 Report = Callable[[str], None]
 
@@ -93,25 +92,42 @@ class Simulation:
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
         self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)
-        self.transform: Transform = make_transform(
-            self.grid,
-            self.cluster.devices,
-            self.dtype,
-            backend=config.fft.backend,
-            decomposition=config.fft.decomposition,
-            block=None if config.fft.block == "auto" else config.fft.block,
-        )
-        self.model: Model = MODELS[config.model.kind](config.model, self.transform)
+        self.model: Model | SplitModel = self._make_model()
+        self.transform: Transform = self.model.transform
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._state: State | None = None
+
+    def _make_model(self) -> Any:
+        config, devices = self.config, self.cluster.devices
+        # One plan for all transforms of a model: their physical fields have to lie alike.
+        plan = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
+        make = partial(
+            make_transform,
+            self.grid,
+            devices,
+            self.dtype,
+            backend=plan.backend,
+            decomposition=plan.plan,
+            block=None if config.fft.block == "auto" else config.fft.block,
+        )
+        kind = MODELS[config.model.kind]
+        if hasattr(kind, "create"):
+            return kind.create(config.model, make, self.inputs)
+        return kind(config.model, make())
 
     @property
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = self._placed(beginning(self._initial_fields()))
+            fields = self._initial_fields()
+            self._state = self._placed(jax.jit(self._beginning)(fields))
         return self._state
+
+    def _beginning(self, fields: dict[str, jax.Array]) -> State:
+        """The state at the beginning of a run, with the memory of its model."""
+        memory = self.model.memory(fields, jnp.float64(0)) if isinstance(self.model, Remembering) else {}
+        return beginning(fields, memory)
 
     def _placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
@@ -149,7 +165,7 @@ class Simulation:
         fields = {
             n: jax.ShapeDtypeStruct((*lead, *layout.shape), kind) for n, lead in self.model.components.items()
         }
-        return jax.eval_shape(beginning, fields)
+        return jax.eval_shape(self._beginning, fields)
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
@@ -200,7 +216,7 @@ class Simulation:
         """Refuses a start for which no dt can be chosen."""
         if self.time_step.fixed is not None or self.time_step.largest is not None:
             return
-        rate = jax.jit(lambda s: self.model.rate(tendency(self.model, s.fields, s.time)[1]))(self.state)
+        rate = jax.jit(lambda s: rate_of(self.model, s))(self.state)
         if float(rate) == 0:
             raise self.config.error(
                 "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"
@@ -220,8 +236,10 @@ class Simulation:
         return execute(self, **options)
 
     def _initial_fields(self) -> dict[str, jax.Array]:
-        wanted = self.model.components
         initial = INITIALS[self.config.initial.kind](self.config.initial)
+        if hasattr(initial, "build_for"):
+            return self._finite(initial.build_for(self.model, self.inputs))
+        wanted = getattr(self.model, "given", self.model.components)
         found = initial.build(self.transform, wanted, self.inputs)
         layout = self.transform.layout
         zero = jax.jit(
@@ -234,10 +252,15 @@ class Simulation:
         fields = {**found, **zero()}
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
+        if hasattr(self.model, "begin"):
+            fields = self.model.begin(fields)
+        return self._finite(fields)
+
+    def _finite(self, fields: dict[str, jax.Array]) -> dict[str, jax.Array]:
         for name, field in fields.items():
             if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
                 raise UserError(f"initial: {name} has values that are not finite")
-        return {name: fields[name] for name in wanted}
+        return {name: fields[name] for name in self.model.components}
 
     def _solenoidal(self, name: str, field: jax.Array) -> jax.Array:
         """The field without its divergence; says what fraction of it was removed."""
