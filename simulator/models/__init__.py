@@ -3,9 +3,11 @@
 from simulator.models.model import Fields, Model, Remembering, SplitModel, State, tendency
 from simulator.models.navier_stokes import NavierStokes
 from simulator.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.models.self_gravitating_gas import SelfGravitatingGas
 
 MODELS: dict[str, type] = {
     "navier_stokes": NavierStokes,
+    "self_gravitating_gas": SelfGravitatingGas,
     "schrodinger_poisson": SchrodingerPoisson,
 }
 

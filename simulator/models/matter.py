@@ -41,8 +41,9 @@ def density_power(layout: Layout, density: jax.Array) -> jax.Array:
     return layout.grid.volume * layout.shell_sum(power) / jnp.maximum(modes, 1)
 
 
-def edge_share(layout: Layout, values: jax.Array) -> jax.Array:
-    """Which share of the sum of `values` >= 0 over all modes the edge of the spectrum holds."""
+def edge_share(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
+    """Which share of the sum of `values` >= 0 over all modes the edge of the spectrum holds. A sum below `floor` is
+    round-off and has no edge."""
     edge = jnp.zeros((1, 1, 1), bool)
     for axis in AXES:
         labels = layout.integers(axis)
@@ -50,4 +51,4 @@ def edge_share(layout: Layout, values: jax.Array) -> jax.Array:
         if largest > 0:
             edge = edge | (abs(labels) > EDGE * largest)
     total = layout.sum(values)
-    return layout.sum(jnp.where(edge, values, 0)) / jnp.where(total > 0, total, 1)
+    return jnp.where(total > floor, layout.sum(jnp.where(edge, values, 0)) / jnp.maximum(total, floor), 0)

@@ -108,7 +108,10 @@ class Remembering(Protocol):
 
 
 def tendency(model: Model, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
-    """The explicit part of the right-hand side and the maxima found on the way."""
+    """The explicit part of the right-hand side and the maxima found on the way. A model whose three parts depend on
+    more than the fields at a point has a `tendency` of its own."""
+    if hasattr(model, "tendency"):
+        return model.tendency(fields, time)
     found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
     return model.combine(found.products, fields), found.maxima
 

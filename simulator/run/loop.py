@@ -105,10 +105,8 @@ class Loop:
         state = self._simulation.state
         step, t, dt = (x.item() for x in jax.device_get((state.step, state.time, state.dt)))
         if not np.isfinite(dt):
-            name = self._simulation.nonfinite() or "its rate of change"
             raise RunFailure(
-                f"step {step}, t = {t:g}: {name} is not finite; what was written before is whole. "
-                f"A smaller time.cfl or time.dt, more viscosity or a finer grid may help"
+                f"step {step}, t = {t:g}: {self._simulation.trouble()}; what was written before is whole"
             )
         return Moment(step, t, dt, self._speed or 0.0)
 

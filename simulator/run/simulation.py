@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -221,6 +221,18 @@ class Simulation:
             raise self.config.error(
                 "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"
             )
+
+    def trouble(self) -> str:
+        """Why no further step can be taken from the current state."""
+        name = self.nonfinite()
+        if name is None and hasattr(self.model, "trouble"):
+            found = cast(Any, self.model).trouble(self.state.fields)
+            if found is not None:
+                return found
+        return (
+            f"{name or 'its rate of change'} is not finite; "
+            f"a smaller time.cfl or time.dt, more viscosity or a finer grid may help"
+        )
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""

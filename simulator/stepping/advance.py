@@ -69,6 +69,8 @@ def one_step(
     fields = integrator.step(
         state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t)[0], model.decay()
     )
+    if hasattr(model, "trouble"):  # it tells from the fields why no step can be taken
+        fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
     return State(fields, time, state.step + 1, dt, origin, since, state.memory)
 
