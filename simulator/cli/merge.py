@@ -3,10 +3,7 @@
 import argparse
 from pathlib import Path
 
-from simulator.storage.merge import merge
-
-_EPILOG = """example:
-  simulator merge outputs/taylor_green/snapshots/00000010 taylor_green_10.h5"""
+_EPILOG = """example: simulator merge outputs/taylor_green/snapshots/00000010 taylor_green_10.h5"""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,6 +22,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def execute(args: argparse.Namespace) -> int:
     """0, or UserError / RunFailure as `simulator.storage.merge.merge` raises them."""
+    from simulator.storage.merge import merge
+
     size = merge(args.snapshot, args.out, overwrite=args.overwrite)
     print(f"{args.out}: {size} bytes; h5dump -n {args.out} lists it")
     return 0

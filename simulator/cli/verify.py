@@ -2,14 +2,12 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from simulator.storage.files import TEMPORARY, reason
-from simulator.storage.reader import snapshot_folder
-from simulator.storage.verify import Report, stored_in, verify
-from simulator.storage.writer import rebuild_index
+if TYPE_CHECKING:
+    from simulator.storage import Report
 
-_EPILOG = """example:
-  simulator verify outputs/taylor_green
+_EPILOG = """example: simulator verify outputs/taylor_green
   simulator verify outputs/taylor_green/checkpoints/00000010
 
 exit code 1 where anything is missing, short, altered, or not finite."""
@@ -30,6 +28,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def execute(args: argparse.Namespace) -> int:
     """0 where everything is good (a missing index is made again), 1 where anything is wrong."""
+    from simulator.files import TEMPORARY
+    from simulator.storage import stored_in, verify
+    from simulator.storage.reader import snapshot_folder
+
     files = problems = count = 0
     for folder in stored_in(snapshot_folder(args.path)):
         report = verify(folder)
@@ -49,8 +51,11 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _with_index(report: Report) -> Report:
+def _with_index(report: "Report") -> "Report":
     """Make missing derived files again, where the disk allows it."""
+    from simulator.files import reason
+    from simulator.storage import rebuild_index, verify
+
     assert report.manifest is not None
     try:
         made = rebuild_index(report.folder, report.manifest)

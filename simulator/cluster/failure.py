@@ -5,34 +5,80 @@ minutes, and the others with it. So whatever escapes is reported, flushed, and t
 the others notice within the heartbeat, and Slurm or the launcher ends them.
 """
 
+import contextlib
 import faulthandler
 import os
 import socket
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 from simulator.cluster.launcher import log_name
+from simulator.errors import RunFailure, UserError
+
+_TOGETHER = 3.0  # seconds to wait for the others to fail likewise
+_AFTER_FIRST = 0.3  # seconds by which they let process 0 go first, whose message is the one to be told
+
+
+@contextlib.contextmanager
+def contained(process_id: int, num_processes: int) -> Iterator[None]:
+    """Guards everything that one of several processes does from its start to its end.
+
+    A UserError or RunFailure ends it with 2 or 1: together with the others where all of them raise it (process
+    0 says so), else alone within seconds. Anything else is a bug: its traceback, this process's name, 1, at
+    once. For a single process it does nothing: there the interpreter's own way is the right one.
+    """
+    if num_processes == 1:
+        yield
+        return
+    faulthandler.enable()
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        _end(error, process_id, num_processes)
 
 
 def install(process_id: int, num_processes: int) -> None:
-    """Makes an uncaught exception of this process end it within moments, with exit code 1.
+    """The same for whatever comes to `sys.excepthook`: for scripts that use the package as a library."""
+    if num_processes > 1:
+        faulthandler.enable()
+        sys.excepthook = lambda _, error, __: _end(error, process_id, num_processes)
 
-    Does nothing for a single process: there the interpreter's own way is the right one.
-    """
-    if num_processes == 1:
-        return
-    faulthandler.enable()
+
+def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
     name = describe(process_id, num_processes)
+    if isinstance(error, KeyboardInterrupt):
+        leave(130, f"simulator: {name} interrupted")
+    if not isinstance(error, UserError | RunFailure):
+        cause = traceback.format_exception_only(error)[-1].strip()
+        leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")
+    code = 2 if isinstance(error, UserError) else 1
+    if not _left_together():
+        leave(code, f"simulator: {name}: {error}")
+    if process_id > 0:
+        time.sleep(_AFTER_FIRST)
+        leave(code, log=str(error))
+    leave(code, str(error))
 
-    def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-        text = "".join(traceback.format_exception(kind, error, where))
-        cause = traceback.format_exception_only(kind, error)[-1].strip()
-        leave(1, f"{text}simulator: {name} failed: {cause}")
 
-    sys.excepthook = hook
+def _left_together() -> bool:
+    """Whether all processes came here within seconds, so that none of them sees a lost neighbour."""
+    import jax
+
+    if not jax.distributed.is_initialized():
+        return False
+    done = threading.Event()
+
+    def shut_down() -> None:
+        jax.distributed.shutdown()
+        done.set()
+
+    threading.Thread(target=shut_down, daemon=True).start()
+    return done.wait(_TOGETHER)
 
 
 def describe(process_id: int, num_processes: int) -> str:
@@ -40,10 +86,13 @@ def describe(process_id: int, num_processes: int) -> str:
     return f"process {process_id} of {num_processes} ({socket.gethostname()}, pid {os.getpid()})"
 
 
-def leave(code: int, message: str = "") -> NoReturn:
-    """Ends the process now: no exit handlers, no barrier. The message goes to the log and the console."""
-    if message:
-        print(message, file=sys.stderr)
+def leave(code: int, message: str = "", *, log: str = "") -> NoReturn:
+    """Ends the process now: no exit handlers, no barrier.
+
+    message goes to this process's stderr, and to the console where that is another place; log to stderr alone.
+    """
+    for text in filter(None, (log, message)):
+        print(text, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     if message and _console is not None:

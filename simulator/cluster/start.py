@@ -100,8 +100,15 @@ class Cluster:
         return self.gather(value if self.is_first else None)[0]
 
     def close(self) -> None:
-        """Leaves together: waits for all, then ends the connection. Idempotent."""
+        """Leaves together: waits for all, then ends the connection. Idempotent.
+
+        From here on requests to stop are ignored: the first one out makes srun --kill-on-bad-exit send the
+        others a SIGTERM, which must not change the exit code of those at the door.
+        """
         if self.num_processes > 1 and jax.distributed.is_initialized():
+            with contextlib.suppress(ValueError):  # not the main thread
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+                    signal.signal(number, signal.SIG_IGN)
             self.barrier("close")
             jax.distributed.shutdown()
         if self._claim is not None:
@@ -154,17 +161,15 @@ def start(
         for warning in allocation.warnings:
             report(f"warning: {warning}")
     chosen = choose_platform(allocation, platform, report)
-    each = _per_process(allocation, count)
     made = environment.apply(chosen, report, first=allocation.process_id == 0)
     _configure(chosen)
-    if chosen == "gpu":
-        local_ids = _gpu_ids(allocation)
-    else:
-        local_ids = None
-        _set_cpu_devices(each or _auto_cpu_devices(allocation, limit))
+    local_ids = _gpu_ids(allocation) if chosen == "gpu" else None
     claim = None
     if allocation.num_processes > 1 and not jax.distributed.is_initialized():
         claim = _connect(allocation, local_ids, folder)
+    each = _per_process(allocation, count)  # now that they are joined, all refuse together
+    if chosen == "cpu":
+        _set_cpu_devices(each or _auto_cpu_devices(allocation, limit))
     try:
         present = jax.devices("cuda" if chosen == "gpu" else "cpu")
     except RuntimeError as error:

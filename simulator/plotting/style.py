@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from PIL import Image
 
-from simulator.run.files import replace_file
+from simulator.files import replace_file
 
 DPI = 144
 WIDTH = 6.4

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import RunFailure, UserError
-from simulator.run.files import TEMPORARY, remove_temporaries, replace_file
+from simulator.files import TEMPORARY, remove_temporaries, replace_file
 from simulator.run.lock import RunLock
 from simulator.run.state import NAME as STATE
 from simulator.run.state import RunState, read_state, write_state

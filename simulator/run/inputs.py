@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import UserError
-from simulator.run.files import replace_file, replace_json
+from simulator.files import replace_file, replace_json
 
 INDEX = "inputs.json"
 

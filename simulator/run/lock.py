@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from simulator.errors import RunFailure, UserError
-from simulator.run.files import write_all
+from simulator.files import write_all
 
 NAME = "lock"
 _BESIDE = ".lock-"

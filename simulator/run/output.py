@@ -18,7 +18,7 @@ from simulator.run.table import Table
 from simulator.storage import Dataset, Options, Writer, prune
 
 SLICED = ("speed", "vorticity_magnitude")
-PLANES = {"x": ("y", "z"), "y": ("x", "z"), "z": ("x", "y")}
+PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 
 def events(settings: Any) -> tuple[Event, ...]:
@@ -116,7 +116,7 @@ class Output:
         found: dict[str, np.ndarray] = {}
         for name in self._sliced:
             planes = self._planes[name](state)
-            found |= {f"{name}/{axis}": np.asarray(plane) for axis, plane in planes.items()}
+            found |= {f"{name}/{cut}": np.asarray(plane) for cut, plane in planes.items()}
         if self._first:
             self._slices_file().append(int(state.step), float(state.time), found)
 
@@ -137,9 +137,9 @@ class Output:
             def cut(state: State) -> dict[str, jax.Array]:
                 v = values(state)
                 return {
-                    "x": v[nx // 2, :ny, :nz],
-                    "y": v[:nx, ny // 2, :nz],
-                    "z": v[:nx, :ny, nz // 2],
+                    "xy": v[:nx, :ny, nz // 2],
+                    "xz": v[:nx, ny // 2, :nz],
+                    "yz": v[nx // 2, :ny, :nz],
                 }
 
             return jax.jit(cut, out_shardings=whole)
@@ -152,7 +152,7 @@ class Output:
             coordinates = {
                 a: np.arange(n) * h for a, n, h in zip("xyz", grid.shape, grid.spacing, strict=True)
             }
-            variables = {f"{n}/{axis}": dims for n in self._sliced for axis, dims in PLANES.items()}
+            variables = {f"{n}/{cut}": axes for n in self._sliced for cut, axes in PLANES.items()}
             self._slices_series = Series(self._folder / "slices.h5", coordinates, variables)
         return self._slices_series
 

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simulator.run.files import replace_json
+from simulator.files import replace_json
 
 NAME = "provenance.json"
 _PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")

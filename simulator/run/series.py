@@ -25,7 +25,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.run.files import replace_file
+from simulator.files import replace_file
 
 PART_ROWS = 8
 PART_BYTES = 4 * 2**20

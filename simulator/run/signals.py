@@ -55,6 +55,8 @@ class SignalFlags:
 
     def install(self) -> Self:
         """Begin to listen."""
+        if threading.current_thread() is not threading.main_thread():
+            return self
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
         self._previous = {number: signal.signal(number, _leave_to_the_thread) for number in SIGNALS}
@@ -65,12 +67,15 @@ class SignalFlags:
 
     def restore(self) -> None:
         """Put back what was there before."""
+        if not self._previous:
+            return
         signal.set_wakeup_fd(self._previous_wakeup)
         for number, handler in self._previous.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         os.close(self._write_end)
         self._thread.join()
         os.close(self._read_end)
+        self._previous = {}
 
     def __enter__(self) -> Self:
         return self.install()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from simulator.run.files import replace_json
+from simulator.files import replace_json
 
 NAME = "state.json"
 _PROGRAM = "simulator"

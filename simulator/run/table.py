@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from simulator.run.files import replace_file, write_all
+from simulator.files import replace_file, write_all
 
 
 class Table:

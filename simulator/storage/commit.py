@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.errors import RunFailure
-from simulator.storage.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
+from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
 from simulator.storage.manifest import NAME, Manifest
 from simulator.storage.options import Hook
 
@@ -52,6 +52,9 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
     hook("before rename")
     aside = None
     if target.exists():
+        # Its index would show the new shards by the old layout; a missing one is made again.
+        for path in derived_files(target):
+            path.unlink(missing_ok=True)
         aside = target.with_name(f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}")
         target.rename(aside)
         hook("moved aside")

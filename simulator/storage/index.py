@@ -8,6 +8,7 @@ from the manifest, and nothing of ours reads data through it.
 """
 
 import datetime
+import io
 import json
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -17,8 +18,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from simulator.files import write_durably
 from simulator.storage.commit import derived_files
-from simulator.storage.files import write_durably
 from simulator.storage.manifest import FieldEntry, Manifest
 from simulator.storage.shard import LIBVER
 
@@ -52,12 +53,11 @@ def write_index(folder: Path, manifest: Manifest) -> Path:
         return group.create_virtual_dataset(name, layout, fillvalue=missing)
 
     path = derived_files(folder)[0]
-    with h5py.File("index", "w", driver="core", backing_store=False, libver=LIBVER, locking=False) as file:
+    image = io.BytesIO()
+    with h5py.File(image, "w", libver=LIBVER) as file:
         meshes = {name: entry for name, entry in manifest.fields.items() if entry.is_mesh}
         lay_out(file, manifest.model_copy(update={"fields": meshes}), virtual)
-        file.flush()
-        image = file.id.get_file_image()
-    write_durably(path, [image])
+    write_durably(path, [image.getbuffer()])
     return path
 
 

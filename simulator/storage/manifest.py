@@ -17,8 +17,8 @@ import xxhash
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simulator.errors import RunFailure, UserError
+from simulator.files import TEMPORARY, reason
 from simulator.storage.dataset import Axis, component_names
-from simulator.storage.files import TEMPORARY, reason
 
 FORMAT = "simulator shards"
 VERSION = 1

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from simulator.errors import RunFailure, UserError
-from simulator.storage.files import reason, sync_folder, write_durably
+from simulator.files import reason, sync_folder, write_durably
 from simulator.storage.index import lay_out
 from simulator.storage.manifest import FieldEntry
 from simulator.storage.reader import StoredField, open_snapshot

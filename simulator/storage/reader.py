@@ -13,8 +13,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from simulator.files import reason
 from simulator.storage.dataset import Axis
-from simulator.storage.files import reason
 from simulator.storage.manifest import Damaged, FieldEntry, Manifest, Piece, read_manifest
 from simulator.storage.shard import load_filters, open_shard
 

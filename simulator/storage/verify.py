@@ -11,8 +11,8 @@ import h5py
 import xxhash
 
 from simulator.errors import RunFailure, UserError
+from simulator.files import reason
 from simulator.storage.commit import committed, derived_files
-from simulator.storage.files import reason
 from simulator.storage.index import field_path
 from simulator.storage.manifest import NAME, Manifest, ShardEntry, read_manifest
 from simulator.storage.shard import open_shard

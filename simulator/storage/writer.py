@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import RunFailure
+from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 from simulator.storage.commit import commit, derived_files, folder_name
 from simulator.storage.dataset import Block, Dataset, own_blocks
-from simulator.storage.files import TEMPORARY, reason, remove_tree, write_durably
 from simulator.storage.index import write_index
 from simulator.storage.manifest import FieldEntry, Manifest, ShardEntry
 from simulator.storage.options import ALONE, Hook, Options, Processes, no_hook

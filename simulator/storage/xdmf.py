@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from simulator.files import write_durably
 from simulator.storage.commit import derived_files
-from simulator.storage.files import write_durably
 from simulator.storage.index import field_path
 from simulator.storage.manifest import FieldEntry, Manifest
 

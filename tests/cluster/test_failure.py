@@ -23,9 +23,9 @@ def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
         from simulator.cluster import failure
         atexit.register(time.sleep, 60)  # as JAX's shutdown barrier would
         threading.Thread(target=time.sleep, args=(60,)).start()
-        failure.install(2, 4)
-        print("before")
-        raise OSError("no space left")
+        with failure.contained(2, 4):
+            print("before")
+            raise OSError("no space left")
     """)
     assert (done.returncode, done.stdout) == (1, "before\n")
     assert "Traceback" in done.stderr
@@ -33,13 +33,26 @@ def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
     assert done.stderr.splitlines()[-1].endswith("failed: OSError: no space left")
 
 
+def test_a_script_of_the_users_gets_the_same_by_the_interpreters_hook():
+    done = python("""
+        import atexit, time
+        from simulator.cluster import failure
+        from simulator.errors import UserError
+        atexit.register(time.sleep, 60)
+        failure.install(1, 2)
+        raise UserError("no such file")
+    """)
+    assert done.returncode == 2
+    assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(": no such file\n")
+
+
 def test_a_single_process_keeps_pythons_own_way():
     done = python("""
         import atexit
         from simulator.cluster import failure
         atexit.register(print, "exit handlers run")
-        failure.install(0, 1)
-        raise ValueError("plain")
+        with failure.contained(0, 1):
+            raise ValueError("plain")
     """)
     assert (done.returncode, done.stdout) == (1, "exit handlers run\n")
 
@@ -49,12 +62,12 @@ def test_a_failure_is_told_in_the_log_file_and_on_the_console(tmp_path):
         """
         import os, pathlib, sys
         from simulator.cluster import failure
-        failure.install(1, 2)
-        print("early")
-        failure.to_log_file(pathlib.Path(sys.argv[1]), 1)
-        os.write(1, b"from C++\\n")
-        print("late")
-        raise RuntimeError("boom")
+        with failure.contained(1, 2):
+            print("early")
+            failure.to_log_file(pathlib.Path(sys.argv[1]), 1)
+            os.write(1, b"from C++\\n")
+            print("late")
+            raise RuntimeError("boom")
         """,
         str(tmp_path / "logs"),
     )

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import jax
 import pytest
 
 import simulator
-from simulator.cluster import Allocation, discover
+from simulator.cluster import Allocation, discover, launcher
 from simulator.cluster import start as start_module
 from simulator.cluster.gpus import GpuShare
 from simulator.cluster.launcher import launch
@@ -31,6 +32,11 @@ me = int(os.environ.get("SIMULATOR_PROCESS_ID", 0))
 def answer(value):
     Path(os.environ["HERE"], f"{me}.json").write_text(json.dumps(value))
 """
+
+
+@pytest.fixture(autouse=True)
+def little_grace(monkeypatch):
+    monkeypatch.setattr(launcher, "GRACE", 1.0)
 
 
 def environ(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -155,9 +161,8 @@ def test_the_users_xla_flag_for_virtual_devices_counts(tmp_path):
 @pytest.mark.smoke
 @pytest.mark.parametrize(("count", "n", "tells"), [(3, 2, "e.g. 2"), (0, 1, "e.g. 1"), (9, 4, "e.g. 8")])
 def test_a_count_that_is_no_multiple_of_the_processes_is_refused(count, n, tells):
-    allocation = Allocation(source="explicit", num_processes=n, coordinator="x:1")
     with pytest.raises(UserError, match=f"devices.count: {count}.*{tells}"):
-        start_module.start(allocation, platform="cpu", count=count)
+        start_module._per_process(Allocation(num_processes=n), count)
 
 
 @pytest.mark.smoke
@@ -252,3 +257,42 @@ def test_options_of_distributed_exist_in_this_jax():
 
     names = inspect.signature(jax.distributed.initialize).parameters
     assert {"heartbeat_timeout_seconds", "shutdown_timeout_seconds", "coordinator_bind_address"} <= set(names)
+
+
+CONTAINED = """
+    from simulator.cluster.failure import contained
+    with contained(me, 2):
+        cluster = start(discover(os.environ), platform="cpu", count=2)
+        if {who}:
+            raise {error}
+        import time
+        time.sleep(60)
+"""
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("error", "code"), [('UserError("11 planes")', 2), ('RunFailure("not finite")', 1)])
+def test_an_error_of_all_processes_is_said_once(tmp_path, capfd, error, code):
+    path = tmp_path / "child.py"
+    path.write_text(PRELUDE + textwrap.dedent(CONTAINED.format(who=True, error=error)))
+    began = time.monotonic()
+    assert launch([sys.executable, str(path)], 2, environ=environ(tmp_path)) == code
+    assert time.monotonic() - began < 15
+    shown = capfd.readouterr().err
+    assert error.split('"')[1] in shown
+    assert len(shown.splitlines()) == 2, shown  # the error, and the launcher's line
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    ("error", "tells"), [('RunFailure("disk")', "disk"), ('KeyError("x")', "KeyError: 'x'")]
+)
+def test_an_error_of_one_process_ends_both_with_its_name(tmp_path, capfd, error, tells):
+    path = tmp_path / "child.py"
+    path.write_text(PRELUDE + textwrap.dedent(CONTAINED.format(who="me == 1", error=error)))
+    began = time.monotonic()
+    assert launch([sys.executable, str(path)], 2, environ=environ(tmp_path)) == 1
+    assert time.monotonic() - began < 20
+    *_, said, ended = capfd.readouterr().err.splitlines()
+    assert said.startswith("simulator: process 1 of 2 (") and said.endswith(tells)
+    assert ended == "simulator: process 1 of 2 failed with exit code 1"

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import RunFailure, UserError
-from simulator.run.files import remove_temporaries, replace_file
+from simulator.files import remove_temporaries, replace_file
 from simulator.run.folder import Action, Decision, Found, RunFolder, choose_checkpoint, claim, decide
 from simulator.run.state import RunState, percent, read_state, write_state
+
+pytestmark = pytest.mark.smoke
 
 FINISHED = RunState(
     "finished", 100, 1.0, 1.0, 100.0, 50.0, 0.01, last_checkpoint=100, last_checkpoint_time=1.0

@@ -14,6 +14,8 @@ from simulator.run.state import RunState, write_state
 from simulator.run.table import Table
 from simulator.storage import Axis, Dataset, save
 
+pytestmark = pytest.mark.smoke
+
 ROOT = Path(__file__).parents[2]
 K = np.arange(4.0)
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from simulator.run.schedule import TOLERANCE, Event, Schedule, WallTimer
 
+pytestmark = pytest.mark.smoke
+
 relaxed = settings(deadline=None, max_examples=60)
 POSITIVE = st.floats(0.01, 1.0)
 STEPS = st.lists(st.floats(0.01, 0.3), min_size=1, max_size=7)

@@ -164,23 +164,25 @@ def test_a_part_that_is_gone_is_an_error_not_nan(tmp_path):
 def test_readers_of_a_series_that_is_killed_while_writing_see_whole_rows(tmp_path):
     path = tmp_path / "spectra.h5"
     writer = f"""
+import time
 import numpy as np
 from pathlib import Path
 from simulator.run.series import Series
 k = np.arange(5.0)
 variables = {{"kinetic": ("k",), "magnetic": ("k",)}}
 series = Series(Path({str(path)!r}), {{"k": k}}, variables, part_rows=3, part_bytes=0)
-for step in range(100000):
+for step in range(60):
     values = {{"kinetic": np.sin(k + step), "magnetic": np.cos(k + step).astype(np.float32)}}
     series.append(step, step * 0.1, values)
     if step == 4:
         print("ready", flush=True)
+time.sleep(60)
 """
-    for _ in range(3):
+    for killed_after in (1, 3, 6):
         process = subprocess.Popen([sys.executable, "-c", writer], stdout=subprocess.PIPE, cwd=ROOT)
         with process.stdout as ready:
             ready.readline()
-            for _ in range(10):
+            for _ in range(killed_after):
                 reader = SeriesReader(path)
                 assert list(reader.step) == list(range(len(reader)))
                 np.testing.assert_array_equal(reader["kinetic"], np.sin(K + reader.step[:, None]))

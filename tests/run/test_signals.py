@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,6 +34,21 @@ def test_a_signal_sets_a_flag_and_nothing_else(number):
         assert agreed[Flag.SIGNAL] == number and stop_reason(agreed) == number.name
     assert signal.getsignal(number) is before
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_in_another_thread_the_programs_own_handlers_stay():
+    before = [signal.getsignal(number) for number in SIGNALS]
+    seen = []
+
+    def run():
+        with SignalFlags() as flags:
+            seen.append([signal.getsignal(number) for number in SIGNALS])
+            seen.append(flags.received)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [before, 0]
 
 
 def test_two_interrupts_of_one_key_press_count_once():

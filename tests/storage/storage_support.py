@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from simulator.files import write_durably
 from simulator.storage import Axis, Dataset
 from simulator.storage.commit import commit, folder_name
 from simulator.storage.dataset import Block
-from simulator.storage.files import write_durably
 from simulator.storage.manifest import FieldEntry, Manifest
 from simulator.storage.options import no_hook
 from simulator.storage.shard import build_shard, shard_name

@@ -70,6 +70,7 @@ def test_killed_while_replacing_a_step(tmp_path, stage):
     assert any("put back" in line for line in lines) == (stage == "moved aside")
     replaced = STAGES.index(stage) >= STAGES.index("renamed")
     assert holds(folder, 2, seed=100 if replaced else None)
+    rebuild_index(folder, open_snapshot(folder).manifest)
     assert sorted(os.listdir(tmp_path)) == ["00000002", "00000002.h5", "00000002.xdmf"]
     assert verify(folder).ok
 

@@ -6,10 +6,12 @@ follow the umask.
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from simulator.errors import RunFailure, UserError
 
@@ -22,12 +24,13 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
 
     Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...) with `path` named and nothing left behind.
     """
-    beside = path.with_name(TEMPORARY + path.name)
+    # Two processes may write one file (a picture): each has its own name for it until the rename.
+    beside = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             for piece in data:
-                _write_all(descriptor, piece)
+                write_all(descriptor, piece)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)  # network file systems report a full disk here at the latest
@@ -40,7 +43,18 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
         raise
 
 
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
+def replace_file(path: Path, data: bytes | str) -> None:
+    """`write_durably` a small file, and its name."""
+    write_durably(path, [data.encode() if isinstance(data, str) else data])
+    sync_folder(path.parent)
+
+
+def replace_json(path: Path, content: Any) -> None:
+    """`replace_file` with `content` as indented JSON."""
+    replace_file(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """`os.write` until everything is written: one call takes at most 2 GiB and may stop short."""
     rest = memoryview(data).cast("B")
     while rest:
@@ -67,6 +81,14 @@ def remove_tree(path: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def remove_temporaries(folder: Path) -> list[Path]:
+    """Remove what a killed process left of `write_durably` in `folder`; for the one writer of that folder."""
+    found = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
+    for path in found:
+        path.unlink(missing_ok=True)
+    return found
 
 
 def named(error: OSError, path: Path) -> OSError:

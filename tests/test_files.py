@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from simulator.errors import RunFailure
-from simulator.storage.files import reason, remove_tree, write_durably
+from simulator.files import reason, remove_tree, write_durably
 
 
 def test_pieces_become_one_file_and_leave_nothing_else(tmp_path):
