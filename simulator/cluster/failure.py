@@ -6,8 +6,8 @@ the others notice within the heartbeat, and Slurm or the launcher ends them.
 """
 
 import contextlib
-import faulthandler
 import os
+import re
 import socket
 import sys
 import threading
@@ -21,7 +21,9 @@ from simulator.cluster.launcher import log_name
 from simulator.errors import RunFailure, UserError
 
 _TOGETHER = 3.0  # seconds to wait for the others to fail likewise
-_AFTER_FIRST = 0.3  # seconds by which they let process 0 go first, whose message is the one to be told
+_AFTER_FIRST = 0.3  # seconds by which processes let the one go first whose message is to be told
+# how collectives on the CPU and on GPUs, and JAX's coordination, say that a process has gone
+_LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|CoordinationService|heartbeat")
 
 
 @contextlib.contextmanager
@@ -35,7 +37,6 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
     if num_processes == 1:
         yield
         return
-    faulthandler.enable()
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -45,7 +46,6 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
 def install(process_id: int, num_processes: int) -> None:
     """The same for whatever comes to `sys.excepthook`: for scripts that use the package as a library."""
     if num_processes > 1:
-        faulthandler.enable()
         sys.excepthook = lambda _, error, __: _end(error, process_id, num_processes)
 
 
@@ -53,6 +53,11 @@ def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
     name = describe(process_id, num_processes)
     if isinstance(error, KeyboardInterrupt):
         leave(130, f"simulator: {name} interrupted")
+    if _LOST.search(str(error)):
+        # not the cause: whoever failed first is to have the last word on the console
+        time.sleep(_AFTER_FIRST)
+        line = f"simulator: {name} lost another process: {str(error).splitlines()[0]}"
+        leave(1, line) if process_id == 0 else leave(1, log=line)
     if not isinstance(error, UserError | RunFailure):
         cause = traceback.format_exception_only(error)[-1].strip()
         leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")

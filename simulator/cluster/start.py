@@ -326,7 +326,6 @@ def _connect(
         _initialize(allocation, local_ids, address, timeout=60)
         return None
     made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         return rendezvous.serve(
             folder,

@@ -145,7 +145,7 @@ def relax(model: SchrodingerPoisson, psi: jax.Array, *, tolerance: float = 1e-9,
     psi, error = solve(psi)
     if not float(error) <= tolerance:
         raise UserError(
-            f"initial.relax: the soliton does not settle in this box (residual {float(error):.1e}); "
+            f"relax: the soliton does not settle in this box (residual {float(error):.1e}); "
             f"a finer grid, a larger box, or relax: false"
         )
     return psi

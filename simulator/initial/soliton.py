@@ -126,9 +126,9 @@ class SolitonMerger:
 def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
     """The model, which has to be a wave function with gravity."""
     if not isinstance(model, SchrodingerPoisson):
-        raise UserError(f"initial.kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson")
+        raise UserError(f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson")
     if model.gravity == 0:
-        raise UserError(f"initial.kind: {kind} is held by gravity; model.gravitational_constant must not be 0")
+        raise UserError(f"kind: {kind} is held by gravity; model.gravitational_constant must not be 0")
     return model
 
 
@@ -175,7 +175,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
     place = middle if soliton.position is None else soliton.position
     if (extent := 2 * scale * radial_ground_state().core) > min(grid.box):
         raise UserError(
-            f"initial: a soliton of core diameter {extent:g} does not fit into the box {grid.box}; "
+            f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}; "
             f"a larger box or a smaller core_radius"
         )
 

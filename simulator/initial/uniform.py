@@ -31,9 +31,9 @@ class Uniform:
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         s = self.settings
         if any(s.velocity) and "velocity" not in wanted:
-            raise UserError(f"initial.velocity: this model has no velocity ({', '.join(wanted)})")
+            raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
-            raise UserError(f"initial.kind: uniform gives density, psi and velocity, not {', '.join(wanted)}")
+            raise UserError(f"kind: uniform gives density, psi and velocity, not {', '.join(wanted)}")
         shape = transform.physical.shape
 
         def values(x, y, z):
@@ -82,10 +82,10 @@ class JeansWave:
         s, transform = self.settings, model.transform
         if not hasattr(model, "jeans_frequency_squared"):
             raise UserError(
-                "initial.kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
+                "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
             )
         if any(abs(m) > n for m, n in zip(s.mode, transform.grid.kept, strict=True)):
-            raise UserError(f"initial.mode: {s.mode} is beyond the modes that the grid keeps, {transform.grid.kept}")
+            raise UserError(f"mode: {s.mode} is beyond the modes that the grid keeps, {transform.grid.kept}")
         k = [m * unit for m, unit in zip(s.mode, transform.grid.fundamental, strict=True)]
         k2 = sum(q * q for q in k)
         growth = math.sqrt(max(0.0, -model.jeans_frequency_squared(k2, s.density)))
@@ -103,5 +103,4 @@ class JeansWave:
                 return {"psi": jnp.sqrt(density) * jnp.exp(1j * turn)}
             return {"density": density, "velocity": jnp.stack(velocity)}
 
-        fields = from_values(transform, values)
-        return model.begin(fields) if hasattr(model, "begin") else fields
+        return from_values(transform, values)

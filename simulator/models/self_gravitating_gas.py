@@ -196,8 +196,8 @@ class SelfGravitatingGas:
         noise = 1e3 * jnp.finfo(m.real.dtype).eps * self.settings.sound_speed * self._background(fields)
         return edge_share(layout, (m.real**2 + m.imag**2).sum(0), noise**2)
 
-    def trouble(self, fields: Fields) -> str | None:
-        """Why a run cannot go on from these fields."""
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why a run cannot go on from these fields, and what may help."""
         layout = self.transform.layout
 
         @jax.jit
@@ -210,15 +210,11 @@ class SelfGravitatingGas:
 
         least, edge = (float(v) for v in look(fields))
         if not least > 0:
-            return (
-                f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved; "
-                f"a finer grid, more viscosity or a higher sound_speed may help"
-            )
-        if edge > self.settings.max_edge_energy:
-            return (
-                f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge (limit: "
-                f"model.max_edge_energy {self.settings.max_edge_energy:g}); a finer grid or more viscosity may help"
-            )
+            what = f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
+            return what, "A finer grid, more viscosity or a higher sound_speed"
+        if edge > (limit := self.settings.max_edge_energy):
+            what = f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
+            return f"{what} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
         return None
 
     # ---- what is measured --------------------------------------------------------------------------------

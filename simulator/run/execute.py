@@ -44,7 +44,7 @@ def look(config: Any, choices: Choices) -> Decision:
     """What `run` would do with the folder as it is now. Writes nothing."""
     return RunFolder(Path(config.output.directory)).decide(
         config,
-        lambda path: load_config(path),
+        lambda path: load_config(path, check_files=False),
         diff_configs,
         stop=config.time.stop,
         overwrite=choices.overwrite,
@@ -52,30 +52,39 @@ def look(config: Any, choices: Choices) -> Decision:
     )
 
 
-def execute(simulation: Simulation, choices: Choices = Choices(), log: RunLog | None = None) -> int:
+def execute(
+    simulation: Simulation,
+    choices: Choices = Choices(),
+    log: RunLog | None = None,
+    signals: SignalFlags | None = None,
+    claimed: Callable[[], object] = lambda: None,
+) -> int:
     """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped early.
+
+    `signals`: the flags of one who listens already; else this listens, while the run goes on. `claimed` is called
+    when the folder is this run's, so that more may be written there.
 
     Called by every process; process 0 holds the folder and decides. Raises UserError where the folder refuses
     (nothing was written) and RunFailure where the run failed.
     """
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
-    run = _Run(simulation, choices, log)
-    return run.all_agree()
+    run = _Run(simulation, choices, log, signals)
+    return run.all_agree(claimed)
 
 
 class _Run:
     """One start of a run on one process."""
 
-    def __init__(self, simulation: Simulation, choices: Choices, log: RunLog):
-        self.simulation, self.choices, self.log = simulation, choices, log
+    def __init__(self, simulation: Simulation, choices: Choices, log: RunLog, signals: SignalFlags | None):
+        self.simulation, self.choices, self.log, self.signals = simulation, choices, log, signals
         self.config, self.cluster = simulation.config, simulation.cluster
         self.folder = Path(self.config.output.directory)
         self.lock: RunLock | None = None
         self.began = time.monotonic()
         self.last_state = 0.0
 
-    def all_agree(self) -> int:
+    def all_agree(self, claimed: Callable[[], object]) -> int:
         decision = self._decision(lambda: look(self.config, self.choices))
         decision.raise_if_refused()
         if decision.action is Action.START:
@@ -87,6 +96,7 @@ class _Run:
         if decision.action is Action.FINISHED:
             return 0
         try:
+            claimed()
             return self._locked(decision)
         finally:
             if self.lock is not None:
@@ -141,7 +151,7 @@ class _Run:
         with (
             contextlib.closing(writer),
             contextlib.closing(output),
-            SignalFlags() as signals,
+            contextlib.nullcontext(self.signals) if self.signals else SignalFlags() as signals,
             Watchdog(self.config.run.watchdog, self._name()) as watchdog,
             Progress(log, first, self.config.time.stop, max_steps=self.config.time.max_steps) as progress,
         ):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 import jax
 import numpy as np
@@ -83,14 +83,14 @@ class Loop:
                 due = self._schedule.due(*moment[:3])
                 # A checkpoint of this state holds the schedule as it is after its events.
                 self._schedule = self._schedule.passed(moment.time, moment.dt)
-                self._take(due)
+                self._take(due, moment)
             finished = self._schedule.finished(*moment[:3])
             steps, wall = self._agree(moment)
             reason = None if finished else stop_reason(self._flags)
             leaving = finished or (reason is not None and moment.step > first)
             wanted = [*wall, *(["checkpoints"] if leaving or self._flags[Flag.CHECKPOINT_FILE] else [])]
             fresh = moment.step > first or not continued
-            self._take(tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh))
+            self._take(tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh), moment)
             self._watch.obey(self._flags)
             if leaving:
                 if (folder := self._writer.wait()) is not None:
@@ -104,14 +104,22 @@ class Loop:
         """The clock of the current state. Raises RunFailure where it is no longer finite."""
         state = self._simulation.state
         step, t, dt = (x.item() for x in jax.device_get((state.step, state.time, state.dt)))
+        moment = Moment(step, t, dt, self._speed or 0.0)
         if not np.isfinite(dt):
-            raise RunFailure(
-                f"step {step}, t = {t:g}: {self._simulation.trouble()}; what was written before is whole"
-            )
-        return Moment(step, t, dt, self._speed or 0.0)
+            self._cannot_go_on(moment)
+        return moment
 
-    def _take(self, names: tuple[str, ...]) -> None:
+    def _cannot_go_on(self, moment: Moment) -> NoReturn:
+        what, cure = self._simulation.trouble()
+        raise RunFailure(
+            f"step {moment.step}, t = {moment.time:g}: {what}; what was written before is whole. {cure} may help"
+        )
+
+    def _take(self, names: tuple[str, ...], moment: Moment) -> None:
         """Takes events. What goes wrong with a file on this process is agreed on before anyone acts on it."""
+        # A step checks the state that it begins with; the state that is written may be the first bad one.
+        if names and self._simulation.nonfinite():
+            self._cannot_go_on(moment)
         for name in names:
             try:
                 self._output.take((name,), self._simulation.state, self._schedule)
@@ -152,6 +160,11 @@ class Loop:
         jax.block_until_ready(state)
         self._simulation.state = state
         seconds = self._clock() - began
+        if float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
+            raise RunFailure(
+                f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "
+                "what was written before is whole. The flow is under-resolved: use a finer grid or more viscosity"
+            )
         compiled, self._speed = self._speed is None, 0.0 if self._speed is None else self._speed
         if compiled:
             return 0.0

@@ -1,10 +1,11 @@
 """A configured simulation: its devices, transform, model and state, without any files of a run."""
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.initial import INITIALS
-from simulator.models import MODELS, Model, Remembering, SplitModel, State
+from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
@@ -36,8 +37,24 @@ def modes_of(config: RunConfig) -> Modes:
     return Modes(grid_of(config))
 
 
-def check_devices(config: RunConfig, count: int, processes: int = 1) -> None:
+def transform_of(config: RunConfig, devices: Sequence[Any], **kind: bool) -> Transform:
+    """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not."""
+    # One plan for all transforms of a model: their physical fields have to lie alike.
+    plan = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
+    return make_transform(
+        grid_of(config),
+        devices,
+        np.float64 if config.precision == "double" else np.float32,
+        backend=plan.backend,
+        decomposition=plan.plan,
+        block=None if config.fft.block == "auto" else config.fft.block,
+        **kind,
+    )
+
+
+def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
     """Refuses a number of devices that the layout or the processes cannot share out."""
+    count = processes if count == "auto" else count
     if count % processes:
         nearest = max(count // processes, 1) * processes
         raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
@@ -91,40 +108,31 @@ class Simulation:
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
-        self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)
         self.model: Model | SplitModel = self._make_model()
-        self.transform: Transform = self.model.transform
+        self.transform = self.model.transform
+        self.dtype = self.transform.dtype
+        self._check_output()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._state: State | None = None
-
-    def _make_model(self) -> Any:
-        config, devices = self.config, self.cluster.devices
-        # One plan for all transforms of a model: their physical fields have to lie alike.
-        plan = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
-        make = partial(
-            make_transform,
-            self.grid,
-            devices,
-            self.dtype,
-            backend=plan.backend,
-            decomposition=plan.plan,
-            block=None if config.fft.block == "auto" else config.fft.block,
-        )
-        kind = MODELS[config.model.kind]
-        if hasattr(kind, "create"):
-            return kind.create(config.model, make, self.inputs)
-        return kind(config.model, make())
 
     @property
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            fields = self._initial_fields()
-            self._state = self._placed(jax.jit(self._beginning)(fields))
+            self._state = self._placed(jax.jit(self._beginning)(self._initial_fields()))
         return self._state
 
-    def _beginning(self, fields: dict[str, jax.Array]) -> State:
+    def _make_model(self) -> Any:
+        kind, make = MODELS[self.config.model.kind], partial(transform_of, self.config, self.cluster.devices)
+        try:
+            if hasattr(kind, "create"):
+                return kind.create(self.config.model, make, self.inputs)
+        except UserError as error:
+            raise self.config.error("model", str(error)) from error
+        return kind(self.config.model, make())
+
+    def _beginning(self, fields: Fields) -> State:
         """The state at the beginning of a run, with the memory of its model."""
         memory = self.model.memory(fields, jnp.float64(0)) if isinstance(self.model, Remembering) else {}
         return beginning(fields, memory)
@@ -212,6 +220,16 @@ class Simulation:
         """Fields that output may ask for."""
         return (*self.model.components, *self.model.derived())
 
+    def _check_output(self) -> None:
+        for name in self.config.output.snapshots.fields or ():
+            if name not in self.field_names:
+                close = difflib.get_close_matches(name, self.field_names, n=1)
+                meant = f", did you mean {close[0]}?" if close else ";"
+                raise self.config.error(
+                    "output.snapshots.fields",
+                    f"unknown field {name!r}{meant} known: {', '.join(self.field_names)}",
+                )
+
     def check_start(self) -> None:
         """Refuses a start for which no dt can be chosen."""
         if self.time_step.fixed is not None or self.time_step.largest is not None:
@@ -222,24 +240,24 @@ class Simulation:
                 "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"
             )
 
-    def trouble(self) -> str:
-        """Why no further step can be taken from the current state."""
+    def trouble(self) -> tuple[str, str]:
+        """Why no further step can be taken from the current state, and what may help."""
         name = self.nonfinite()
         if name is None and hasattr(self.model, "trouble"):
             found = cast(Any, self.model).trouble(self.state.fields)
             if found is not None:
                 return found
-        return (
-            f"{name or 'its rate of change'} is not finite; "
-            f"a smaller time.cfl or time.dt, more viscosity or a finer grid may help"
-        )
+        cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
+        return f"{name or 'the rate of change'} is not finite", cure
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""
-        for name, field in self.state.fields.items():
-            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
-                return name
-        return None
+        found = jax.device_get(self._finite(self.state.fields))
+        return next((name for name in self.model.components if not found[name]), None)
+
+    @cached_property
+    def _finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+        return jax.jit(lambda fields: {n: jnp.isfinite(f).all() for n, f in fields.items()})
 
     def run(self, **options: Any) -> int:
         """Runs to the end (see `simulator.run.execute`), with all output; returns the exit code."""
@@ -249,10 +267,14 @@ class Simulation:
 
     def _initial_fields(self) -> dict[str, jax.Array]:
         initial = INITIALS[self.config.initial.kind](self.config.initial)
-        if hasattr(initial, "build_for"):
-            return self._finite(initial.build_for(self.model, self.inputs))
         wanted = getattr(self.model, "given", self.model.components)
-        found = initial.build(self.transform, wanted, self.inputs)
+        try:
+            if hasattr(initial, "build_for"):
+                found = initial.build_for(self.model, self.inputs)
+            else:
+                found = initial.build(self.transform, wanted, self.inputs)
+        except UserError as error:
+            raise self.config.error("initial", str(error)) from error
         layout = self.transform.layout
         zero = jax.jit(
             lambda: {
@@ -265,13 +287,10 @@ class Simulation:
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
         if hasattr(self.model, "begin"):
-            fields = self.model.begin(fields)
-        return self._finite(fields)
-
-    def _finite(self, fields: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        for name, field in fields.items():
-            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
-                raise UserError(f"initial: {name} has values that are not finite")
+            fields = cast(Any, self.model).begin(fields)
+        finite = jax.device_get(self._finite(fields))
+        if bad := [name for name in fields if not finite[name]]:
+            raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
         return {name: fields[name] for name in self.model.components}
 
     def _solenoidal(self, name: str, field: jax.Array) -> jax.Array:

@@ -1,6 +1,7 @@
 """The loop over steps, on the device."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, cast
 
 import jax
@@ -24,13 +25,13 @@ class TimeStep(NamedTuple):
     largest: float | None
 
     def choose(self, rate: jax.Array) -> jax.Array:
-        """dt from the model's largest rate (1/time)."""
+        """dt from the model's largest rate (1/time); NaN where that is not finite, which ends the run."""
         if self.fixed is not None:
-            # A non-finite rate has to end the run here too.
-            return jnp.where(jnp.isfinite(rate), self.fixed, jnp.nan)
-        dt = (self.cfl or 0.0) / rate.astype(jnp.float64)
-        # Written so that a NaN stays a NaN.
-        return dt if self.largest is None else jnp.where(dt > self.largest, self.largest, dt)
+            dt = jnp.float64(self.fixed)
+        else:
+            dt = (self.cfl or 0.0) / rate.astype(jnp.float64)
+            dt = dt if self.largest is None else jnp.minimum(dt, self.largest)
+        return jnp.where(jnp.isfinite(rate), dt, jnp.nan)
 
 
 class Until(NamedTuple):
@@ -132,21 +133,27 @@ def advance_of(
     """`advance(state, until)`, one compiled loop with donated buffers.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
-    when the fields are no longer finite (then dt is NaN).
+    when the fields are no longer finite: then dt is NaN, and step and time are those of the first such state.
     """
 
     def advance(state: State, until: Until) -> State:
         last = state.step + until.steps
 
         def unfinished(s: State) -> jax.Array:
-            return (s.step < last) & (s.time < until.aligned) & (s.time < until.soft)
+            return (s.step < last) & (s.time < until.aligned) & (s.time < until.soft) & ~jnp.isnan(s.dt)
 
         def body(s: State) -> State:
             def choose(rate):
                 dt = time_step.choose(rate)
                 return aligned(s, dt, until, time_step.fixed is not None)
 
-            return one_step(model, integrator, s, choose)
+            new = one_step(model, integrator, s, choose)
+            failed = jnp.isnan(new.dt)
+            return replace(
+                new,
+                step=jnp.where(failed, s.step, new.step),
+                time=jnp.where(failed, s.time, new.time),
+            )
 
         return lax.while_loop(unfinished, body, state)
 

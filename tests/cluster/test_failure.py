@@ -101,7 +101,7 @@ def test_a_stuck_process_shows_its_stacks_and_ends():
     assert (done.returncode, done.stdout) == (1, "")
     assert "in spin_in_here" in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("simulator: process 3 of 4 is stuck") and "since step 4" in last
+    assert last.startswith("simulator: process 3 of 4 is stuck in spin_in_here (") and "since step 4" in last
 
 
 def test_a_process_stuck_with_the_interpreters_lock_ends_too():

@@ -81,7 +81,7 @@ def test_waves_of_matter(gravity: float, interaction: float) -> None:
 def test_a_wave_beyond_the_grid_is_refused() -> None:
     from simulator.errors import UserError
 
-    with pytest.raises(UserError, match=r"initial.mode: \(9, 0, 0\) is beyond"):
+    with pytest.raises(UserError, match=r"initial: mode: \(9, 0, 0\) is beyond"):
         _ = cases.simulation(GAS, "initial={kind: jeans_wave, mode: [9, 0, 0]}").state
 
 
