@@ -3,6 +3,8 @@
 from simulator.initial.initial import Files, Initial
 from simulator.initial.python import Python
 from simulator.initial.random import Random
+from simulator.initial.soliton import Soliton, SolitonMerger
+from simulator.initial.uniform import JeansWave, Uniform
 from simulator.initial.vortices import Abc, TaylorGreen
 
 INITIALS: dict[str, type] = {
@@ -10,6 +12,10 @@ INITIALS: dict[str, type] = {
     "abc": Abc,
     "random": Random,
     "python": Python,
+    "uniform": Uniform,
+    "jeans_wave": JeansWave,
+    "soliton": Soliton,
+    "soliton_merger": SolitonMerger,
 }
 
 __all__ = ["INITIALS", "Files", "Initial"]

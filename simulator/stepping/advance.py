@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.models import Model, State, tendency
+from simulator.models import Model, SplitModel, State, tendency
 from simulator.stepping.integrator import Integrator
+from simulator.stepping.splitting import Splitting
 
 TOLERANCE = 1e-6
 """An event this fraction of dt away from the end of a step is due there."""
@@ -57,18 +58,43 @@ def beginning(fields, memory=None, time: float = 0.0) -> State:
     )
 
 
-def one_step(model: Model, integrator: Integrator, state: State, choose: Callable) -> State:
+def one_step(
+    model: Model | SplitModel, integrator: Integrator | Splitting, state: State, choose: Callable
+) -> State:
     """One step of the size `choose(rate)` = (dt, origin, since, time at its end)."""
+    if isinstance(integrator, Splitting):
+        return _split_step(cast(SplitModel, model), integrator, state, choose)
+    model = cast(Model, model)
     first, maxima = tendency(model, state.fields, state.time)
     dt, origin, since, time = choose(model.rate(maxima))
     fields = integrator.step(
         state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t)[0], model.decay()
     )
+    if hasattr(model, "trouble"):  # it tells from the fields why no step can be taken
+        fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
     return State(fields, time, state.step + 1, dt, origin, since, state.memory)
 
 
-def step_of(model: Model, integrator: Integrator) -> Callable[[State, jax.Array | float], State]:
+def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
+    """dt comes from the rate that the step before found, and the next one's rate goes into the memory."""
+    dt, origin, since, time = choose(state.memory["rate"])
+    fields, rate = integrator.step(model, state.fields, state.time, dt)
+    fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
+    return State(fields, time, state.step + 1, dt, origin, since, {**state.memory, "rate": rate})
+
+
+def rate_of(model: Model | SplitModel, state: State) -> jax.Array:
+    """The largest rate (1/time) that the state's next step has to resolve."""
+    if "rate" in state.memory:
+        return state.memory["rate"]
+    model = cast(Model, model)
+    return model.rate(tendency(model, state.fields, state.time)[1])
+
+
+def step_of(
+    model: Model | SplitModel, integrator: Integrator | Splitting
+) -> Callable[[State, jax.Array | float], State]:
     """The pure function (state, dt) -> state."""
 
     def step(state: State, dt) -> State:
@@ -104,7 +130,9 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     return chosen, origin, jnp.where(changed, 0, since), time
 
 
-def advance_of(model: Model, integrator: Integrator, time_step: TimeStep) -> Advance:
+def advance_of(
+    model: Model | SplitModel, integrator: Integrator | Splitting, time_step: TimeStep
+) -> Advance:
     """`advance(state, until)`, one compiled loop with donated buffers.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
