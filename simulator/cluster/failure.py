@@ -40,7 +40,7 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
         return
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         _end(error, process_id, num_processes)
 
 
@@ -53,6 +53,9 @@ def install(process_id: int, num_processes: int) -> None:
 def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
     ignore_requests()
     name = describe(process_id, num_processes)
+    if isinstance(error, SystemExit):  # rich raises it, on one process, where its reader has left
+        _left_together()
+        leave(error.code if isinstance(error.code, int) else int(error.code is not None))
     if isinstance(error, KeyboardInterrupt):
         leave(130, f"simulator: {name} interrupted")
     if _LOST.search(str(error)):
