@@ -41,7 +41,9 @@ def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
         before, after = measured(ideal), measured(ideal, stepped(ideal, ideal.state, 0.4, 40))
         lost.append(abs(after["energy"] - before["energy"]) / before["kinetic_energy"])
     assert lost[0] < 3e-5 and lost[1] < 0.1 * lost[0]
-    viscous = clumps("model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}")
+    viscous = clumps(
+        "model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}"
+    )
     start = stepped(viscous, viscous.state, 0.1, 10)
     a, b = measured(viscous, start), measured(viscous, stepped(viscous, start, 0.01, 1))
     lost = -(b["energy"] - a["energy"]) / 0.01
@@ -137,7 +139,9 @@ def test_columns() -> None:
     rho, v = np.asarray(run.fields["density"]), np.asarray(run.fields["velocity"])
     assert np.isclose(found["kinetic_energy"], 0.5 * (rho * (v**2).sum(0)).mean(), rtol=1e-12)
     assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
-    assert np.isclose(found["potential_energy"], 0.5 * (rho * np.asarray(run.fields["potential"])).mean(), rtol=1e-12)
+    assert np.isclose(
+        found["potential_energy"], 0.5 * (rho * np.asarray(run.fields["potential"])).mean(), rtol=1e-12
+    )
     assert np.isclose(found["max_density"], rho.max()) and np.isclose(found["min_density"], rho.min())
     assert np.isclose(found["mach_rms"], np.sqrt((v**2).sum(0).mean()), rtol=1e-12)
     assert np.isclose(found["max_speed"], np.sqrt((v**2).sum(0)).max(), rtol=1e-12)
