@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -247,12 +247,14 @@ class _Run:
         found = events(self.config.output)
         if chosen is None:
             return Schedule(found, settings.stop, max_steps=settings.max_steps)
-        simulation.state = checkpoint.load(chosen, simulation.template, simulation.transform)
-        stored = open_snapshot(chosen).attributes["schedule"]
-        state = simulation.state
-        return Schedule.restored(
-            found, settings.stop, stored, float(state.time), float(state.dt), settings.max_steps
-        )
+        state = checkpoint.load(chosen, simulation.template, simulation.transform)
+        stored = open_snapshot(chosen).attributes
+        if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
+            # With a fixed dt the time is origin + since * dt: another dt counts from here.
+            state = replace(state, origin=state.time + 0, since=state.since * 0)
+        simulation.state = state
+        time, dt = float(state.time), float(state.dt)
+        return Schedule.restored(found, settings.stop, stored["schedule"], time, dt, settings.max_steps)
 
     def _forget_after(self, output: Output, step: int) -> None:
         """Removes what the interrupted run wrote after the checkpoint: the continued one writes it again.

@@ -228,6 +228,7 @@ class Output:
             {
                 "time": float(state.time),
                 "schedule": schedule.state(),
+                "fixed_dt": simulation.time_step.fixed or 0.0,
                 "layout": simulation.transform.name,
                 "devices": len(simulation.cluster.devices),
             },
