@@ -12,7 +12,9 @@ from gravity_cases import WAVE, measured, stepped
 from simulator.errors import UserError
 from simulator.stepping import INTEGRATORS
 
-LUMPS = '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
+LUMPS = (
+    '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
+)
 SPLIT = ("drift_kick_drift", "kick_drift_kick", "composition4", "composition6")
 
 
@@ -24,7 +26,10 @@ def lumps(*overrides: str, devices: int = 1):
 def test_a_plane_wave_only_turns() -> None:
     """psi = A exp(i k . x): density and potential are flat, each part of the step is exact."""
     run = cases.simulation(
-        WAVE, "model.hbar_over_m=0.7", "model.self_interaction=2", python='{"psi": 1.5 * jnp.exp(1j * (2 * x - y + z))}'
+        WAVE,
+        "model.hbar_over_m=0.7",
+        "model.self_interaction=2",
+        python='{"psi": 1.5 * jnp.exp(1j * (2 * x - y + z))}',
     )
     end = stepped(run, run.state, 3.0, 7)
     turned = 0.7 / 2 * 6 * 3.0 + 2 * 1.5**2 / 0.7 * 3.0
@@ -38,7 +43,9 @@ def test_order(name: str) -> None:
     order = INTEGRATORS[name].order
     coarse = {2: 8, 4: 4, 6: 5}[order]
     run = lumps(f"time.integrator={name}", "model.gravitational_constant=0.3")
-    ends = [np.asarray(stepped(run, run.state, 0.4, n).fields["psi"]) for n in (coarse, 2 * coarse, 8 * coarse)]
+    ends = [
+        np.asarray(stepped(run, run.state, 0.4, n).fields["psi"]) for n in (coarse, 2 * coarse, 8 * coarse)
+    ]
     errors = [np.abs(e - ends[2]).max() for e in ends[:2]]
     assert errors[1] > 1e-13
     assert abs(math.log2(errors[0] / errors[1]) - order) < 0.25
@@ -108,9 +115,13 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
 def test_a_users_potential_and_an_absorbing_edge() -> None:
     """The trap as the user's function gives the same step; the absorber takes mass out, at most exp(-2 rate dt)."""
     path = cases.folder() / "trap.py"
-    path.write_text("def trap(x, y, z, w):\n    return 0.5 * w**2 * ((x - 3) ** 2 + (y - 3) ** 2 + (z - 3) ** 2)\n")
+    path.write_text(
+        "def trap(x, y, z, w):\n    return 0.5 * w**2 * ((x - 3) ** 2 + (y - 3) ** 2 + (z - 3) ** 2)\n"
+    )
     grid = "grid.box=6,6,6"
-    function = f"model.external_potential={{kind: python, path: {path}, function: trap, parameters: {{w: 2.0}}}}"
+    function = (
+        f"model.external_potential={{kind: python, path: {path}, function: trap, parameters: {{w: 2.0}}}}"
+    )
     own = lumps(grid, function)
     shipped = lumps(grid, "model.external_potential={kind: harmonic, frequency: [2, 2, 2]}")
     ends = [np.asarray(stepped(run, run.state, 0.2, 4).fields["psi"]) for run in (own, shipped)]
@@ -122,19 +133,17 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
 
 @pytest.mark.spmd
 def test_layouts_agree() -> None:
-    """1, 2, 3 and 4 devices (3: padded), double precision: 1e-12 of the largest value after 5 steps."""
-    found = []
-    for devices in (1, 2, 3, 4):
+    """1, 3 and 4 devices (3: padded), double precision: 1e-12 of the largest value after 5 steps."""
+    found, rows = [], []
+    for devices in (1, 3, 4):
         run = lumps("grid.shape=12,10,8", devices=devices)
         end = stepped(run, run.state, 0.1, 5)
         nx, ny, nz = run.grid.shape
         found.append(np.asarray(run.transform.inverse(end.fields["psi"]))[:nx, :ny, :nz])
-        columns = measured(run, end)
-        if devices > 1:
-            assert np.abs(found[-1] - found[0]).max() < 1e-12 * np.abs(found[0]).max()
-            assert all(abs(columns[c] - first[c]) < 1e-12 for c in ("energy", "mass", "center_x", "max_density"))
-        else:
-            first = columns
+        rows.append(measured(run, end))
+        assert np.abs(found[-1] - found[0]).max() < 1e-12 * np.abs(found[0]).max()
+        for column in ("energy", "mass", "center_x", "max_density"):
+            assert abs(rows[-1][column] / rows[0][column] - 1) < 1e-12
 
 
 @pytest.mark.spmd
@@ -201,8 +210,7 @@ def test_dt_resolves_the_fastest_phase() -> None:
 
 def test_single_precision_follows_double() -> None:
     ends = [
-        stepped(run, run.state, 0.5, 20)
-        for run in (lumps(f"precision={p}") for p in ("double", "single"))
+        stepped(run, run.state, 0.5, 20) for run in (lumps(f"precision={p}") for p in ("double", "single"))
     ]
     a, b = (np.asarray(e.fields["psi"]) for e in ends)
     assert b.dtype == np.complex64 and np.abs(a - b).max() < 2e-5

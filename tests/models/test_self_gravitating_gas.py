@@ -22,7 +22,7 @@ def clumps(*overrides: str, devices: int = 1):
 
 @pytest.mark.smoke
 def test_mass_and_momentum_are_conserved_to_round_off() -> None:
-    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: the sum of rho grad Phi cancels to round-off."""
+    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: rho grad Phi cancels to round-off."""
     run = clumps("model.viscosity=0.02", "model.polytropic_exponent=1.4")
     end = stepped(run, run.state, 0.5, 25)
     before, after = measured(run), measured(run, end)
@@ -41,7 +41,9 @@ def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
         before, after = measured(ideal), measured(ideal, stepped(ideal, ideal.state, 0.4, 40))
         lost.append(abs(after["energy"] - before["energy"]) / before["kinetic_energy"])
     assert lost[0] < 3e-5 and lost[1] < 0.1 * lost[0]
-    viscous = clumps("model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}")
+    viscous = clumps(
+        "model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}"
+    )
     start = stepped(viscous, viscous.state, 0.1, 10)
     a, b = measured(viscous, start), measured(viscous, stepped(viscous, start, 0.01, 1))
     lost = -(b["energy"] - a["energy"]) / 0.01
@@ -137,7 +139,9 @@ def test_columns() -> None:
     rho, v = np.asarray(run.fields["density"]), np.asarray(run.fields["velocity"])
     assert np.isclose(found["kinetic_energy"], 0.5 * (rho * (v**2).sum(0)).mean(), rtol=1e-12)
     assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
-    assert np.isclose(found["potential_energy"], 0.5 * (rho * np.asarray(run.fields["potential"])).mean(), rtol=1e-12)
+    assert np.isclose(
+        found["potential_energy"], 0.5 * (rho * np.asarray(run.fields["potential"])).mean(), rtol=1e-12
+    )
     assert np.isclose(found["max_density"], rho.max()) and np.isclose(found["min_density"], rho.min())
     assert np.isclose(found["mach_rms"], np.sqrt((v**2).sum(0).mean()), rtol=1e-12)
     assert np.isclose(found["max_speed"], np.sqrt((v**2).sum(0)).max(), rtol=1e-12)
@@ -151,7 +155,7 @@ def test_columns() -> None:
     [
         ('{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}', "the density lost its sign (least value -0.5)"),
         (
-            '{"density": 1 + 0 * x + 0 * y + 0 * z, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
+            '{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
             "the flow is under-resolved: 100.0% of the squared momentum",
         ),
     ],
@@ -171,5 +175,5 @@ def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
 def test_refusals() -> None:
     with pytest.raises(UserError, match="composition4 does not solve self_gravitating_gas"):
         cases.simulation(GAS, "time.integrator=composition4")
-    with pytest.raises(UserError, match="sound_speed: must be greater than 0"):
-        cases.simulation(GAS, "model.sound_speed=0")
+    with pytest.raises(UserError, match="sound_speed: must be at least 0"):
+        cases.simulation(GAS, "model.sound_speed=-1")

@@ -13,7 +13,9 @@ def amplitudes(run, name: str, mode, dt: float, steps: int) -> np.ndarray:
     """The coefficient of a density wave after each step, relative to the mean."""
     step = jax.jit(run.step)
     state, found = run.state, []
-    density = jax.jit(lambda s: run.model.real.forward(run.values("density")(s)) if name == "psi" else s.fields[name])
+    density = jax.jit(
+        lambda s: run.model.real.forward(run.values("density")(s)) if name == "psi" else s.fields[name]
+    )
     layout = run.model.real.layout if name == "psi" else run.transform.layout
     here = np.ones(layout.shape, bool)
     for axis, number in zip("xyz", mode, strict=True):
@@ -34,7 +36,8 @@ def frequency_squared(values: np.ndarray, dt: float) -> float:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    ("mode", "gravity", "gamma"), [((1, 0, 0), 0.05, 1.0), ((1, 1, 1), 0.3, 5 / 3), ((1, 0, 0), 1.0, 1.0), ((0, 1, 1), 2.0, 1.4)]
+    ("mode", "gravity", "gamma"),
+    [((1, 0, 0), 0.05, 1.0), ((1, 1, 1), 0.3, 5 / 3), ((1, 0, 0), 1.0, 1.0), ((0, 1, 1), 2.0, 1.4)],
 )
 def test_gas_at_16_cubed(mode, gravity: float, gamma: float) -> None:
     """omega^2 = k^2 c^2 - 4 pi G rho within 1e-6: nonlinear terms are A^2 = 1e-12, rk4's phase error (omega dt)^4 /
