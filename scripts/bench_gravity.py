@@ -66,7 +66,9 @@ def timed(calls: dict[str, tuple[Callable, tuple]], rounds: int) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", type=int, default=128)
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", choices=("single", "double"), default="single")
@@ -77,9 +79,7 @@ def main() -> None:
     grid = Grid((options.shape,) * 3, dealias="none")
     dtype = np.dtype(np.float32 if options.precision == "single" else np.float64)
 
-    complex_, real = (
-        make_transform(grid, cluster.devices, dtype, real=r, every=True) for r in (False, True)
-    )
+    complex_, real = (make_transform(grid, cluster.devices, dtype, real=r, every=True) for r in (False, True))
     model = SchrodingerPoisson(SchrodingerPoissonSettings(), complex_, real)
     rng = np.random.default_rng(0)
     values = 1 + 0.1 * (rng.standard_normal(grid.shape) + 1j * rng.standard_normal(grid.shape))
@@ -103,7 +103,9 @@ def main() -> None:
     }
     found = timed(calls, options.rounds)
     step, other = found["ours"] / options.steps, found["theirs"] / options.steps
-    print(f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores")
+    print(
+        f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores"
+    )
     print(f"schrodinger_poisson, drift_kick_drift       {1e3 * step:8.1f} ms per step")
     print(f"the same with jaxdecomp's complex transforms {1e3 * other:7.1f} ms per step")
     print(f"ratio {step / other:.2f}")

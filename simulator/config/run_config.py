@@ -170,10 +170,11 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
     def defaults(cls: Any, data: Any) -> Any:
         model = data.get("model") if isinstance(data, dict) else None
-        part = registries.models.get(model.get("kind")) if isinstance(model, dict) else None
+        kind = str(model.get("kind")) if isinstance(model, dict) else ""
+        part = registries.models.get(kind)
         wanted: dict[str, dict[str, Any]] = {}
         if getattr(part, "split", False):
-            wanted["time"] = {"integrator": integrators(cast(dict, model)["kind"])[0]}
+            wanted["time"] = {"integrator": integrators(kind)[0]}
         if hasattr(part, "dealias"):
             wanted["grid"] = {"dealias": cast(Any, part).dealias[0]}
         for block, values in wanted.items():
@@ -186,15 +187,17 @@ def _fitting(registries: Registries) -> dict[str, Any]:
         kind = self.model.kind
         known = integrators(kind)
         if self.time.integrator not in known:
-            raise wrong("time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do")
+            raise wrong(
+                "time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do"
+            )
         kinds = getattr(registries.models[kind], "dealias", (self.grid.dealias,))
         if self.grid.dealias not in kinds:
             raise wrong("grid.dealias", f"{kind} takes {' or '.join(kinds)} only, not {self.grid.dealias}")
         return self
 
     return {
-        "fitting_defaults": model_validator(mode="before")(classmethod(defaults)),
-        "fitting_check": model_validator(mode="after")(check),
+        "fitting_defaults": cast(Any, model_validator(mode="before"))(classmethod(defaults)),
+        "fitting_check": cast(Any, model_validator(mode="after")(check)),
     }
 
 

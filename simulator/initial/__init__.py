@@ -1,5 +1,6 @@
 """Initial conditions. A new one is a class here and a line in `INITIALS`."""
 
+from simulator.initial.cosmological import Cosmological, ZeldovichWave
 from simulator.initial.initial import Files, Initial
 from simulator.initial.python import Python
 from simulator.initial.random import Random
@@ -14,6 +15,8 @@ INITIALS: dict[str, type] = {
     "python": Python,
     "uniform": Uniform,
     "jeans_wave": JeansWave,
+    "zeldovich_wave": ZeldovichWave,
+    "cosmological": Cosmological,
     "soliton": Soliton,
     "soliton_merger": SolitonMerger,
 }

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +83,7 @@ class Soliton:
     x - x_j is the distance to the nearest periodic image. Masses of solitons that overlap do not add up.
     """
 
-    Settings: ClassVar[type[Settings]] = SolitonSettings
+    Settings = SolitonSettings
 
     def __init__(self, settings: SolitonSettings):
         self.settings = settings
@@ -100,7 +100,7 @@ class SolitonMerger:
     Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017).
     """
 
-    Settings: ClassVar[type[Settings]] = MergerSettings
+    Settings = MergerSettings
 
     def __init__(self, settings: MergerSettings):
         self.settings = settings
@@ -117,7 +117,7 @@ class SolitonMerger:
         core = 1 / rng.uniform(1 / max(s.core_radius), 1 / min(s.core_radius), s.count)
         phases = rng.uniform(0, 2 * math.pi, s.count)
         solitons = [
-            OneSoliton(core_radius=float(c), position=tuple(float(v) for v in p), phase=float(a))
+            OneSoliton(core_radius=float(c), position=(float(p[0]), float(p[1]), float(p[2])), phase=float(a))
             for c, p, a in zip(core, box / 2 + direction, phases, strict=True)
         ]
         return {"psi": superposed(wave, solitons, relaxed=s.relax)}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import jax.numpy as jnp
 from pydantic import model_validator
@@ -23,7 +23,7 @@ class UniformSettings(Settings):
 class Uniform:
     """The same density and velocity, or the wave function sqrt(density), everywhere."""
 
-    Settings: ClassVar[type[Settings]] = UniformSettings
+    Settings = UniformSettings
 
     def __init__(self, settings: UniformSettings):
         self.settings = settings
@@ -73,7 +73,7 @@ class JeansWave:
     omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho.
     """
 
-    Settings: ClassVar[type[Settings]] = JeansWaveSettings
+    Settings = JeansWaveSettings
 
     def __init__(self, settings: JeansWaveSettings):
         self.settings = settings
@@ -81,9 +81,7 @@ class JeansWave:
     def build_for(self, model: Any, files: Files) -> Fields:
         s, transform = self.settings, model.transform
         if not hasattr(model, "jeans_frequency_squared"):
-            raise UserError(
-                "kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson"
-            )
+            raise UserError("kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson")
         if any(abs(m) > n for m, n in zip(s.mode, transform.grid.kept, strict=True)):
             raise UserError(f"mode: {s.mode} is beyond the modes that the grid keeps, {transform.grid.kept}")
         k = [m * unit for m, unit in zip(s.mode, transform.grid.fundamental, strict=True)]
@@ -99,7 +97,9 @@ class JeansWave:
             density = s.density * (1 + wave)
             if "psi" in model.components:
                 # v = (hbar/m) grad S, and div v = -delta_t.
-                turn = growth * jnp.broadcast_to(s.amplitude * jnp.cos(phase), density.shape) / (k2 * model.hbar)
+                turn = (
+                    growth * jnp.broadcast_to(s.amplitude * jnp.cos(phase), density.shape) / (k2 * model.hbar)
+                )
                 return {"psi": jnp.sqrt(density) * jnp.exp(1j * turn)}
             return {"density": density, "velocity": jnp.stack(velocity)}
 

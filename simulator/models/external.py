@@ -45,12 +45,15 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
     if isinstance(settings, HarmonicSettings):
         middle = [length / 2 for length in grid.box]
 
-        def harmonic(x, y, z):
-            points = zip((x, y, z), middle, settings.frequency, strict=True)
-            return 0.5 * sum(w**2 * (q - m) ** 2 for q, m, w in points)  # type: ignore[return-value]
+        def harmonic(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+            along = [
+                0.5 * w**2 * (q - m) ** 2
+                for q, m, w in zip((x, y, z), middle, settings.frequency, strict=True)
+            ]
+            return along[0] + along[1] + along[2]
 
         return harmonic
-    where = f"model.external_potential: {settings.path}: {settings.function}"
+    where = f"external_potential: {settings.path}: {settings.function}"
     function = files.function(str(settings.path), settings.function)
 
     def users(x, y, z):
@@ -59,7 +62,9 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
         except jax.errors.TracerArrayConversionError:
             raise UserError(f"{where}: uses numpy on the coordinates; use jax.numpy instead") from None
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
-        if found.ndim > 3 or any(n not in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False)):
+        if found.ndim > 3 or any(
+            n not in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False)
+        ):
             raise UserError(f"{where} has shape {found.shape}; {shape} is needed")
         return found
 

@@ -31,14 +31,18 @@ def center(layout: Layout, density: jax.Array) -> list[jax.Array]:
 
 
 def density_power(layout: Layout, density: jax.Array) -> jax.Array:
-    """P(k) = V <|delta(k)|^2> of the density contrast, averaged over the modes of each shell: (shells,), length^3."""
+    """P(k) = V <|delta(k)|^2> of the density contrast, averaged over the modes of each shell: (shells,), length^3.
+    The Nyquist planes of an even grid, where half of a wave is missing, are left out."""
     mean = layout.at_zero(density).real
-    zero = jnp.ones((1, 1, 1), bool)
-    for axis in AXES:
-        zero = zero & (layout.integers(axis) == 0)
-    power = jnp.where(zero, 0, density.real**2 + density.imag**2) / mean**2
-    modes = layout.shell_sum(jnp.broadcast_to(jnp.ones((1, 1, 1), power.dtype), power.shape))
-    return layout.grid.volume * layout.shell_sum(power) / jnp.maximum(modes, 1)
+    zero, whole = jnp.ones((1, 1, 1), bool), jnp.ones((1, 1, 1), bool)
+    for axis, n in zip(AXES, layout.grid.shape, strict=True):
+        labels = layout.integers(axis)
+        zero = zero & (labels == 0)
+        whole = whole & (2 * abs(labels) != n)
+    counted = jnp.broadcast_to(whole & ~zero, density.shape)
+    power = jnp.where(counted, density.real**2 + density.imag**2, 0) / mean**2
+    sums = layout.shell_sum(jnp.stack([power, counted.astype(power.dtype)]))
+    return layout.grid.volume * sums[0] / jnp.maximum(sums[1], 1)
 
 
 def edge_share(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
@@ -51,4 +55,6 @@ def edge_share(layout: Layout, values: jax.Array, floor: jax.Array | float) -> j
         if largest > 0:
             edge = edge | (abs(labels) > EDGE * largest)
     total = layout.sum(values)
-    return jnp.where(total > floor, layout.sum(jnp.where(edge, values, 0)) / jnp.maximum(total, floor), 0)
+    return jnp.where(
+        total > floor, layout.sum(jnp.where(edge, values, 0)) / jnp.where(total > 0, total, 1), 0
+    )

@@ -101,6 +101,15 @@ class SplitModel(Protocol):
 
 
 @runtime_checkable
+class WithTendency(Protocol):
+    """A model whose three parts depend on more than the fields at a point."""
+
+    def tendency(self, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
+        """What the function `tendency` gives."""
+        ...
+
+
+@runtime_checkable
 class Remembering(Protocol):
     """A model whose steps hand something on."""
 
@@ -110,7 +119,7 @@ class Remembering(Protocol):
 def tendency(model: Model, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
     """The explicit part of the right-hand side and the maxima found on the way. A model whose three parts depend on
     more than the fields at a point has a `tendency` of its own."""
-    if hasattr(model, "tendency"):
+    if isinstance(model, WithTendency):
         return model.tendency(fields, time)
     found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
     return model.combine(found.products, fields), found.maxima

@@ -81,7 +81,7 @@ class SchrodingerPoisson:
     (supercomoving variables, see `models.cosmology`).
     """
 
-    Settings: ClassVar[type[Settings]] = SchrodingerPoissonSettings
+    Settings = SchrodingerPoissonSettings
     split: ClassVar[bool] = True
     dealias: ClassVar[tuple[str, ...]] = ("none",)
     components: ClassVar[Mapping[str, tuple[int, ...]]] = {"psi": ()}

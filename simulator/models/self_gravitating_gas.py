@@ -25,8 +25,8 @@ class DampingSettings(Settings):
 
 class SelfGravitatingGasSettings(Settings):
     kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
-    sound_speed: Positive
-    """Speed of sound at the background density."""
+    sound_speed: NonNegative
+    """Speed of sound at the background density; 0 is cold gas."""
     polytropic_exponent: Real = Field(default=1.0, ge=1.0, le=3.0)
     """gamma in p ~ rho^gamma; 1 is isothermal."""
     gravitational_constant: NonNegative = 1.0
@@ -58,7 +58,7 @@ class SelfGravitatingGas:
     its density loses its sign.
     """
 
-    Settings: ClassVar[type[Settings]] = SelfGravitatingGasSettings
+    Settings = SelfGravitatingGasSettings
     components: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "momentum": (3,)}
     given: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "velocity": (3,)}
     """What initial conditions give."""
@@ -156,7 +156,9 @@ class SelfGravitatingGas:
             force = force + jnp.stack([a * rho for a in s.external_acceleration])
         if self.viscous:
             velocity = self._background(fields) * products["velocity"]
-            stretch = (s.viscosity / 3 + s.bulk_viscosity) * sum(q * c for q, c in zip(k, velocity, strict=True))
+            stretch = (s.viscosity / 3 + s.bulk_viscosity) * sum(
+                q * c for q, c in zip(k, velocity, strict=True)
+            )
             force = force - s.viscosity * layout.k_squared(rho.real.dtype) * (velocity - m)
             force = force - jnp.stack([q * stretch for q in k])
         # Gravity makes waves grow: what of the plane kz = 0 is invisible in physical space must not be there.
@@ -193,7 +195,11 @@ class SelfGravitatingGas:
 
     def _edge(self, layout: Layout, fields: Fields) -> jax.Array:
         m = fields["momentum"]
-        noise = 1e3 * jnp.finfo(m.real.dtype).eps * self.settings.sound_speed * self._background(fields)
+        # Round-off of the fluxes: sound, and what gravity accelerates across the box.
+        s, length = self.settings, max(self.transform.grid.box)
+        mean = layout.at_zero(fields["density"]).real
+        speed = s.sound_speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
+        noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
         return edge_share(layout, (m.real**2 + m.imag**2).sum(0), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
@@ -210,7 +216,9 @@ class SelfGravitatingGas:
 
         least, edge = (float(v) for v in look(fields))
         if not least > 0:
-            what = f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
+            what = (
+                f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
+            )
             return what, "A finer grid, more viscosity or a higher sound_speed"
         if edge > (limit := self.settings.max_edge_energy):
             what = f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
@@ -220,8 +228,8 @@ class SelfGravitatingGas:
     # ---- what is measured --------------------------------------------------------------------------------
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is that
-        of the whole box."""
+        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is
+        that of the whole box."""
         layout, s, gamma = self.transform.layout, self.settings, self.settings.polytropic_exponent
         rho, m = fields["density"], fields["momentum"]
         background = self._background(fields)
@@ -245,7 +253,7 @@ class SelfGravitatingGas:
                     "kinetic": 0.5 * (m * v).sum(0),
                     "thermal": thermal,
                     "pressure": pressure,
-                    "mach": (speed / sound) ** 2,
+                    "mach": jnp.where(sound > 0, (speed / jnp.where(sound > 0, sound, 1)) ** 2, 0),
                 },
             )
 
@@ -288,7 +296,11 @@ class SelfGravitatingGas:
         return {"kinetic_energy": kinetic, "density_power": density_power(layout, fields["density"])}
 
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
-        inverse, layout, inside = self.transform.inverse, self.transform.layout, self.transform.physical.inside
+        inverse, layout, inside = (
+            self.transform.inverse,
+            self.transform.layout,
+            self.transform.physical.inside,
+        )
 
         def velocity(f: Fields) -> jax.Array:
             # In padding there is no gas.
@@ -311,5 +323,3 @@ class SelfGravitatingGas:
             "pressure": pressure,
             "potential": lambda f: inverse(self.potential(f["density"])),
         }
-
-

@@ -20,7 +20,7 @@ from simulator.run.table import Table
 from simulator.run.units import attributes
 from simulator.storage import Dataset, Options, Writer, prune
 
-SLICED = ("speed", "vorticity_magnitude")
+SLICED = ("speed", "vorticity_magnitude", "density")
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 
@@ -108,6 +108,18 @@ class Output:
         dt = float(state.dt)
         known = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * found.pop("rate")}
         self.write(lambda: self._rows().append(known | found))
+        if self._first:
+            self._warn(found)
+
+    def _warn(self, row: Mapping[str, float]) -> None:
+        """What the model finds wrong with a row, said once."""
+        warnings = getattr(self._simulation.model, "warnings", None)
+        if warnings is not None and not self._warned:
+            for line in warnings(row):
+                self._simulation.report(f"warning: {line}")
+                self._warned = True
+
+    _warned = False
 
     def _rows(self) -> Table:
         if self._table is None:

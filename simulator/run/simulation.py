@@ -104,7 +104,7 @@ class Simulation:
         inputs: Inputs | None = None,
         report: Report = print,
     ):
-        self.config, self._report = config, report
+        self.config, self.report = config, report
         self.grid = grid_of(config)
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
@@ -308,7 +308,7 @@ class Simulation:
         kept, removed, total = split(field)
         fraction = float(removed) / float(total) if float(total) > 0 else 0.0
         if fraction > 1e4 * float(np.finfo(self.dtype).eps) ** 2 and self.cluster.is_first:
-            self._report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
+            self.report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
         return kept
 
 

@@ -130,9 +130,7 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     return chosen, origin, jnp.where(changed, 0, since), time
 
 
-def advance_of(
-    model: Model | SplitModel, integrator: Integrator | Splitting, time_step: TimeStep
-) -> Advance:
+def advance_of(model: Model | SplitModel, integrator: Integrator | Splitting, time_step: TimeStep) -> Advance:
     """`advance(state, until)`, one compiled loop with donated buffers.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or

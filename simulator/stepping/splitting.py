@@ -6,6 +6,7 @@ An integrator is a list of numbers: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... e
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import jax
@@ -75,7 +76,7 @@ class KickDriftKick(Splitting):
 def composed(weights: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Drifts and kicks of drift-kick-drift steps of `weights` times dt in a row, neighbouring drifts joined."""
     ends = [0.0, *weights, 0.0]
-    drifts = tuple((a + b) / 2 for a, b in zip(ends[:-1], ends[1:], strict=True))
+    drifts = tuple((a + b) / 2 for a, b in pairwise(ends))
     return drifts, tuple(weights)
 
 

@@ -110,7 +110,7 @@ def test_refusals(initial: str, message: str) -> None:
 
 
 def test_a_soliton_needs_a_wave_and_gravity() -> None:
-    with pytest.raises(UserError, match="needs model.kind: schrodinger_poisson"):
+    with pytest.raises(UserError, match=r"needs model\.kind: schrodinger_poisson"):
         _ = cases.simulation(cases.GAS, "initial={kind: soliton, core_radius: 1}").state
     with pytest.raises(UserError, match="held by gravity"):
         _ = one("model.gravitational_constant=0").state

@@ -133,21 +133,17 @@ def test_a_users_potential_and_an_absorbing_edge() -> None:
 
 @pytest.mark.spmd
 def test_layouts_agree() -> None:
-    """1, 2, 3 and 4 devices (3: padded), double precision: 1e-12 of the largest value after 5 steps."""
-    found = []
-    for devices in (1, 2, 3, 4):
+    """1, 3 and 4 devices (3: padded), double precision: 1e-12 of the largest value after 5 steps."""
+    found, rows = [], []
+    for devices in (1, 3, 4):
         run = lumps("grid.shape=12,10,8", devices=devices)
         end = stepped(run, run.state, 0.1, 5)
         nx, ny, nz = run.grid.shape
         found.append(np.asarray(run.transform.inverse(end.fields["psi"]))[:nx, :ny, :nz])
-        columns = measured(run, end)
-        if devices > 1:
-            assert np.abs(found[-1] - found[0]).max() < 1e-12 * np.abs(found[0]).max()
-            assert all(
-                abs(columns[c] - first[c]) < 1e-12 for c in ("energy", "mass", "center_x", "max_density")
-            )
-        else:
-            first = columns
+        rows.append(measured(run, end))
+        assert np.abs(found[-1] - found[0]).max() < 1e-12 * np.abs(found[0]).max()
+        for column in ("energy", "mass", "center_x", "max_density"):
+            assert abs(rows[-1][column] / rows[0][column] - 1) < 1e-12
 
 
 @pytest.mark.spmd

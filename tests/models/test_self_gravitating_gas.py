@@ -22,7 +22,7 @@ def clumps(*overrides: str, devices: int = 1):
 
 @pytest.mark.smoke
 def test_mass_and_momentum_are_conserved_to_round_off() -> None:
-    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: the sum of rho grad Phi cancels to round-off."""
+    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: rho grad Phi cancels to round-off."""
     run = clumps("model.viscosity=0.02", "model.polytropic_exponent=1.4")
     end = stepped(run, run.state, 0.5, 25)
     before, after = measured(run), measured(run, end)
@@ -155,7 +155,7 @@ def test_columns() -> None:
     [
         ('{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}', "the density lost its sign (least value -0.5)"),
         (
-            '{"density": 1 + 0 * x + 0 * y + 0 * z, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
+            '{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
             "the flow is under-resolved: 100.0% of the squared momentum",
         ),
     ],
@@ -175,5 +175,5 @@ def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
 def test_refusals() -> None:
     with pytest.raises(UserError, match="composition4 does not solve self_gravitating_gas"):
         cases.simulation(GAS, "time.integrator=composition4")
-    with pytest.raises(UserError, match="sound_speed: must be greater than 0"):
-        cases.simulation(GAS, "model.sound_speed=0")
+    with pytest.raises(UserError, match="sound_speed: must be at least 0"):
+        cases.simulation(GAS, "model.sound_speed=-1")
