@@ -17,7 +17,20 @@ from collections.abc import Sequence
 from simulator.cli.parser import CommandParser, unknown_command
 from simulator.errors import RunFailure, UserError
 
-COMMANDS = ("run", "check", "plot", "verify", "merge")
+COMMANDS = (
+    "run",
+    "resume",
+    "check",
+    "sweep",
+    "submit",
+    "status",
+    "plot",
+    "verify",
+    "merge",
+    "devices",
+    "doctor",
+    "bench",
+)
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
@@ -67,6 +80,7 @@ def _dispatch(arguments: list[str]) -> int:
         args = build_parser(commands).parse_args(arguments)
     except SystemExit as exit:  # --help
         return exit.code if isinstance(exit.code, int) else 0
+    args.arguments = arguments
     return args.func(args)
 
 

@@ -6,8 +6,9 @@ the others notice within the heartbeat, and Slurm or the launcher ends them.
 """
 
 import contextlib
-import faulthandler
 import os
+import re
+import signal
 import socket
 import sys
 import threading
@@ -21,7 +22,9 @@ from simulator.cluster.launcher import log_name
 from simulator.errors import RunFailure, UserError
 
 _TOGETHER = 3.0  # seconds to wait for the others to fail likewise
-_AFTER_FIRST = 0.3  # seconds by which they let process 0 go first, whose message is the one to be told
+_AFTER_FIRST = 0.3  # seconds by which processes let the one go first whose message is to be told
+# how collectives on the CPU and on GPUs, and JAX's coordination, say that a process has gone
+_LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|CoordinationService|heartbeat")
 
 
 @contextlib.contextmanager
@@ -35,24 +38,31 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
     if num_processes == 1:
         yield
         return
-    faulthandler.enable()
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         _end(error, process_id, num_processes)
 
 
 def install(process_id: int, num_processes: int) -> None:
-    """The same for whatever comes to `sys.excepthook`: for scripts that use the package as a library."""
+    """The same for whatever comes to `sys.excepthook`: `start` calls it, for scripts that use the package."""
     if num_processes > 1:
-        faulthandler.enable()
         sys.excepthook = lambda _, error, __: _end(error, process_id, num_processes)
 
 
 def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
+    ignore_requests()
     name = describe(process_id, num_processes)
+    if isinstance(error, SystemExit):  # rich raises it, on one process, where its reader has left
+        _left_together()
+        leave(error.code if isinstance(error.code, int) else int(error.code is not None))
     if isinstance(error, KeyboardInterrupt):
         leave(130, f"simulator: {name} interrupted")
+    if _LOST.search(str(error)):
+        # not the cause: whoever failed first is to have the last word on the console
+        time.sleep(_AFTER_FIRST)
+        line = f"simulator: {name} lost another process: {str(error).splitlines()[0]}"
+        leave(1, line) if process_id == 0 else leave(1, log=line)
     if not isinstance(error, UserError | RunFailure):
         cause = traceback.format_exception_only(error)[-1].strip()
         leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")
@@ -63,6 +73,16 @@ def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
         time.sleep(_AFTER_FIRST)
         leave(code, log=str(error))
     leave(code, str(error))
+
+
+def ignore_requests() -> None:
+    """From here on this process leaves by itself, with its own exit code.
+
+    The first one out makes srun --kill-on-bad-exit send the others a SIGTERM.
+    """
+    with contextlib.suppress(ValueError):  # not the main thread
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _left_together() -> bool:

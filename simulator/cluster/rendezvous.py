@@ -84,12 +84,12 @@ def serve(folder: Path, name: str, host: str, initialize: Callable[[int], None],
     Raises what `initialize` raised last.
     """
     path = folder / f"{_PREFIX}{name}"
-    path.unlink(missing_ok=True)
+    draft = _draft(path)
     for attempt in range(tries):
         claim = claim_port()
         failed, published = threading.Event(), threading.Event()
         publisher = threading.Thread(
-            target=_publish, args=(path, host, claim.port, failed, published), daemon=True
+            target=_publish, args=(draft, path, host, claim.port, failed, published), daemon=True
         )
         publisher.start()
         try:
@@ -101,18 +101,40 @@ def serve(folder: Path, name: str, host: str, initialize: Callable[[int], None],
             claim.release()
             # once published, others may be connected: a new service would find half of them gone
             if published.is_set() or attempt == tries - 1:
+                draft.unlink(missing_ok=True)
                 raise
     raise AssertionError("unreachable")
 
 
-def _publish(path: Path, host: str, port: int, failed: threading.Event, published: threading.Event) -> None:
+def _draft(path: Path) -> Path:
+    """An empty file beside `path`, so that the folder is there, writable, and stays.
+
+    Raises RunFailure where it is not. Other jobs that meet in the same folder may remove it while it is empty.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    for attempt in range(10):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            draft.touch()
+            return draft
+        except FileNotFoundError:
+            if attempt == 9:
+                raise
+        except OSError as error:
+            raise RunFailure(f"{path.parent}: the processes cannot meet there: {error.strerror}") from error
+    raise AssertionError("unreachable")
+
+
+def _publish(
+    draft: Path, path: Path, host: str, port: int, failed: threading.Event, published: threading.Event
+) -> None:
     while not listens(port):
         if failed.wait(0.02):
             return
     published.set()
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps({"host": host, "port": port}))
-    temporary.replace(path)
+    draft.write_text(json.dumps({"host": host, "port": port}))
+    draft.replace(path)
 
 
 def retract(folder: Path, name: str) -> None:

@@ -4,12 +4,15 @@ JAX notices a dead neighbour by its heartbeat, but the heartbeat of a stuck proc
 """
 
 import faulthandler
+import sys
 import threading
 import time
+from pathlib import Path
 
-from simulator.cluster import failure
+from simulator.cluster import failure, start
 
 _STDERR = 2  # where it leads now, if it was sent to a log file
+_WAITING = 2.0
 _SECOND_LINE = 5.0  # seconds after which the interpreter's own timer acts, if our thread could not
 
 
@@ -50,11 +53,23 @@ class Watchdog:
         while (left := self._fed + self._seconds - time.monotonic()) > 0:
             if self._stop.wait(left):
                 return
-        if self._stop.is_set():
+        where, waits = _main_thread()
+        # those that wait for a stuck process are as late as itself: it is to be named first
+        if self._stop.wait(_WAITING if waits else 0.0):
             return
         faulthandler.dump_traceback(_STDERR)
         failure.leave(
             1,
-            f"simulator: {self._name} is stuck: no progress for {self._seconds:.0f} s (run.watchdog) "
-            f"since {self._doing}; its stacks are above",
+            f"simulator: {self._name} is stuck in {where}: no progress for {self._seconds:.0f} s "
+            f"(run.watchdog) since {self._doing}; its stacks are in its log",
         )
+
+
+def _main_thread() -> tuple[str, bool]:
+    """Where the main thread is, and whether it seems to wait for devices or other processes there."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "its end", False
+    path = Path(frame.f_code.co_filename)
+    waits = "jax" in path.parts or path == Path(start.__file__)
+    return f"{frame.f_code.co_name} ({path.name}:{frame.f_lineno})", waits

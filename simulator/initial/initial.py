@@ -79,5 +79,5 @@ def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
     """Refuses a model that has no field `name`."""
     if name not in wanted:
         raise UserError(
-            f"initial.kind: {kind} gives {name}, which this model does not have ({', '.join(wanted)})"
+            f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
         )

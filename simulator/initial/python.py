@@ -1,6 +1,8 @@
 """Fields from a user's Python function."""
 
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -16,7 +18,9 @@ from simulator.spectral import Transform
 class PythonSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
+    """function(x, y, z, **parameters) gives a dict of fields by name."""
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -34,13 +38,20 @@ class Python:
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         s = self.settings
         function = files.function(str(s.path), s.function)
-        where = f"initial.function: {s.path}: {s.function}"
+        where = f"{s.path}: {s.function}"
 
         def values(x, y, z):
             try:
                 found = function(x, y, z, **s.parameters)
-            except jax.errors.TracerArrayConversionError:
-                raise UserError(f"{where}: uses numpy on the coordinates; use jax.numpy instead") from None
+            except jax.errors.JAXTypeError as error:
+                raise UserError(
+                    f"{_line(error, s.path)}: {s.function}: uses numpy, or an if, on the coordinates; "
+                    "use jax.numpy instead, with jnp.where for an if"
+                ) from error
+            except Exception as error:
+                raise UserError(
+                    f"{_line(error, s.path)}: {s.function}: {type(error).__name__}: {error}"
+                ) from error
             if not isinstance(found, Mapping) or not found:
                 raise UserError(
                     f"{where}: returned {type(found).__name__}; a dict of fields by name is needed"
@@ -51,19 +62,46 @@ class Python:
                     raise UserError(
                         f"{where}: returned {name!r}; this model's fields are {', '.join(wanted)}"
                     )
-                fields[name] = _whole(value, (*wanted[name], *transform.physical.shape), f"{where}: {name}")
+                fields[name] = _whole(value, wanted[name], transform, f"{where}: {name}")
             return fields
 
         return from_values(transform, values)
 
 
-def _whole(value: Any, shape: tuple[int, ...], where: str) -> jax.Array:
+def _line(error: BaseException, path: Path) -> str:
+    """`file:line` of the user's own line that led to the error."""
+    own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{own[-1]}" if own else str(path)
+
+
+def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) -> jax.Array:
+    """The value as an array of the field's (padded) shape."""
+    points, padded = transform.grid.shape, transform.physical.shape
+    try:
+        if isinstance(value, list | tuple):
+            value = jnp.stack([_spread(jnp.asarray(v), points, padded) for v in value])
+        value = jnp.asarray(value)
+        if value.shape[: len(lead)] != lead:
+            raise ValueError
+        value = _spread(value, points, padded)
+    except (TypeError, ValueError):
+        raise UserError(f"{where} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
+    if jnp.iscomplexobj(value) and transform.layout.real:
+        raise UserError(f"{where} is complex; real values are needed")
+    return value
+
+
+def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) -> jax.Array:
+    """Broadcast over the points; an array made for the grid without its padding is padded."""
+    lead = value.shape[: max(value.ndim - 3, 0)]
+    if value.shape[len(lead) :] == points:
+        value = jnp.pad(
+            value, [(0, 0)] * len(lead) + [(0, m - n) for n, m in zip(points, padded, strict=True)]
+        )
+    return jnp.broadcast_to(value, (*lead, *padded))
+
+
+def _shapes(value: Any) -> str:
     if isinstance(value, list | tuple):
-        value = jnp.stack([jnp.broadcast_to(v, shape[1:]) for v in value])
-    value = jnp.asarray(value)
-    lead = len(shape) - 3
-    fits = value.ndim == len(shape) and value.shape[:lead] == shape[:lead]
-    fits = fits or (lead == 0 and value.ndim == 0)
-    if not fits or any(n not in (1, m) for n, m in zip(value.shape[lead:], shape[lead:], strict=False)):
-        raise UserError(f"{where} has shape {value.shape}; {shape} is needed")
-    return jnp.broadcast_to(value, shape)
+        return f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
+    return f"shape {value.shape}" if hasattr(value, "shape") else f"the type {type(value).__name__}"

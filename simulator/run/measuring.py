@@ -74,11 +74,10 @@ def check_kinds(simulation: Simulation) -> None:
 
 
 class Measuring:
-    """Takes rows of these series. Every process measures, process 0 writes."""
+    """Takes rows of these series. Every process measures; `write` runs what it is given on process 0."""
 
-    def __init__(self, simulation: Simulation, folder: Path):
-        self._simulation, self._folder = simulation, folder
-        self._first = simulation.cluster.is_first
+    def __init__(self, simulation: Simulation, folder: Path, write: Callable[[Callable[[], object]], None]):
+        self._folder, self._write = folder, write
         settings = simulation.config.output
         self._kinds = {
             kind: measured(simulation, kind)
@@ -91,8 +90,7 @@ class Measuring:
     def take(self, kind: str, state: State) -> None:
         """One row of `KIND.h5`."""
         found = {k: np.asarray(v) for k, v in self._compiled[kind](state.fields).items()}
-        if self._first:
-            self._file(kind).append(int(state.step), float(state.time), found)
+        self._write(lambda: self._file(kind).append(int(state.step), float(state.time), found))
 
     def _file(self, kind: str) -> Series:
         if kind not in self._files:

@@ -1,10 +1,11 @@
 """A configured simulation: its devices, transform, model and state, without any files of a run."""
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +20,13 @@ from simulator.diagnostics.budget import RESIDUAL, closes, injection
 from simulator.errors import UserError
 from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS
-from simulator.models import MODELS, Model, State
-from simulator.models.model import Budgeted, Force, tendency
+from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State
+from simulator.models.model import Budgeted, Force
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
 from simulator.spectral.operators import project
-from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, step_of
+from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
 
 Report = Callable[[str], None]
 
@@ -39,8 +40,24 @@ def modes_of(config: RunConfig) -> Modes:
     return Modes(grid_of(config))
 
 
-def check_devices(config: RunConfig, count: int, processes: int = 1) -> None:
+def transform_of(config: RunConfig, devices: Sequence[Any], **kind: bool) -> Transform:
+    """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not."""
+    # One plan for all transforms of a model: their physical fields have to lie alike.
+    plan = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
+    return make_transform(
+        grid_of(config),
+        devices,
+        np.float64 if config.precision == "double" else np.float32,
+        backend=plan.backend,
+        decomposition=plan.plan,
+        block=None if config.fft.block == "auto" else config.fft.block,
+        **kind,
+    )
+
+
+def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
     """Refuses a number of devices that the layout or the processes cannot share out."""
+    count = processes if count == "auto" else count
     if count % processes:
         nearest = max(count // processes, 1) * processes
         raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
@@ -56,7 +73,8 @@ def most_devices(config: RunConfig, most: int) -> int:
 
 
 def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
-    """Starts JAX on what the configuration and the allocation say."""
+    """Starts JAX on what the configuration and the allocation say. Refuses before that what cannot fit."""
+    check_devices(config, config.devices.count, allocation.num_processes)
     return start(
         allocation,
         platform=config.devices.platform,
@@ -89,22 +107,16 @@ class Simulation:
         inputs: Inputs | None = None,
         report: Report = print,
     ):
-        self.config, self._report = config, report
+        self.config, self.report = config, report
         self.grid = grid_of(config)
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
-        self.dtype = np.dtype(np.float64 if config.precision == "double" else np.float32)
-        self.transform: Transform = make_transform(
-            self.grid,
-            self.cluster.devices,
-            self.dtype,
-            backend=config.fft.backend,
-            decomposition=config.fft.decomposition,
-            block=None if config.fft.block == "auto" else config.fft.block,
-        )
-        self.model: Model = MODELS[config.model.kind](config.model, self.transform)
+        self.model: Model | SplitModel = self._make_model()
+        self.transform = self.model.transform
+        self.dtype = self.transform.dtype
         self.forcing = self._make_forcing()
+        self._check_output()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._state: State | None = None
@@ -113,8 +125,17 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = self._placed(self._beginning(self._initial_fields()))
+            self._state = self._placed(jax.jit(self._beginning)(self._initial_fields()))
         return self._state
+
+    def _make_model(self) -> Any:
+        kind, make = MODELS[self.config.model.kind], partial(transform_of, self.config, self.cluster.devices)
+        try:
+            if hasattr(kind, "create"):
+                return kind.create(self.config.model, make, self.inputs)
+        except UserError as error:
+            raise self.config.error("model", str(error)) from error
+        return kind(self.config.model, make())
 
     def _make_forcing(self) -> Forcing | None:
         settings = self.config.forcing
@@ -128,9 +149,11 @@ class Simulation:
             key, _, message = str(error).partition(": ")
             raise self.config.error(f"forcing.{key}", message) from error
 
-    def _beginning(self, fields: dict[str, jax.Array]) -> State:
+    def _beginning(self, fields: Fields) -> State:
         """The state at the beginning of a run, with all that its steps carry along."""
-        memory: dict[str, Any] = {} if self.forcing is None else self.forcing.memory()
+        memory = self.model.memory(fields, jnp.float64(0)) if isinstance(self.model, Remembering) else {}
+        if self.forcing is not None:
+            memory |= self.forcing.memory()
         if closes(self.model):
             memory[RESIDUAL] = jnp.float64(0)
         return beginning(fields, memory)
@@ -232,11 +255,22 @@ class Simulation:
         """Fields that output may ask for."""
         return (*self.model.components, *self.model.derived())
 
+    def _check_output(self) -> None:
+        for name in self.config.output.snapshots.fields or ():
+            if name not in self.field_names:
+                close = difflib.get_close_matches(name, self.field_names, n=1)
+                meant = f", did you mean {close[0]}?" if close else ";"
+                raise self.config.error(
+                    "output.snapshots.fields",
+                    f"unknown field {name!r}{meant} known: {', '.join(self.field_names)}",
+                )
+
     def check_start(self) -> None:
-        """Refuses a start for which no dt can be chosen."""
-        force = self._force(self.state)
+        """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
+        state = self.state
+        force = self._force(state)
         if force is not None:
-            rates = jax.jit(lambda s: force(s.fields, s.time))(self.state)
+            rates = jax.jit(lambda s: force(s.fields, s.time))(state)
             if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
                 raise self.config.error(
                     "forcing",
@@ -244,18 +278,30 @@ class Simulation:
                 )
         if self.time_step.fixed is not None or self.time_step.largest is not None:
             return
-        rate = jax.jit(lambda s: self.model.rate(tendency(self.model, s.fields, s.time)[1]))(self.state)
+        rate = jax.jit(lambda s: rate_of(self.model, s))(state)
         if float(rate) == 0:
             raise self.config.error(
                 "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"
             )
 
+    def trouble(self) -> tuple[str, str]:
+        """Why no further step can be taken from the current state, and what may help."""
+        name = self.nonfinite()
+        if name is None and hasattr(self.model, "trouble"):
+            found = cast(Any, self.model).trouble(self.state.fields)
+            if found is not None:
+                return found
+        cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
+        return f"{name or 'the rate of change'} is not finite", cure
+
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""
-        for name, field in self.state.fields.items():
-            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
-                return name
-        return None
+        found = jax.device_get(self._finite(self.state.fields))
+        return next((name for name in self.model.components if not found[name]), None)
+
+    @cached_property
+    def _finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+        return jax.jit(lambda fields: {n: jnp.isfinite(f).all() for n, f in fields.items()})
 
     def run(self, **options: Any) -> int:
         """Runs to the end (see `simulator.run.execute`), with all output; returns the exit code."""
@@ -264,9 +310,15 @@ class Simulation:
         return execute(self, **options)
 
     def _initial_fields(self) -> dict[str, jax.Array]:
-        wanted = self.model.components
         initial = INITIALS[self.config.initial.kind](self.config.initial)
-        found = initial.build(self.transform, wanted, self.inputs)
+        wanted = getattr(self.model, "given", self.model.components)
+        try:
+            if hasattr(initial, "build_for"):
+                found = initial.build_for(self.model, self.inputs)
+            else:
+                found = initial.build(self.transform, wanted, self.inputs)
+        except UserError as error:
+            raise self.config.error("initial", str(error)) from error
         layout = self.transform.layout
         zero = jax.jit(
             lambda: {
@@ -278,10 +330,12 @@ class Simulation:
         fields = {**found, **zero()}
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
-        for name, field in fields.items():
-            if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
-                raise UserError(f"initial: {name} has values that are not finite")
-        return {name: fields[name] for name in wanted}
+        if hasattr(self.model, "begin"):
+            fields = cast(Any, self.model).begin(fields)
+        finite = jax.device_get(self._finite(fields))
+        if bad := [name for name in fields if not finite[name]]:
+            raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
+        return {name: fields[name] for name in self.model.components}
 
     def _solenoidal(self, name: str, field: jax.Array) -> jax.Array:
         """The field without its divergence; says what fraction of it was removed."""
@@ -296,7 +350,7 @@ class Simulation:
         kept, removed, total = split(field)
         fraction = float(removed) / float(total) if float(total) > 0 else 0.0
         if fraction > 1e4 * float(np.finfo(self.dtype).eps) ** 2 and self.cluster.is_first:
-            self._report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
+            self.report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
         return kept
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jax.sharding import AxisType, Mesh
 
+from simulator.cluster.mesh import Device
 from simulator.spectral.grid import AXES, Grid
 
-Devices = Sequence[Any]
+Devices = Sequence[Device]
 """JAX devices, of all processes."""
 
 
@@ -52,9 +51,3 @@ class Candidate:
 def factors(count: int) -> list[tuple[int, int]]:
     """All ways to write `count` as a product of two."""
     return [(n, count // n) for n in range(1, count + 1) if count % n == 0]
-
-
-def make_mesh(names: tuple[str, ...], shape: tuple[int, ...], devices: Devices) -> Mesh:
-    """Devices as a mesh with Auto axes, which `custom_partitioning` and jaxDecomp need."""
-    grid = np.asarray(devices, dtype=object).reshape(shape)
-    return Mesh(grid, names, axis_types=(AxisType.Auto,) * len(shape))

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
-from simulator.spectral.choices import Candidate, Devices, Modes, factors, make_mesh
+from simulator.spectral.choices import Candidate, Devices, Modes, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.program import Local, Program
 from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
@@ -71,7 +72,7 @@ class JaxdecompTransform:
         dtype: Any = np.float64,
     ):
         self.grid, self.dtype = modes.grid, np.dtype(dtype)
-        self.mesh = make_mesh(AXES, candidate.mesh, devices)
+        self.mesh = make_mesh(devices, candidate.mesh, AXES)
         points, sharded = _sharded(candidate.mesh)
         self.physical = PhysicalLayout(self.grid, self.mesh, "xyz", points)
         self.layout = Layout(

@@ -1,8 +1,11 @@
 """What one device does in a staged transform: local transforms, truncation and padding, the exchanges.
 
-All functions work on one device's part of arrays (component, *order) and are traced inside a `Program`.
+Stages hold one device's part of arrays (component, *order), exchanges hold it as parcels (parcel, component,
+*order). A stage visits its array in blocks: each is unpacked from parcels, padded, transformed, truncated and
+packed into parcels while it is in cache. All functions are traced inside a `Program`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,6 +37,8 @@ class Reductions(NamedTuple):
 Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", Reductions]]
 """(values (component, *block), their coordinates, where they are grid points not counted before) to products
 and reductions."""
+Parcels = tuple[jax.Array, ...]
+"""Parcels (parcel, component, *order) of an exchange, in one array or several, numbered through."""
 Visit = Callable[[jax.Array, jax.Array], tuple[Any, Any]]
 
 
@@ -72,245 +77,282 @@ def take(array: jax.Array, source: str, target: str) -> jax.Array:
     return jnp.transpose(array, (*range(lead), *(lead + source.index(a) for a in target)))
 
 
+def pack(array: jax.Array, source: str, axis: str, parcels: int, target: str) -> jax.Array:
+    """An array (component, *source) cut along `axis`, which is padded first: (parcel, component, *target)."""
+    at = 1 + source.index(axis)
+    array = fit(array, at, padded(array.shape[at], parcels))
+    array = array.reshape(*array.shape[:at], parcels, -1, *array.shape[at + 1 :])
+    where = {a: 1 + i + (1 + i >= at) for i, a in enumerate(source)}
+    return array.transpose(at, 0, *(where[a] for a in target))
+
+
+def unpack(array: jax.Array, source: str, axis: str, extent: int, target: str) -> jax.Array:
+    """Parcels (parcel, component, *source) joined along `axis`, of which `extent` are valid: (component, *target)."""
+    order: list[int] = [1]
+    for a in target:
+        order += [0, 2 + source.index(a)] if a == axis else [2 + source.index(a)]
+    at = 1 + target.index(axis)
+    array = array.transpose(order)
+    return fit(array.reshape(*array.shape[:at], -1, *array.shape[at + 2 :]), at, extent)
+
+
 def fit(array: jax.Array, axis: int, extent: int) -> jax.Array:
     """Cuts or zero-pads the end of an axis to `extent`."""
     have = array.shape[axis]
     if have > extent:
         return lax.slice_in_dim(array, 0, extent, axis=axis)
-    if have < extent:
-        config = [(0, extent - have if i == axis else 0, 0) for i in range(array.ndim)]
-        return lax.pad(array, jnp.zeros((), array.dtype), config)
-    return array
+    return _pad(array, axis, 0, extent - have) if have < extent else array
 
 
-def keep_modes(array: jax.Array, axis: int, modes: int) -> jax.Array:
-    """Of a whole axis of modes (0, 1, ..., -1) the `modes` of lowest wavenumber."""
-    have = array.shape[axis]
-    if have == modes:
-        return array
-    low, high = (modes + 1) // 2, modes // 2
-    parts = [lax.slice_in_dim(array, 0, low, axis=axis)]
-    if high:
-        parts.append(lax.slice_in_dim(array, have - high, have, axis=axis))
-    return jnp.concatenate(parts, axis)
-
-
-def all_modes(array: jax.Array, axis: int, extent: int) -> jax.Array:
-    """The inverse of `keep_modes`: zeros between the positive and the negative wavenumbers."""
+def fit_modes(array: jax.Array, axis: int, extent: int) -> jax.Array:
+    """Of a whole axis of modes (0, 1, ..., -1) the `extent` of lowest wavenumber; else with zeros between."""
     have = array.shape[axis]
     if have == extent:
         return array
-    low = (have + 1) // 2
-    shape = list(array.shape)
-    shape[axis] = extent - have
-    parts = [lax.slice_in_dim(array, 0, low, axis=axis), jnp.zeros(shape, array.dtype)]
-    if low < have:
-        parts.append(lax.slice_in_dim(array, low, have, axis=axis))
-    return jnp.concatenate(parts, axis)
+    low, high = (min(have, extent) + 1) // 2, min(have, extent) // 2
+    found = _pad(lax.slice_in_dim(array, 0, low, axis=axis), axis, 0, extent - low)
+    if high:
+        # A sum of padded parts: XLA fuses it with its neighbours, a concatenation it does not.
+        found = found + _pad(lax.slice_in_dim(array, have - high, have, axis=axis), axis, extent - high, 0)
+    return found
+
+
+def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    config = [(before, after, 0) if i == axis else (0, 0, 0) for i in range(array.ndim)]
+    return lax.pad(array, jnp.zeros((), array.dtype), config)
+
+
+def over_blocks(planes: int, block: int, visit: Visit, axis: int) -> tuple[Any, Any]:
+    """`visit(start, fresh)` for all blocks of `planes`; its results are put together along `axis`.
+
+    The last block may overlap the one before: `fresh` is True at planes not visited before. What `visit` reduces
+    is combined over the blocks.
+    """
+    block = min(block, planes)
+    count = -(-planes // block)
+    if count == 1:
+        return visit(jnp.int32(0), jnp.ones(block, bool))
+    result, reduced = jax.eval_shape(visit, jnp.int32(0), jnp.ones(block, bool))
+
+    def whole(part):
+        return jnp.zeros([planes if i == axis else n for i, n in enumerate(part.shape)], part.dtype)
+
+    def body(carry, i):
+        out, reduced = carry
+        start = jnp.minimum(i * block, planes - block).astype(jnp.int32)
+        values, extra = visit(start, start + jnp.arange(block) >= i * block)
+        out = jax.tree.map(lambda o, v: lax.dynamic_update_slice_in_dim(o, v, start, axis=axis), out, values)
+        return (out, combine(reduced, extra)), None
+
+    first = (jax.tree.map(whole, result), reductions_start(reduced))
+    (out, reduced), _ = lax.scan(body, first, jnp.arange(count))
+    return out, reduced
 
 
 @dataclass(frozen=True, eq=False)
 class LocalTransform:
-    """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays."""
+    """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
+
+    `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`. `separate` keeps parcels
+    in arrays of their own.
+    """
 
     plan: Plan
     layout: Layout
     physical: PhysicalLayout
     dtype: Any
     """Of real values: float64 or float32."""
+    blocks: Callable[[int, int], int]
+    separate: bool
 
     @property
     def real(self) -> bool:
         return self.layout.half
 
-    def _points(self, axis: str) -> int:
+    def points(self, axis: str) -> int:
         return self.layout.grid.shape[AXES.index(axis)]
 
-    def _modes(self, axis: str) -> int:
+    def modes(self, axis: str) -> int:
         return len(self.layout.labels[axis])
+
+    def local(self, stage: int, axis: str) -> int:
+        """Extent of an axis on one device, as a stage transforms it: points before and in it, modes after."""
+        plan = self.plan
+        done = any(axis in earlier.axes for earlier in plan.stages[:stage])
+        extent = self.modes(axis) if done else self.points(axis)
+        over = plan.stages[stage].sharded.get(axis)
+        return extent if over is None else padded(extent, self._parts(over)) // self._parts(over)
 
     def _parts(self, mesh_axis: str) -> int:
         return self.layout.mesh.shape[mesh_axis]
 
     # ---- one stage ---------------------------------------------------------------------------------------
 
-    def _stage_forward(self, stage: Stage, array: jax.Array) -> jax.Array:
-        """Transforms whole axes, then truncates them. The first stage of a real field starts with z."""
-        lengths = tuple(self._points(a) for a in stage.axes)
-        if stage is self.plan.stages[0]:
-            # The coefficients are means: the 1/N of all axes is taken here, with the truncation.
-            kind = lax.FftType.RFFT if self.real else lax.FftType.FFT
-            array = lax.fft(array, kind, lengths)
-            array = self._truncate(stage, array)
-            return array * (1.0 / self.layout.grid.points)
-        return self._truncate(stage, lax.fft(array, lax.FftType.FFT, lengths))
-
-    def _truncate(self, stage: Stage, array: jax.Array) -> jax.Array:
-        first = array.ndim - len(stage.axes)
-        for i, axis in reversed(list(enumerate(stage.axes, first))):
-            modes = self._modes(axis)
-            array = fit(array, i, modes) if axis == "z" and self.real else keep_modes(array, i, modes)
-        return array
-
-    def _stage_inverse(self, stage: Stage, array: jax.Array) -> jax.Array:
-        lengths = tuple(self._points(a) for a in stage.axes)
-        first = array.ndim - len(stage.axes)
-        scale = 1
-        for i, (axis, n) in enumerate(zip(stage.axes, lengths, strict=True), first):
-            scale *= n
+    def _to_modes(self, stage: Stage, array: jax.Array) -> jax.Array:
+        """Transforms whole axes, then truncates them."""
+        lengths = tuple(self.points(a) for a in stage.axes)
+        first = stage is self.plan.stages[0]
+        kind = lax.FftType.RFFT if first and self.real else lax.FftType.FFT
+        array = lax.fft(array, kind, lengths)
+        for i, axis in enumerate(stage.axes, array.ndim - len(stage.axes)):
             half = axis == "z" and self.real
-            array = fit(array, i, n // 2 + 1) if half else all_modes(array, i, n)
+            array = (fit if half else fit_modes)(array, i, self.modes(axis))
+        # The coefficients are means: the 1/N of all axes is taken here, with the truncation.
+        return array * (1.0 / self.layout.grid.points) if first else array
+
+    def _to_points(self, stage: Stage, array: jax.Array) -> jax.Array:
+        """Pads whole axes, then transforms them back."""
+        lengths = tuple(self.points(a) for a in stage.axes)
+        for i, (axis, n) in enumerate(zip(stage.axes, lengths, strict=True), array.ndim - len(stage.axes)):
+            half = axis == "z" and self.real
+            array = fit(array, i, n // 2 + 1) if half else fit_modes(array, i, n)
         # XLA's inverse divides by the number of points; this is undone while the array is padded.
-        array = array * float(scale)
-        kind = lax.FftType.IRFFT if "z" in stage.axes and self.real else lax.FftType.IFFT
+        array = array * float(math.prod(lengths))
+        kind = lax.FftType.IRFFT if stage is self.plan.stages[0] and self.real else lax.FftType.IFFT
         return lax.fft(array, kind, lengths)
 
-    # ---- exchanges ---------------------------------------------------------------------------------------
+    # ---- between stages ----------------------------------------------------------------------------------
 
-    def _exchange(self, i: int, array: jax.Array, *, forward: bool) -> jax.Array:
-        """Moves one device's part from one side of exchange `i` to the other, both in its `order`."""
+    def _received(self, i: int, parcels: Parcels, start: jax.Array, size: int, *, forward: bool) -> jax.Array:
+        """A block of the array of the stage after (before) exchange `i`, joined from what was received."""
+        if not self.plan.exchanges:
+            return parcels[0]
+        exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
+        axis = exchange.join if forward else exchange.cut
+        extent = self.points(axis) if forward else self.modes(axis)
+        at = 2 + exchange.order.index(stage.block)
+        part = jnp.concatenate([lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in parcels])
+        return unpack(part, exchange.order, axis, extent, stage.order)
+
+    def _to_send(self, i: int, array: jax.Array, *, forward: bool) -> Parcels:
+        """A block of the array of the stage before (after) exchange `i`, cut into parcels."""
+        if not self.plan.exchanges:
+            return (array,)
+        exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
+        axis = exchange.cut if forward else exchange.join
+        return self._apart(pack(array, stage.order, axis, self._parts(exchange.over), exchange.order))
+
+    def _exchange(self, i: int, parcels: Parcels) -> Parcels:
         exchange = self.plan.exchanges[i]
-        parts = self._parts(exchange.over)
-        cut, join = (exchange.cut, exchange.join) if forward else (exchange.join, exchange.cut)
-        lead = array.ndim - 3
-        at_cut, at_join = lead + exchange.order.index(cut), lead + exchange.order.index(join)
-        array = fit(array, at_cut, padded(array.shape[at_cut], parts))
-        if parts > 1:
-            array = lax.all_to_all(array, exchange.over, at_cut, at_join, tiled=True)
-        whole = self._points(join) if forward else self._modes(join)
-        return fit(array, at_join, whole)
+        if self._parts(exchange.over) == 1:
+            return parcels
+        return self._apart(lax.all_to_all(jnp.concatenate(parcels), exchange.over, 0, 0, tiled=True))
 
-    def _outer_inverse(self, array: jax.Array) -> jax.Array:
-        """From modes to what the first stage's inverse takes, in the first exchange's order."""
-        for i in reversed(range(len(self.plan.exchanges))):
-            stage, exchange = self.plan.stages[i + 1], self.plan.exchanges[i]
-            array = self._stage_inverse(stage, take(array, self._order_after(i + 1), stage.order))
-            array = self._exchange(i, take(array, stage.order, exchange.order), forward=False)
-        return array
+    def _apart(self, parcels: jax.Array) -> Parcels:
+        """On the CPU an all-to-all takes and gives every parcel as a buffer of its own: kept apart, they need not be
+        copied together before and cut after it."""
+        if not self.separate:
+            return (parcels,)
+        return tuple(parcels[i : i + 1] for i in range(len(parcels)))
 
-    def _outer_forward(self, array: jax.Array) -> jax.Array:
-        for i, exchange in enumerate(self.plan.exchanges):
-            stage = self.plan.stages[i + 1]
-            array = take(self._exchange(i, array, forward=True), exchange.order, stage.order)
-            array = self._stage_forward(stage, array)
-            if i + 1 < len(self.plan.exchanges):
-                array = take(array, stage.order, self._order_after(i + 1))
-        return array
+    def _visit(self, i: int, components: int, visit: Callable[..., Any], axis: int) -> Any:
+        """`visit(start, size, fresh)` for all blocks of stage `i`."""
+        planes = self.local(i, self.plan.stages[i].block)
+        size = min(self.blocks(i, components), planes)
+        return over_blocks(planes, size, lambda start, fresh: visit(start, size, fresh), axis)
 
-    def _order_after(self, stage: int) -> str:
-        """Memory order in which stage `stage` hands its modes on."""
-        exchanges = self.plan.exchanges
-        return exchanges[stage].order if stage < len(exchanges) else self.plan.order
+    def _parcel_axis(self, exchange: int, stage: int) -> int:
+        """Axis of the parcels of an exchange along which a stage visits them in blocks."""
+        if not self.plan.exchanges:
+            return 1
+        return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
+
+    def _outer_forward(self, parcels: Parcels) -> jax.Array:
+        """From the parcels that the first stage sends to modes: all stages but the first."""
+        modes, last = parcels[0], len(self.plan.exchanges)
+        for i, stage in enumerate(self.plan.stages[1:], 1):
+            received = self._exchange(i - 1, parcels)
+
+            def visit(start, size, fresh, i=i, stage=stage, received=received):
+                array = self._to_modes(stage, self._received(i - 1, received, start, size, forward=True))
+                return (array if i == last else self._to_send(i, array, forward=True)), None
+
+            axis = 1 if i == last else self._parcel_axis(i, i)
+            found, _ = self._visit(i, 2 * parcels[0].shape[1], visit, axis)
+            modes, parcels = (found, parcels) if i == last else (modes, found)
+        return modes
+
+    def _outer_inverse(self, modes: jax.Array) -> Parcels:
+        """From modes to the parcels that the first stage receives."""
+        parcels: Parcels = (modes,)
+        last = len(self.plan.exchanges)
+        for i, stage in reversed(list(enumerate(self.plan.stages[1:], 1))):
+
+            def visit(start, size, fresh, i=i, stage=stage, parcels=parcels):
+                if i == last:
+                    part = lax.dynamic_slice_in_dim(modes, start, size, axis=1)
+                else:
+                    part = self._received(i, parcels, start, size, forward=False)
+                return self._to_send(i - 1, self._to_points(stage, part), forward=False), None
+
+            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._parcel_axis(i - 1, i))
+            parcels = self._exchange(i - 1, found)
+        return parcels
 
     # ---- physical space, in blocks -----------------------------------------------------------------------
 
-    def _planes(self) -> int:
-        """Planes of physical space on one device, padding included."""
-        axis = self.plan.block
-        return self.physical.shape[AXES.index(axis)] // self.physical.parts(axis)
-
-    def _to_points(self, block: jax.Array) -> jax.Array:
-        """A block of planes: from modes in the first exchange's order to values in the first stage's order."""
-        first, exchange = self.plan.stages[0], self.plan.exchanges[0]
-        return self._stage_inverse(first, take(block, exchange.order, first.order))
-
-    def _to_modes(self, block: jax.Array) -> jax.Array:
-        first, exchange = self.plan.stages[0], self.plan.exchanges[0]
-        return take(self._stage_forward(first, block), first.order, exchange.order)
-
     def _points_of(self, start: jax.Array, block: int) -> tuple[Points, jax.Array]:
         """Coordinates of a block, and where it lies on grid points rather than in padding."""
-        order, coordinates, inside = self.plan.stages[0].order, {}, jnp.ones((1, 1, 1), bool)
-        dtype = self.dtype
+        stage, coordinates, inside = self.plan.stages[0], {}, jnp.ones((1, 1, 1), bool)
         for axis, spacing, extent in zip(AXES, self.layout.grid.spacing, self.layout.grid.shape, strict=True):
-            parts = self.physical.parts(axis)
-            local = self.physical.shape[AXES.index(axis)] // parts
-            index = jnp.arange(local) if axis != self.plan.block else start + jnp.arange(block)
+            parts, local = self.physical.parts(axis), self.local(0, axis)
+            index = jnp.arange(local) if axis != stage.block else start + jnp.arange(block)
             if parts > 1:
                 index = index + local * lax.axis_index(self.physical.sharded[axis])
-            shape = [-1 if a == axis else 1 for a in order]
-            coordinates[axis] = (index * spacing).astype(dtype).reshape(shape)
+            shape = [-1 if a == axis else 1 for a in stage.order]
+            coordinates[axis] = (index * spacing).astype(self.dtype).reshape(shape)
             if local * parts > extent:
                 inside = inside & (index < extent).reshape(shape)
         return Points(**coordinates), inside
 
-    def _over_blocks(self, block: int, visit: Visit, axis: int) -> tuple[Any, Any]:
-        """`visit(start, fresh)` for all blocks of planes; its results are put together along `axis`.
-
-        The last block may overlap the one before: `fresh` is True at planes not visited before. What `visit`
-        reduces is combined over the blocks.
-        """
-        planes = self._planes()
-        block = min(block, planes)
-        count = -(-planes // block)
-        if count == 1:
-            return visit(jnp.int32(0), jnp.ones(block, bool))
-        result, reduced = jax.eval_shape(visit, jnp.int32(0), jnp.ones(block, bool))
-
-        def whole(part):
-            return jnp.zeros([planes if i == axis else n for i, n in enumerate(part.shape)], part.dtype)
-
-        def body(carry, i):
-            out, reduced = carry
-            start = jnp.minimum(i * block, planes - block).astype(jnp.int32)
-            values, extra = visit(start, start + jnp.arange(block) >= i * block)
-            out = jax.tree.map(
-                lambda o, v: lax.dynamic_update_slice_in_dim(o, v, start, axis=axis), out, values
-            )
-            return (out, combine(reduced, extra)), None
-
-        first = (jax.tree.map(whole, result), reductions_start(reduced))
-        (out, reduced), _ = lax.scan(body, first, jnp.arange(count))
-        return out, reduced
-
-    # ---- whole transforms --------------------------------------------------------------------------------
-
-    def forward(self, array: jax.Array, block: int) -> jax.Array:
+    def forward(self, array: jax.Array) -> jax.Array:
         """One device's values (component, x, y, z) to its modes (component, *plan.order)."""
-        first = self.plan.stages[0].order
-        size = min(block, self._planes())
+        stage = self.plan.stages[0]
 
-        def visit(start, fresh):
-            part = lax.dynamic_slice_in_dim(array, start, size, axis=1 + AXES.index(self.plan.block))
-            return self._to_modes(take(part, AXES, first)), None
+        def visit(start, size, fresh):
+            part = lax.dynamic_slice_in_dim(array, start, size, axis=1 + AXES.index(stage.block))
+            return self._to_send(0, self._to_modes(stage, take(part, AXES, stage.order)), forward=True), None
 
-        at = 1 + self.plan.exchanges[0].order.index(self.plan.block)
-        return self._outer_forward(self._over_blocks(block, visit, at)[0])
+        parcels, _ = self._visit(0, 2 * array.shape[0], visit, self._parcel_axis(0, 0))
+        return self._outer_forward(parcels)
 
-    def inverse(self, array: jax.Array, block: int) -> jax.Array:
+    def inverse(self, array: jax.Array) -> jax.Array:
         """One device's modes to its values (component, x, y, z), zero in padding."""
-        first = self.plan.stages[0].order
-        array = self._outer_inverse(array)
-        at = 1 + self.plan.exchanges[0].order.index(self.plan.block)
-        size = min(block, self._planes())
+        stage = self.plan.stages[0]
+        parcels = self._outer_inverse(array)
 
-        def visit(start, fresh):
-            part = lax.dynamic_slice_in_dim(array, start, size, axis=at)
-            return take(self._to_points(part), first, AXES), None
+        def visit(start, size, fresh):
+            part = self._to_points(stage, self._received(0, parcels, start, size, forward=False))
+            return take(part, stage.order, AXES), None
 
-        return self._over_blocks(block, visit, 1 + AXES.index(self.plan.block))[0]
+        values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block))
+        return values
 
-    def evaluate(self, array: jax.Array, pointwise: Pointwise, block: int) -> tuple[Any, Reductions]:
+    def evaluate(
+        self, array: jax.Array, pointwise: Pointwise, components: int
+    ) -> tuple[jax.Array | None, Reductions]:
         """One device's modes to the modes of pointwise products of their values, and reductions.
 
-        The values exist one block at a time; under differentiation they are computed again.
+        The values, `components` at every point, exist one block at a time; under differentiation they are
+        computed again.
         """
-        array = self._outer_inverse(array)
-        at = 1 + self.plan.exchanges[0].order.index(self.plan.block)
-        size = min(block, self._planes())
+        stage = self.plan.stages[0]
+        parcels = self._outer_inverse(array)
 
         @jax.checkpoint
         def on_block(part, start, fresh):
-            points, inside = self._points_of(start, size)
-            shape = [-1 if a == self.plan.block else 1 for a in self.plan.stages[0].order]
-            products, reduced = pointwise(self._to_points(part), points, inside & fresh.reshape(shape))
-            return jax.tree.map(self._to_modes, products), reduced
+            points, inside = self._points_of(start, len(fresh))
+            values = self._to_points(stage, part)
+            products, reduced = pointwise(values, points, inside & fresh.reshape(-1, 1, 1))
+            if products is None:
+                return (), reduced
+            return self._to_send(0, self._to_modes(stage, products), forward=True), reduced
 
-        def visit(start, fresh):
-            return on_block(lax.dynamic_slice_in_dim(array, start, size, axis=at), start, fresh)
+        def visit(start, size, fresh):
+            return on_block(self._received(0, parcels, start, size, forward=False), start, fresh)
 
-        products, reduced = self._over_blocks(block, visit, at)
-        return jax.tree.map(self._outer_forward, products), self._over_devices(reduced)
+        products, reduced = self._visit(0, components, visit, self._parcel_axis(0, 0))
+        return (self._outer_forward(products) if products else None), self._over_devices(reduced)
 
     def _over_devices(self, reduced: Reductions) -> Reductions:
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))

@@ -9,13 +9,15 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Transforms = tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array], NamedSharding]
 
 
-def recipe(mesh: Mesh) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
-    """Forward and inverse of complex arrays (component, x, y, z), sharded over y on a one-dimensional mesh.
+def recipe(mesh: Mesh) -> Transforms:
+    """Forward and inverse of complex arrays (component, x, y, z), and how they are sharded: over y.
 
-    y and z have to be divisible by the number of devices.
+    The mesh is one-dimensional; y and z have to be divisible by the number of devices.
     """
     (name,) = mesh.axis_names
     spec = PartitionSpec(None, None, name, None)
@@ -34,4 +36,4 @@ def recipe(mesh: Mesh) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.
     def shared(local):
         return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec)
 
-    return shared(forward), shared(inverse)
+    return shared(forward), shared(inverse), NamedSharding(mesh, spec)

@@ -1,6 +1,6 @@
 """The backend `custom_partitioning`: staged transforms, of real fields truncated before they are sent."""
 
-import math
+from dataclasses import replace
 from functools import cache, partial
 from math import ceil
 from typing import Any
@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simulator.spectral.choices import Candidate, Devices, Modes, factors, make_mesh
+from simulator.cluster.mesh import make_mesh
+from simulator.spectral.choices import Candidate, Devices, Modes, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, Z_Y_X, Plan
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_Y_X, Plan
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
@@ -25,7 +26,7 @@ NAME = "custom_partitioning"
 
 
 def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to share the grid among `count` devices, best first: slabs, else pencils.
+    """The ways to share the grid among `count` devices, best first: slabs, else pencils; all at once on one.
 
     Every device has planes of its own on both sides of every exchange; what does not divide is padded.
     """
@@ -43,7 +44,8 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
         held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
         return min(rows, columns) == 1, held
 
-    return slabs + sorted(pencils, key=cost)
+    alone = [Candidate(NAME, "slab", XYZ.name, (1,))] if count == 1 else []
+    return slabs + alone + sorted(pencils, key=cost)
 
 
 def needs(modes: Modes) -> str:
@@ -59,14 +61,15 @@ def build(
     modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
-    mesh = make_mesh(plan.mesh_axes, candidate.mesh, devices)
+    mesh = make_mesh(devices, candidate.mesh, plan.mesh_axes)
     return StagedTransform(modes, mesh, plan, dtype, block=block)
 
 
 class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
-    `block` is the number of planes visited at a time; None chooses it from the cache (CPU) or the device's memory.
+    `block` is the number of planes of physical space visited at a time; None chooses it from the cache (CPU) or
+    the device's memory, and as many as there are visit nothing in blocks.
     """
 
     def __init__(
@@ -90,34 +93,41 @@ class StagedTransform:
             real=modes.real,
             truncated=not modes.every,
         )
-        self.name = f"{NAME}_{plan.name}"
-        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype)
+        self.name = f"{NAME}_{plan.name}" + (f"_block{block}" if block else "")
         self._block = block
-        self._platform = mesh.devices.flat[0].platform
+        cpu = mesh.devices.flat[0].platform == "cpu"
+        self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
+        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, separate=cpu)
+        self._linear = self._local
+        if cpu and mesh.size == 1 and block is None:
+            # A single transform uses all cores when it is whole: XLA's loop bodies use one.
+            self._linear = replace(self._local, blocks=lambda stage, components: max(self.grid.shape))
         self._program = cache(self._make_program)
 
     @property
     def complex_dtype(self) -> np.dtype:
         return np.result_type(self.dtype, np.complex64)
 
-    def block(self, components: int) -> int:
-        """Planes visited at a time when `components` values are held at each point."""
+    def block(self, stage: int, components: int) -> int:
+        """Planes that a stage visits at a time when it holds `components` values at each of their points."""
+        first, second, third = self.plan.stages[stage].order
+        extent = partial(self._local.local, stage)
+        if first in self.plan.stages[stage].axes:
+            return extent(first)  # it is transformed: there are no planes
         if self._block is not None:
-            return self._block
-        itemsize = self.dtype.itemsize * (1 if self.layout.half else 2)
-        plane = math.prod(self.physical.shape) // self.physical.shape[1] * itemsize * components
-        plane //= math.prod(self.physical.parts(a) for a in "xz")
-        limit = CPU_BLOCK_BYTES if self._platform == "cpu" else GPU_BLOCK_BYTES
-        return max(1, limit // max(plane, 1))
+            if stage == 0:
+                return self._block
+            if self._block >= self._local.local(0, self.plan.stages[0].order[0]):
+                return extent(first)
+        value = self.dtype if stage == 0 and self.layout.half else self.complex_dtype
+        plane = components * value.itemsize * extent(second) * extent(third)
+        return max(1, self._block_bytes // plane)
 
-    def _whole(self) -> int:
-        return self.physical.shape[1]
-
-    def _make_program(self, direction: str, block: int) -> Program:
+    def _make_program(self, direction: str) -> Program:
         physical, modes = self.physical.spec_of(4), self.layout.spec_of(4)
-        run = getattr(self._local, direction)
+        run = getattr(self._linear, direction)
         return Program(
-            lambda array: (run(array, block),),
+            lambda array: (run(array),),
             self.mesh,
             [physical if direction == "forward" else modes],
             [modes if direction == "forward" else physical],
@@ -129,10 +139,7 @@ class StagedTransform:
         if array.shape[-3:] != source.shape:
             raise ValueError(f"{direction} takes arrays (..., {source.shape}), not {array.shape}")
         flat = array.astype(dtype).reshape(-1, *source.shape)
-        # Alone on its device, a transform is fastest whole: XLA's loop bodies use one core.
-        alone = self.mesh.size == 1 and self._platform == "cpu"
-        block = self._whole() if alone and self._block is None else self.block(2 * flat.shape[0])
-        (result,) = self._program(direction, block)(flat)
+        (result,) = self._program(direction)(flat)
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
     def _kept(self, modes: jax.Array) -> jax.Array:
@@ -158,21 +165,29 @@ class StagedTransform:
 
         def local(values, points, inside, parameters) -> tuple[jax.Array | None, Reductions]:
             found = pointwise(given.split(values), points, parameters)
-            shape = values.shape[1:]
-            full = jax.tree.map(
-                lambda a, w: jnp.broadcast_to(a, (*w.shape[:-3], *shape)), found.products, wanted.products
-            )
-            return stack(full)[0], reduce_values(found.maxima, found.means, inside)
 
-        block = self.block(sum(given.sizes) + sum(products.sizes))
+            def everywhere(value: jax.Array, lead: tuple[int, ...] = ()) -> jax.Array:
+                return jnp.broadcast_to(value, (*lead, *values.shape[1:]))
+
+            full = jax.tree.map(lambda a: everywhere(a, a.shape[:-3]), found.products)
+            maxima, means = (
+                {k: everywhere(v) for k, v in part.items()} for part in (found.maxima, found.means)
+            )
+            return stack(full)[0], reduce_values(maxima, means, inside)
+
+        components = sum(given.sizes) + sum(products.sizes)
 
         def run(array, *flat):
             parameters = jax.tree.unflatten(parameter_tree, flat)
-            modes, reduced = self._local.evaluate(array, partial(local, parameters=parameters), block)
-            return (*jax.tree.leaves(modes), *reduced.maxima.values(), *reduced.sums.values())
+            modes, reduced = self._local.evaluate(array, partial(local, parameters=parameters), components)
+            return (
+                *jax.tree.leaves(modes),
+                *(reduced.maxima[k] for k in wanted.maxima),
+                *(reduced.sums[k] for k in wanted.means),
+            )
 
-        reductions = [*wanted.maxima, *wanted.means]
-        outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * len(reductions)
+        reductions = len(wanted.maxima) + len(wanted.means)
+        outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * reductions
         program = Program(
             run,
             self.mesh,
@@ -180,13 +195,11 @@ class StagedTransform:
             outputs,
             name=f"{self.name}_evaluate",
         )
-        results = list(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
-        modes = self._kept(results.pop(0)) if products.leads else None
-        reduced = dict(zip(reductions, results, strict=True))
+        results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
         return Evaluated(
-            products.split(modes),
-            {k: reduced[k] for k in wanted.maxima},
-            {k: reduced[k] / self.grid.points for k in wanted.means},
+            products.split(self._kept(next(results)) if products.leads else None),
+            {k: next(results) for k in wanted.maxima},
+            {k: next(results) / self.grid.points for k in wanted.means},
         )
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:

@@ -1,9 +1,11 @@
 """Plans of a distributed transform: which axes are transformed where, and what is exchanged in between.
 
-A global array a(x, y, z) whose axis p is cut over the devices and whose axis q is whole becomes one whose axis
-q is cut and p is whole by one all-to-all: every device cuts its q into as many pieces as there are devices and
-sends piece i to device i. A three-dimensional transform is a list of stages, each of which transforms the axes
-that are whole, with such an exchange between neighbours.
+A three-dimensional transform is a list of stages, each of which transforms axes that are whole on every device,
+with an exchange between neighbours. An exchange makes an array a(x, y, z) that is cut over the devices along one
+axis and whole along another into one that is cut along the other and whole along the first, by one all-to-all:
+every device cuts its whole axis into as many parcels as there are devices, sends parcel i to device i, and joins
+what it receives along the axis that was cut. Parcels are equal in shape on both sides; what they are numbered
+by changes.
 
 A plan says this in the forward direction; the inverse runs it backwards.
 """
@@ -16,19 +18,24 @@ from dataclasses import dataclass
 class Stage:
     """Transforms `axes` of an array held in memory as `order` (the transformed axes innermost).
 
-    `sharded` maps the axes that are cut over the devices to the mesh's axes.
+    `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited in blocks
+    along its first axis, so that what happens between two exchanges happens in cache.
     """
 
     axes: str
     order: str
     sharded: Mapping[str, str]
 
+    @property
+    def block(self) -> str:
+        return self.order[0]
+
 
 @dataclass(frozen=True)
 class Exchange:
     """One all-to-all over the mesh axis `over`: `cut` was whole and becomes sharded, `join` becomes whole.
 
-    `order` is the memory order of the array that is exchanged.
+    `order` is the memory order of a parcel.
     """
 
     over: str
@@ -43,8 +50,6 @@ class Plan:
     mesh_axes: tuple[str, ...]
     stages: tuple[Stage, ...]
     exchanges: tuple[Exchange, ...]
-    block: str = "y"
-    """The axis along which physical space is visited in blocks: whole planes of the first stage's axes."""
 
     @property
     def physical(self) -> Mapping[str, str]:
@@ -72,7 +77,7 @@ ZX_THEN_Y = Plan(
     "zx_y",
     ("slab",),
     (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
-    (Exchange("slab", cut="z", join="y", order="yxz"),),
+    (Exchange("slab", cut="z", join="y", order="zyx"),),
 )
 """Slabs: z and x, then y; truncates two axes before it sends, so that 4/9 of the complex half-spectrum go out."""
 
@@ -85,12 +90,15 @@ Z_Y_X = Plan(
         Stage("x", "zyx", {"y": "row", "z": "column"}),
     ),
     (
-        Exchange("column", cut="z", join="y", order="zxy"),
+        Exchange("column", cut="z", join="y", order="zyx"),
         Exchange("row", cut="y", join="x", order="zyx"),
     ),
 )
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
-PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}
+XYZ = Plan("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
+"""All axes at once, for a single device: no blocks, but on the CPU one call of the FFT uses all its cores."""
+
+PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X, XYZ)}
 SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)
 """The plans of one exchange, the default first."""

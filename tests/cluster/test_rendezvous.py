@@ -31,6 +31,24 @@ def test_a_port_on_which_someone_listens_is_not_claimed():
             rendezvous.claim_port([port])
 
 
+def test_claiming_goes_on_until_a_port_is_free():
+    with socket.socket() as one, socket.socket() as two:
+        for taken, port in ((one, 30000), (two, 30001)):
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            taken.bind(("", port))
+            taken.listen()
+        for _ in range(20):
+            claim = rendezvous.claim_port(range(30000, 30003))
+            assert claim.port == 30002
+            claim.release()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFailure, match="file/run: the processes cannot meet there"):
+        rendezvous.serve(tmp_path / "file" / "run", "name", "host", lambda port: None)
+
+
 def test_listens_means_this_process(tmp_path):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

@@ -1,0 +1,241 @@
+"""`simulator sweep`: many runs from one file."""
+
+import argparse
+from typing import Any
+
+_EPILOG = "example: simulator sweep {} configs/sweep_viscosity.yaml{}"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the command and its own commands."""
+    parser = subparsers.add_parser(
+        "sweep",
+        help="plan, run, continue and compare many runs from one file",
+        description="A parameter study: a YAML file names a base configuration and what is varied in it.",
+        epilog=_EPILOG.format("plan", ""),
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="sweep_command", required=True)
+
+    def command(name: str, help: str, description: str, function: Any, example: str = "") -> Any:
+        added = commands.add_parser(
+            name, help=help, description=description, epilog=_EPILOG.format(name, example)
+        )
+        added.add_argument("file", metavar="FILE", help="the sweep's YAML file")
+        added.set_defaults(func=function)
+        return added
+
+    command(
+        "plan",
+        "show the runs and what they need",
+        "Check everything and show the table of runs: number, values, folder, estimated memory, steps and cost "
+        "(grid points times steps, known where dt is fixed). Writes nothing.",
+        plan,
+    )
+    run = command(
+        "run",
+        "run what is missing, on this machine",
+        "Run, on this machine, every run that is waiting or was interrupted; a finished sweep does nothing. "
+        "Ctrl-C stops all of them cleanly; the same command continues them.",
+        run_sweep,
+        " --jobs 2",
+    )
+    _add_running(run)
+    run.add_argument(
+        "--index", type=int, metavar="I", help="this run only, in this process: a task of an array"
+    )
+    retry = command(
+        "retry",
+        "run again what failed or was interrupted",
+        "Run again, on this machine, what failed and what was interrupted, from the newest checkpoint where there "
+        "is one.",
+        retry_sweep,
+        " --failed",
+    )
+    _add_running(retry)
+    retry.add_argument("--failed", action="store_true", help="only what failed")
+    retry.add_argument("--interrupted", action="store_true", help="only what was interrupted")
+    retry.add_argument("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers")
+    submit = command(
+        "submit",
+        "send what is missing to Slurm, as one array",
+        "Submit every run that is waiting or was interrupted as a task of one Slurm array, with what the file's "
+        "slurm block asks for; throttle is how many run at a time.",
+        submit_runs,
+        " --dry-run",
+    )
+    submit.add_argument("--failed", action="store_true", help="what failed too")
+    submit.add_argument(
+        "--dry-run", action="store_true", help="print the job script; write and submit nothing"
+    )
+    shown = command("status", "show how far the runs are", "Show how far every run is.", status)
+    shown.add_argument(
+        "--folder-of", type=int, metavar="I", help="print only the folder of run I (for job scripts)"
+    )
+    table = command(
+        "table",
+        "show swept values and collected quantities",
+        "Show the swept values and the collected quantities, one row per run; unfinished runs are marked.",
+        table_of,
+        " --csv viscosity.csv",
+    )
+    table.add_argument("--csv", metavar="OUT", help="write it as CSV, with all digits")
+    table.add_argument("--json", metavar="OUT", help="write it as JSON")
+    plot = command(
+        "plot",
+        "draw quantities against parameters, and all runs' series and spectra",
+        "Draw a collected quantity against a swept key, and overlays of the time series and the latest spectra of "
+        "all runs, into the sweep's folder plots/.",
+        plot_runs,
+        " --x model.viscosity --y max.dissipation --hue precision",
+    )
+    plot.add_argument("--x", metavar="KEY", help="the swept key across; by default the first with numbers")
+    plot.add_argument(
+        "--y",
+        metavar="EXPRESSION",
+        action="append",
+        default=[],
+        help="may be given again; by default all collected",
+    )
+    plot.add_argument("--hue", metavar="KEY", help="the swept key that colours tell apart")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at a time; they share the devices"
+    )
+    parser.add_argument(
+        "--batch",
+        choices=("auto", "off"),
+        default="off",
+        help="auto: runs that differ only in numbers are stepped together on one device",
+    )
+    parser.add_argument("--fail-fast", action="store_true", help="the first failure stops the others")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"numbers of runs are needed, e.g. 3,7, not {text!r}") from None
+
+
+def plan(args: argparse.Namespace) -> int:
+    """The table of runs, and their total."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.report import plan_lines
+
+    _print(plan_lines(open_sweep(args.file)))
+    return 0
+
+
+def status(args: argparse.Namespace) -> int:
+    """One line per run, and how many are how far; or the folder of one run."""
+    if args.folder_of is not None:
+        print(_folder(args.file, args.folder_of))
+        return 0
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.report import status_lines
+
+    _print(status_lines(open_sweep(args.file)))
+    return 0
+
+
+def table_of(args: argparse.Namespace) -> int:
+    """The table; to files too."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.report import table_lines, write_text
+    from simulator.sweeps.table import as_csv, as_json, rows
+
+    sweep = open_sweep(args.file)
+    found = rows(sweep)
+    _print(table_lines(sweep, found))
+    if args.csv:
+        write_text(args.csv, as_csv(found))
+    if args.json:
+        write_text(args.json, as_json(found))
+    return 0
+
+
+def plot_runs(args: argparse.Namespace) -> int:
+    """Draws, and prints one file a line."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.pictures import plot_sweep
+
+    _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])
+    return 0
+
+
+def run_sweep(args: argparse.Namespace) -> int:
+    """Runs what is missing; returns the exit code."""
+    if args.index is not None:
+        from simulator.sweeps.single import run_one
+
+        return run_one(_folder(args.file, args.index), args.arguments)
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.local import run_missing
+
+    return run_missing(
+        open_sweep(args.file), jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto"
+    )
+
+
+def retry_sweep(args: argparse.Namespace) -> int:
+    """Runs again what failed or was interrupted; returns the exit code."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.local import run_again
+
+    return run_again(
+        open_sweep(args.file),
+        failed=args.failed,
+        interrupted=args.interrupted,
+        indices=args.index,
+        jobs=args.jobs,
+        fail_fast=args.fail_fast,
+        batch=args.batch == "auto",
+    )
+
+
+def _folder(file: str, index: int) -> Any:
+    """The folder of one run, frozen; FILE may be the sweep's folder, for tasks of an array."""
+    from pathlib import Path
+
+    from simulator.sweeps.sweep import open_sweep, planned_folder
+
+    if Path(file).is_dir():
+        return planned_folder(Path(file).absolute(), index)
+    sweep = open_sweep(file)
+    run = sweep.run(index)
+    if not (run.folder / "config.yaml").exists():
+        sweep.prepare()
+    return run.folder
+
+
+def submit_runs(args: argparse.Namespace) -> int:
+    """Submits; returns the exit code."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.report import short, typed_sweep
+    from simulator.sweeps.status import counted, statuses_of
+    from simulator.sweeps.submit import largest_array, plan_submission, submit, to_submit
+
+    sweep = open_sweep(args.file)
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    runs = to_submit(sweep, statuses, failed=args.failed)
+    if not runs:
+        print(f"{sweep.name}: {counted(statuses)}; nothing to submit")
+        return 0
+    submission = plan_submission(sweep, runs, largest_array())
+    if args.dry_run:
+        for script in submission.scripts:
+            print(script, end="")
+        return 0
+    jobs = submit(sweep, submission)
+    print(
+        f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
+    )
+    print(f"next:\n  {typed_sweep('status', sweep)}")
+    return 0
+
+
+def _print(lines: list[str]) -> None:
+    for line in lines:
+        print(line)

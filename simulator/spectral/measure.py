@@ -1,0 +1,136 @@
+"""`fft.backend: auto`: times the candidates for a moment, once per problem and machine.
+
+What is timed is what a step consists of: three products of six fields. The winner is kept in a small JSON file
+named by everything that the timing depends on.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.spectral.backends import build, choose
+from simulator.spectral.bench import Term
+from simulator.spectral.choices import Candidate, Devices, Modes
+
+ROUNDS = 5
+
+Broadcast = Callable[[Any], Any]
+"""Gives every process the first one's (small, JSON) value."""
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The measured winner. `backend` and `decomposition` are values of the keys `fft.backend` and
+    `fft.decomposition` that give it again without measuring."""
+
+    backend: str
+    decomposition: str
+    milliseconds: dict[str, float]
+    """Of every candidate, the winner's first."""
+
+
+def measured(
+    modes: Modes,
+    devices: Devices,
+    dtype: Any,
+    *,
+    decomposition: str = "auto",
+    folder: Path | None = None,
+    broadcast: Broadcast = lambda value: value,
+    report: Report = print,
+) -> Choice:
+    """The fastest backend and plan for `modes` on `devices`, by an earlier measurement kept in `folder` or a new one.
+
+    Called by all processes of a run alike; the first one's file and the first one's times decide. Where `folder`
+    cannot be written, it is measured again next time.
+
+    Raises UserError where nothing works on these devices.
+    """
+    candidates: list[Candidate] = []
+    for candidate in choose(modes, len(devices), "auto", decomposition):
+        if (candidate.backend, candidate.plan) not in {(c.backend, c.plan) for c in candidates}:
+            candidates.append(candidate)
+    key = _key(modes, devices, dtype, candidates)
+    path = (
+        None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    )
+    known = broadcast(_read(path, key))
+    if known is not None:
+        return Choice(**known)
+    if len(candidates) == 1:
+        return Choice(candidates[0].backend, candidates[0].plan, {})
+    times = broadcast(_time_all(modes, candidates, devices, dtype))
+    if not any(t is not None for t in times):
+        raise UserError(f"fft.backend: auto: no transform of {modes.grid.shape} fits on these devices")
+    ranked = sorted((t, i) for i, t in enumerate(times) if t is not None)
+    best = candidates[ranked[0][1]]
+    choice = Choice(best.backend, best.plan, {str(candidates[i]): round(t, 3) for t, i in ranked})
+    listed = ", ".join(f"{name} {t:.3g} ms" for name, t in choice.milliseconds.items())
+    report(f"transform: {best} is the fastest of {listed}")
+    _write(path, key, choice)
+    return choice
+
+
+def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate]) -> str:
+    grid = modes.grid
+    parts = {
+        "shape": grid.shape,
+        "dealias": grid.dealias,
+        "real": modes.real,
+        "every": modes.every,
+        "dtype": np.dtype(dtype).name,
+        "devices": len(devices),
+        "processes": len({d.process_index for d in devices}),
+        "kind": devices[0].device_kind,
+        "cores": os.cpu_count(),
+        "candidates": [str(c) for c in candidates],
+        "jax": jax.__version__,
+    }
+    return json.dumps(parts, sort_keys=True)
+
+
+def _read(path: Path | None, key: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text()) if path is not None else None
+        return found["choice"] if found and found["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(path: Path | None, key: str, choice: Choice) -> None:
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.getpid()}")
+        beside.write_text(json.dumps({"key": key, "choice": asdict(choice)}))
+        beside.replace(path)
+    except OSError:
+        return  # a cache that cannot be used is no failure
+
+
+def _time_all(modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any) -> list[float | None]:
+    """Milliseconds of each candidate, the least of a few interleaved rounds; None where it does not fit."""
+    runs: list[Callable[[], tuple[float]] | None] = []
+    for candidate in candidates:
+        try:
+            run = Term(str(candidate), build(modes, candidate, devices, dtype)).round
+            run()  # warms up
+            runs.append(run)
+        except (jax.errors.JaxRuntimeError, MemoryError):
+            runs.append(None)
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(ROUNDS):
+        for run, found in zip(runs, times, strict=True):
+            if run is not None:
+                found.append(1e3 * run()[0])
+    return [min(found) if found else None for found in times]

@@ -1,0 +1,224 @@
+"""A run from its file to its folder: when its steps end, what it writes, and what that says."""
+
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+from run_support import CASE, contents, simulate, table, write_case
+
+from simulator import open_run
+from simulator.run.series import SeriesReader
+from simulator.storage import committed, verify
+
+COLUMNS = "step,time,dt,energy,kinetic_energy,dissipation,enstrophy,helicity,max_speed,max_divergence,cfl"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The small case, run with all defaults of `run`."""
+    folder = tmp_path_factory.mktemp("finished")
+    assert simulate(write_case(folder), folder / "run") == 0
+    return folder / "run"
+
+
+@pytest.mark.smoke
+def test_the_folder_holds_what_it_should(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        "config.yaml", "provenance.json", "run.log", "state.json", "diagnostics.csv", "spectra.h5", "slices.h5",
+        "snapshots", "checkpoints",
+    }  # fmt: skip
+    for folder in [*committed(finished / "snapshots"), *committed(finished / "checkpoints")]:
+        assert verify(folder).ok
+    state = open_run(finished).state
+    assert state is not None and (state.state, state.time, state.percent) == ("finished", 1.0, 100.0)
+
+
+def test_diagnostics_have_these_columns_in_this_order(finished):
+    lines = (finished / "diagnostics.csv").read_text().splitlines()
+    assert lines[0] == COLUMNS
+    found = table(finished)
+    np.testing.assert_array_equal(found["step"], np.arange(len(found["step"])))
+    np.testing.assert_array_equal(found["energy"], found["kinetic_energy"])
+    # The dt of a row is the step's that led there; the box mean of omega^2 gives the dissipation of every flow.
+    np.testing.assert_allclose(found["dissipation"], 2 * 0.02 * found["enstrophy"], rtol=1e-13)
+    np.testing.assert_allclose(np.diff(found["time"]), found["dt"][1:], rtol=0, atol=1e-15)
+    assert found["energy"][0] == pytest.approx(0.5, rel=1e-14)
+    assert (np.diff(found["energy"]) < 0).all()
+
+
+def test_cfl_chooses_dt(finished):
+    """dt = 0.3 / rate of the state before the step; the column `cfl` is dt times the rate after it."""
+    found = table(finished)
+    rate = found["cfl"][1:] / found["dt"][1:]
+    free = found["dt"][2:] * rate[:-1]
+    assert found["cfl"][0] == 0
+    assert (free <= 0.3 * (1 + 1e-12)).all()
+    # Only the steps before an aligned time (0.4, 0.8, 1) are shorter: at most two for each.
+    assert 0 < (free < 0.3 * (1 - 1e-12)).sum() <= 6
+
+
+def test_snapshots_and_the_end_are_hit_exactly(finished):
+    run = open_run(finished)
+    assert [snapshot.time for snapshot in run.snapshots] == [0.0, 0.4, 0.8, 1.0]
+    found = table(finished)
+    for time in (0.4, 0.8, 1.0):
+        (row,) = np.flatnonzero(found["time"] == time)
+        # The remainder is halved: the last two steps are alike, and none is a sliver.
+        assert found["dt"][row] == pytest.approx(found["dt"][row - 1], rel=1e-9) or found["dt"][row] > 0.05
+    assert found["dt"][1:].min() > 0.3 * found["dt"].max()
+
+
+def test_soft_events_never_change_a_step(finished):
+    """Spectra every 0.2 are taken after the first step at or beyond, and carry that step's time."""
+    steps, times = table(finished)["step"], table(finished)["time"]
+    spectra = open_run(finished).spectra
+    due = [times[np.flatnonzero(times >= 0.2 * n * (1 - 1e-12))[0]] for n in range(6)]
+    np.testing.assert_array_equal(spectra.time, due)
+    assert all(times[step] == time for step, time in zip(spectra.step, spectra.time, strict=True))
+    assert set(spectra.step) <= set(steps)
+
+
+def test_spectra_sum_to_the_energy(finished):
+    run = open_run(finished)
+    spectra, found = run.spectra, table(finished)
+    k = spectra.coordinates["k"]
+    width = k[1] - k[0]
+    assert width == pytest.approx(2 * np.pi / 4)  # the largest of 2 pi / L_i
+    energy = found["energy"][np.searchsorted(found["step"], spectra.step)]
+    np.testing.assert_allclose(spectra["kinetic_energy"].sum(1) * width, energy, rtol=1e-13)
+
+
+def test_shards_reassemble_to_the_field(finished):
+    """The snapshot holds u in physical space: its box mean is the row's energy, its spectrum the state's."""
+    snapshot = open_run(finished).snapshots[-1]
+    velocity = np.asarray(snapshot["velocity"][...])
+    assert velocity.shape == (3, 16, 12, 10)
+    found = table(finished)
+    assert 0.5 * (velocity**2).sum(0).mean() == pytest.approx(found["energy"][-1], rel=1e-13)
+    assert np.sqrt((velocity**2).sum(0)).max() == pytest.approx(found["max_speed"][-1], rel=1e-13)
+    modes = np.fft.fftn(velocity, axes=(1, 2, 3)) / velocity[0].size
+    state = contents(committed(finished / "checkpoints")[-1])["velocity"]  # (3, z, y, x), kept modes
+    for x, y, z in [(1, -2, 3), (-5, 3, 0), (0, 0, 2), (4, 1, 1)]:
+        np.testing.assert_allclose(state[:, z, y, x], modes[:, x, y, z], rtol=0, atol=1e-15)
+    # One shard holds y = 0 to 5 and 6 to 11 of this process's two devices.
+    assert json.loads((snapshot.path / "manifest.json").read_text())["shards"]
+
+
+def test_slices_are_the_mid_planes_of_the_snapshots(finished):
+    run = open_run(finished)
+    slices: SeriesReader = run.slices
+    assert list(slices.time) == [0.0, 0.4, 0.8, 1.0]
+    velocity = np.asarray(run.snapshots[-1]["velocity"][...])
+    speed = np.sqrt((velocity**2).sum(0))
+    planes = {"yz": speed[8], "xz": speed[:, 6], "xy": speed[:, :, 5]}
+    for name, plane in planes.items():
+        np.testing.assert_allclose(slices[f"speed/{name}"][-1], plane, rtol=0, atol=1e-14)
+
+
+def test_provenance_says_what_computed_it(finished):
+    found = open_run(finished).provenance
+    assert found["command"][:2] == ["simulator", "run"] and found["command"][3] == "--output"
+    assert found["versions"]["jax"] == jax.__version__
+    assert found["versions"]["python"] == sys.version.split()[0]
+    assert set(found["git"]) == {"commit", "dirty", "changed"} and len(found["git"]["commit"]) == 40
+    assert found["devices"]["count"] == 2 and found["devices"]["platform"] == "cpu"
+    assert found["mesh"]["transform"] == "custom_partitioning_z_xy" and found["mesh"]["axes"] == {"slab": 2}
+    assert found["host"]["name"] and "environment" in found and found["earlier"] == []
+
+
+def test_a_finished_run_is_left_alone(finished, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert simulate(finished.parent / "case.yaml", finished) == 0
+    last = table(finished)["step"][-1]
+    assert capsys.readouterr().out == (
+        f"{finished}: already finished at t = 1, step {last}; a later time.stop continues it, "
+        "--overwrite starts anew\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_the_resolved_configuration_runs_again_as_it_is(finished, tmp_path):
+    assert simulate(finished / "config.yaml", tmp_path / "again") == 0
+    assert (tmp_path / "again" / "diagnostics.csv").read_text() == (finished / "diagnostics.csv").read_text()
+
+
+def test_a_fixed_dt_gives_times_that_are_products(tmp_path):
+    config = write_case(
+        tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1").replace(", snapshots: {every: 0.4}", "")
+    )
+    assert simulate(config, tmp_path / "run", "time.stop=3", "grid.shape=8,8,8") == 0
+    found = table(tmp_path / "run")
+    # 30 * 0.1 is beyond 3 by one rounding: the clock is set to the end's time and dt stays.
+    assert list(found["time"]) == [n * 0.1 for n in range(30)] + [3.0]
+    assert set(found["dt"][1:]) == {0.1}
+
+
+def test_a_remainder_of_one_to_two_steps_is_halved(tmp_path):
+    config = write_case(tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1"))
+    assert (
+        simulate(
+            config, tmp_path / "run", "grid.shape=8,8,8", "output.snapshots.every=0.25", "time.stop=0.55"
+        )
+        == 0
+    )
+    found = table(tmp_path / "run")
+    np.testing.assert_allclose(
+        found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15
+    )
+    assert {0.25, 0.5, 0.55} <= set(found["time"])
+
+
+def test_rows_can_be_aligned(tmp_path):
+    config = write_case(tmp_path)
+    arguments = ["grid.shape=8,8,8", "output.diagnostics={every: 0.25, align: true}"]
+    assert simulate(config, tmp_path / "run", *arguments) == 0
+    assert list(table(tmp_path / "run")["time"]) == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_max_steps_ends_a_run(tmp_path):
+    assert simulate(write_case(tmp_path), tmp_path / "run", "grid.shape=8,8,8", "time.max_steps=3") == 0
+    assert list(table(tmp_path / "run")["step"]) == [0, 1, 2, 3]
+    assert open_run(tmp_path / "run").snapshots.steps == (0, 3)
+
+
+PYTHON = """\
+import jax.numpy as jnp
+
+def build(x, y, z, amplitude):
+    return {"velocity": (amplitude * jnp.sin(2 * jnp.pi * z / 4), 0 * x, 0 * y)}
+"""
+
+
+def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):
+    (tmp_path / "fields.py").write_text(PYTHON)
+    text = CASE.replace(
+        "{kind: random, peak: 3, energy: 0.5, seed: 1}",
+        "{kind: python, path: fields.py, function: build, parameters: {amplitude: 2}}",
+    )
+    arguments = ["grid.shape=8,8,9", "time.max_steps=2"]
+    assert simulate(write_case(tmp_path, text), tmp_path / "run", *arguments) == 0
+    found = table(tmp_path / "run")
+    # A shear flow u(z) only decays, at the rate nu k^2 in amplitude, twice that in energy: <u^2> / 2 = 1 at first.
+    decay = np.exp(-2 * 0.02 * (2 * np.pi / 4) ** 2 * found["time"])
+    np.testing.assert_allclose(found["energy"], decay, rtol=1e-13)
+    assert (tmp_path / "run" / "inputs" / "fields.py").read_text() == PYTHON
+    # With --overwrite the run starts anew, from the file as it is now.
+    (tmp_path / "fields.py").write_text(PYTHON.replace("(amplitude", "(3 * amplitude"))
+    assert simulate(tmp_path / "case.yaml", tmp_path / "run", *arguments, "--overwrite") == 0
+    assert table(tmp_path / "run")["energy"][0] == pytest.approx(9, rel=1e-13)
+    assert "3 * amplitude" in (tmp_path / "run" / "inputs" / "fields.py").read_text()
+
+
+def test_a_field_that_is_not_solenoidal_is_projected_with_a_warning(tmp_path, capsys):
+    body = 'k = jnp.pi / 2\n    return {"velocity": (jnp.sin(k * z), 0 * x, jnp.sin(k * z))}'
+    (tmp_path / "fields.py").write_text(f"import jax.numpy as jnp\n\ndef build(x, y, z):\n    {body}\n")
+    text = CASE.replace(
+        "{kind: random, peak: 3, energy: 0.5, seed: 1}", "{kind: python, path: fields.py, function: build}"
+    )
+    assert simulate(write_case(tmp_path, text), tmp_path / "run", "grid.shape=8,8,9", "time.max_steps=1") == 0
+    warning = "warning: initial velocity has divergence: 50.00% of its energy was removed"
+    assert warning in capsys.readouterr().out and warning in (tmp_path / "run" / "run.log").read_text()
+    assert table(tmp_path / "run")["energy"][0] == pytest.approx(0.25, rel=1e-13)

@@ -1,0 +1,215 @@
+"""Every mistake of a user, through the command line: one line, exit code 2, nothing written."""
+
+from pathlib import Path
+
+import pytest
+from run_support import CASE, simulate, write_case
+
+from simulator.cli import main
+
+RANDOM = "{kind: random, peak: 3, energy: 0.5, seed: 1}"
+PYTHON = "{kind: python, path: fields.py, function: NAME}"
+
+
+@pytest.fixture
+def refused(tmp_path, capsys, monkeypatch):
+    """The line that a run is refused with, FOLDER standing for the test's folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *arguments: str) -> str:
+        config = write_case(tmp_path, text)
+        before = {path.name for path in tmp_path.iterdir()}
+        assert simulate(config, tmp_path / "out", *arguments) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and {path.name for path in tmp_path.iterdir()} == before
+        (line,) = shown.err.splitlines()
+        return line.replace(f"{tmp_path}/", "")
+
+    return run
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("peak:", "paek:", "case.yaml:4: initial.paek: unknown key, did you mean initial.peak?"),
+        (
+            "devices:",
+            "name: x\ndevices:",
+            "case.yaml:6: name: given twice, first on line 1; keep one of them",
+        ),
+        ("0.02", "[1]", "case.yaml:2: model.viscosity: a number is needed, not [1]"),
+        ("0.02", "-1", "case.yaml:2: model.viscosity: must be at least 0, not -1"),
+        ("[16, 12, 10]", "[16, 0, 10]", "case.yaml:3: grid.shape.1: must be at least 1, not 0"),
+        ("cfl: 0.3", "cfl: 5", "case.yaml:5: time.cfl: must be at most 1.35 with rk4, not 5"),
+        (
+            "case\n",
+            "[1",
+            "case.yaml:2: unreadable YAML: while parsing a flow sequence, expected ',' or ']', but got '<scalar>'",
+        ),
+        (RANDOM, PYTHON, "case.yaml:4: initial.path: fields.py does not exist"),
+        (
+            "snapshots: {",
+            "snapshots: {fields: [velocty], ",
+            "case.yaml:7: output.snapshots.fields: unknown field 'velocty', did you mean velocity? "
+            "known: velocity, vorticity, speed, vorticity_magnitude, pressure",
+        ),
+    ],
+)
+def test_a_mistake_in_the_file(refused, old, new, message):
+    assert old in CASE
+    assert refused(CASE.replace(old, new, 1)) == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["time.stp=2"], "command line: time.stp: unknown key, did you mean time.stop?"),
+        (["nonsense"], "command line: nonsense: an override is written key=value, e.g. time.stop=2"),
+        (
+            ["devices.count=50"],
+            "command line: devices.count: 50 devices cannot share a 16 x 12 x 10 grid in transforms of "
+            "custom_partitioning: slabs take at most 4 devices (12 planes in y, 4 in kz), pencils at most 7 x 4 "
+            "(16 in x and 7 in ky by 12 in y and 4 in kz). What works: devices.count: 28",
+        ),
+        (["--processes", "0"], "--processes: 0 is no number of processes; 1 or more"),
+        (
+            ["--processes", "3"],
+            "case.yaml:6: devices.count: 2 is no multiple of 3 processes; 3 is",
+        ),
+        (
+            ["--processes=2", "--process-id", "1"],
+            "--processes starts all processes of the run itself; leave out --process-id",
+        ),
+        (["--coordinator", "x"], "--coordinator: 'x' is no address; write HOST:PORT, e.g. node1:12345"),
+        (
+            ["--num-processes", "2"],
+            "processes started by hand need all three of their settings; "
+            "missing: --coordinator (SIMULATOR_COORDINATOR) and --process-id (SIMULATOR_PROCESS_ID)",
+        ),
+    ],
+)
+def test_a_mistake_on_the_command_line(refused, arguments, message):
+    assert refused(CASE, *arguments) == message
+
+
+FIELDS = """\
+import jax.numpy as jnp
+import numpy as np
+
+def no_dict(x, y, z):
+    return x
+
+def alien(x, y, z):
+    return {"temperature": x}
+
+def shape(x, y, z):
+    return {"velocity": jnp.zeros((2, 16, 12, 10))}
+
+def parts(x, y, z):
+    return {"velocity": (x, jnp.zeros(5), z)}
+
+def words(x, y, z):
+    return {"velocity": "fast"}
+
+def imaginary(x, y, z):
+    return {"velocity": (1j * x, y, z)}
+
+def uses_numpy(x, y, z):
+    return {"velocity": (np.sin(y), 0 * x, 0 * z)}
+
+def has_an_if(x, y, z):
+    return {"velocity": (x, x, x)} if x[0, 0, 0] > 0 else {}
+
+def wrong(x, y, z):
+    return {"velocity": {}["u"]}
+
+def greedy(x, y, z, more):
+    return {}
+
+def infinite(x, y, z):
+    return {"velocity": (1 / x, 0 * y, 0 * z)}
+
+def rest(x, y, z):
+    return {"velocity": (0 * x, 0 * y, 0 * z)}
+"""
+NUMPY = "uses numpy, or an if, on the coordinates; use jax.numpy instead, with jnp.where for an if"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "absent",
+            "initial: fields.py: has no function 'absent'; it has no_dict, alien, shape, parts, words, imaginary, "
+            "uses_numpy, has_an_if, wrong, greedy, infinite, rest",
+        ),
+        ("no_dict", "initial: fields.py: no_dict: returned JitTracer; a dict of fields by name is needed"),
+        ("alien", "initial: fields.py: alien: returned 'temperature'; this model's fields are velocity"),
+        (
+            "shape",
+            "initial: fields.py: shape: velocity has shape (2, 16, 12, 10); shape (3, 16, 12, 10) is needed",
+        ),
+        (
+            "parts",
+            "initial: fields.py: parts: velocity has parts of shapes (16, 1, 1), (5,), (1, 1, 10); "
+            "shape (3, 16, 12, 10) is needed",
+        ),
+        ("words", "initial: fields.py: words: velocity has the type str; shape (3, 16, 12, 10) is needed"),
+        ("imaginary", "initial: fields.py: imaginary: velocity is complex; real values are needed"),
+        ("uses_numpy", f"initial: fields.py:23: uses_numpy: {NUMPY}"),
+        ("has_an_if", f"initial: fields.py:26: has_an_if: {NUMPY}"),
+        ("wrong", "initial: fields.py:29: wrong: KeyError: 'u'"),
+        (
+            "greedy",
+            "initial: fields.py: greedy: TypeError: greedy() missing 1 required positional argument: 'more'",
+        ),
+        ("infinite", "initial: velocity has values that are not finite"),
+        ("rest", "time.max_dt: is required: the initial state is at rest, so cfl gives no time step"),
+    ],
+)
+def test_a_mistake_in_the_users_function(refused, tmp_path, name, message):
+    (tmp_path / "fields.py").write_text(FIELDS)
+    found = refused(CASE.replace(RANDOM, PYTHON.replace("NAME", name)))
+    line = 5 if name == "rest" else 4
+    assert found.replace("DynamicJaxprTracer", "JitTracer") == f"case.yaml:{line}: {message}"
+
+
+def test_a_file_that_is_no_python(refused, tmp_path):
+    (tmp_path / "fields.py").write_text("\ndef build(:\n")
+    found = refused(CASE.replace(RANDOM, PYTHON.replace("NAME", "build")))
+    assert found.startswith("case.yaml:4: initial: fields.py:2: cannot be run: SyntaxError: ")
+
+
+def test_folders_that_are_not_theirs_to_write(tmp_path, capsys):
+    config = write_case(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("precious")
+    for extra in ([], ["--overwrite"]):
+        assert simulate(config, tmp_path / "out", *extra) == 2
+        assert capsys.readouterr().err == (
+            f"{tmp_path}/out: not a run of this program; choose another folder with --output DIR\n"
+        )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+    (tmp_path / "file").write_text("")
+    assert simulate(config, tmp_path / "file" / "out") == 2
+    assert capsys.readouterr().err == f"output.directory: {tmp_path}/file/out: Not a directory\n"
+
+
+def test_files_and_folders_that_are_not_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    for arguments, message in [
+        (["run", "nowhere.yaml"], "nowhere.yaml: no such file"),
+        (["resume", "nowhere"], "nowhere: no such folder; name the folder that output.directory gave"),
+        (
+            ["resume", "empty"],
+            "empty: not a run: it has no config.yaml; name the folder that output.directory gave",
+        ),
+        (
+            ["resume", "empty", "output.directory=x"],
+            "command line: output.directory=x: resume continues in the folder RUN; move it instead",
+        ),
+    ]:
+        assert main(arguments) == 2
+        assert capsys.readouterr() == ("", message + "\n")

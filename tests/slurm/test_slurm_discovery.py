@@ -1,0 +1,126 @@
+"""Discovery on a live Slurm: the recorded environments made again, and what `start` makes of them."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulator.cluster import discover
+from simulator.errors import UserError
+
+pytestmark = pytest.mark.slurm
+
+RECORDED = json.loads((Path(__file__).parents[1] / "cluster" / "environments.json").read_text())
+SRUN = {
+    case: found["command"].removeprefix("srun ")
+    for case, found in RECORDED.items()
+    if found["command"].startswith("srun -") and "pty" not in found["command"] and ":" not in found["command"]
+}
+
+
+def environment(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
+
+@pytest.mark.parametrize("case", SRUN)
+def test_live_tasks_are_discovered_like_recorded_ones(slurm, tmp_path, case):
+    done = slurm.srun(f"-o {tmp_path}/%t.env {SRUN[case]}", "env", "-0")
+    assert done.returncode == 0, done.stderr
+    live = [discover(environment(path.read_text())) for path in tmp_path.glob("*.env")]
+    live.sort(key=lambda allocation: allocation.process_id)
+    recorded = [discover(environ) for environ in RECORDED[case]["tasks"]]
+    # job ids, the port of srun and the choice of nodes differ, nothing else
+    plain = {"rendezvous": None, "job": None, "nodes": (), "coordinator_host": None}
+    assert [replace(a, **plain) for a in live] == [replace(a, **plain) for a in recorded]
+    assert {len(a.nodes) for a in live} == {len(a.nodes) for a in recorded}
+    assert {a.coordinator_host for a in live} == {a.nodes[0] for a in live}
+    assert len({a.rendezvous for a in live}) == 1
+
+
+def test_heterogeneous_jobs_are_refused_in_one_line(slurm):
+    done = slurm.srun("-n1 : -n1", "env", "-0")
+    tasks = [environment(text) for text in done.stdout.split("\0\0")]
+    assert "SLURM_HET_SIZE" in tasks[0]
+    with pytest.raises(UserError, match="heterogeneous"):
+        discover(tasks[0])
+
+
+def test_a_batch_scripts_shell_is_one_process(slurm, tmp_path):
+    script = tmp_path / "job"
+    script.write_text(f"#!/bin/bash\nenv -0 >{tmp_path}/shell.env\n")
+    job = slurm.sbatch(["-N2", "--ntasks-per-node=2", "-o", f"{tmp_path}/out"], script, cwd=tmp_path)
+    slurm.wait(job)
+    allocation = discover(environment((tmp_path / "shell.env").read_text()))
+    assert allocation.num_processes == 1
+    assert "not started by srun" in allocation.warnings[0]
+
+
+START = """
+import json, os, sys
+from pathlib import Path
+import jax, numpy as np
+from simulator.cluster import discover, failure
+from simulator.cluster.start import start
+allocation = discover(os.environ)
+folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+with failure.contained(allocation.process_id, allocation.num_processes):
+    cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), folder=folder)
+    from simulator.cluster.doctor import exchange
+    exchange(cluster.devices)
+    me = [os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"], allocation.host, cluster.process_id]
+    everyone = cluster.gather(me)
+    if cluster.is_first:
+        print(json.dumps([len(cluster.devices), everyone]), flush=True)
+    cluster.close()
+"""
+
+
+@pytest.fixture
+def script(tmp_path) -> Path:
+    path = tmp_path / "start.py"
+    path.write_text(START)
+    return path
+
+
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.parametrize(
+    "layout", [(1, 2), (2, 1), (2, 2), (4, 1)], ids=lambda layout: f"{layout[0]}x{layout[1]}"
+)
+def test_processes_and_devices_of_every_layout_work_together(slurm, script, layout, each):
+    nodes, tasks = layout
+    count = nodes * tasks * each
+    done = slurm.python(f"-N{nodes} --ntasks-per-node={tasks}", script, str(count))
+    assert done.returncode == 0, done.stderr
+    devices, everyone = json.loads(done.stdout)
+    assert devices == count
+    assert [entry[3] for entry in everyone] == list(range(nodes * tasks))
+    hosts = [entry[2] for entry in everyone]
+    assert len(set(hosts)) == nodes and hosts == sorted(hosts)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["run folder", "derived port"])
+def test_two_steps_at_once_do_not_meet(slurm, script, tmp_path, shared):
+    folder = f"{tmp_path}/run" if shared else ""
+    step = f"srun -N2 -n2 --ntasks-per-node=1 --exact {sys.executable} {script} 2 {folder}"
+    job_script = tmp_path / "job"
+    job_script.write_text(f"#!/bin/bash\n{step} >one & a=$!\n{step} >two & b=$!\nwait $a && wait $b\n")
+    job = slurm.sbatch(["-N2", "--ntasks-per-node=2", "-o", "out"], job_script, cwd=tmp_path)
+    ended = slurm.wait(job)
+    assert ended["ExitCode"] == "0:0", (tmp_path / "out").read_text()
+    steps = [json.loads((tmp_path / name).read_text())[1] for name in ("one", "two")]
+    assert [len({entry[1] for entry in step}) for step in steps] == [1, 1]  # nobody of the other step
+    assert steps[0][0][1] != steps[1][0][1]
+    assert not (tmp_path / "run").exists()  # the meeting place leaves nothing behind
+
+
+def test_an_array_of_four(slurm, script, tmp_path):
+    job_script = tmp_path / "job"
+    job_script.write_text(f"#!/bin/bash\nsrun {sys.executable} {script} 2 {tmp_path}/run\n")
+    job = slurm.sbatch(["-n2", "--array=0-3", "-o", "out-%a"], job_script, cwd=tmp_path)
+    for task in range(4):
+        assert slurm.wait(f"{job}_{task}")["ExitCode"] == "0:0", (tmp_path / f"out-{task}").read_text()
+    groups = [json.loads((tmp_path / f"out-{task}").read_text().splitlines()[-1])[1] for task in range(4)]
+    assert all(len(group) == 2 for group in groups)
+    assert len({group[0][0] for group in groups}) == 4

@@ -1,0 +1,82 @@
+"""The doctor under srun, on right set-ups and on deliberately wrong ones."""
+
+import os
+import re
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+
+DOCTOR = "import sys; from simulator.cli import doctor, parser; p = parser.CommandParser(); "
+DOCTOR += (
+    "doctor.add_parser(p.add_subparsers()); a = p.parse_args(['doctor', *sys.argv[1:]]); sys.exit(a.func(a))"
+)
+
+
+def examine(slurm, options: str, *arguments: str, **environ: str):
+    done = slurm.srun(options, sys.executable, "-c", DOCTOR, *arguments, **environ)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--folder",)], ids=["derived port", "shared folder"])
+def test_a_right_set_up(slurm, tmp_path, arguments):
+    if arguments:
+        arguments = (*arguments, str(tmp_path / "meet"))
+    code, out, err = examine(slurm, "-N2 --ntasks-per-node=1 --cpus-per-task=2", *arguments)
+    assert code == 0, out + err
+    for process in range(2):
+        assert re.search(rf"process {process} of 2: host \S+, local rank 0 of 1, \d cores? of CPUs ", out)
+    assert re.search(r"all-to-all of \S+ MiB over \d+ devices: right", out)
+    assert re.search(r"transform \S+ of 32\^3 points and back: right", out)
+    assert out.splitlines()[-1] == "nothing is wrong"
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "problem", "cure"),
+    [
+        ("-n2 --gpus-per-node=1", {}, "2 tasks share 1 GPU", "--ntasks-per-node=1 or --gpus-per-node=2"),
+        (
+            "-n2 --gpus-per-node=4 --gpu-bind=map_gpu:1,1",
+            {},
+            "puts two tasks on one GPU",
+            "--gpus-per-task=1",
+        ),
+        (
+            "-n1 --gpus-per-task=1",
+            {},
+            "1 GPUs are given, but this JAX runs on the CPU only",
+            "./scripts/run --setup",
+        ),
+        (
+            "-n1",
+            {"SLURM_CPUS_PER_TASK": "64"},
+            "may use",
+            "srun its own --cpus-per-task",
+        ),
+    ],
+)
+def test_a_wrong_set_up_is_named_with_its_cure(slurm, options, environ, problem, cure):
+    code, out, err = examine(slurm, options, "--platform=cpu", **environ)
+    assert code == 1, out + err
+    assert any(problem in line and cure in line for line in out.splitlines()), out
+
+
+def test_tasks_without_cores_of_their_own_are_named(slurm):
+    cores = len(os.sched_getaffinity(0))
+    code, out, err = examine(slurm, f"-N1 -n{cores + 1} --overcommit", "--platform=cpu")
+    assert code == 1, err
+    assert f"{cores + 1} processes of" in out and "--cpus-per-task" in out
+
+
+def test_gpus_without_a_gpu_version_of_jax_are_the_users_mistake(slurm):
+    code, _, err = examine(slurm, "-n2 --gpus-per-task=1")
+    assert code == 2
+    assert "./scripts/run --setup cuda12" in err
+    assert "Traceback" not in err
+
+
+def test_a_shell_in_an_allocation_is_told_to_use_srun(slurm):
+    done = slurm.run("salloc", "-N2", "-n2", sys.executable, "-c", DOCTOR, timeout=60)
+    assert done.returncode == 1
+    assert "not started by srun" in done.stdout

@@ -1,0 +1,177 @@
+"""Processes that raise, are killed, freeze or get stuck: the step ends soon, and says who and why."""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+
+# Takes turns in a collective until its folder says what goes wrong on which process.
+LOOP = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from simulator.cluster import discover, failure
+from simulator.cluster.start import start
+from simulator.cluster.watchdog import Watchdog
+from simulator.errors import RunFailure
+here = Path(sys.argv[1])
+allocation = discover(os.environ)
+me = allocation.process_id
+with failure.contained(me, allocation.num_processes):
+    failure.to_log_file(here / "logs", me) if me else None
+    cluster = start(allocation, platform="cpu", count=allocation.num_processes, folder=here)
+    got = []
+    import signal
+    for number in (signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, lambda number, _: got.append(number))
+    with Watchdog(float(sys.argv[2]), failure.describe(me, allocation.num_processes)) as watchdog:
+        (here / f"{me}.pid").write_text(str(os.getpid()))
+        while not cluster.any(np.array([len(got)])).any():
+            watchdog.feed("another turn")
+            time.sleep(0.05)
+            if (here / f"raise.{me}").exists():
+                raise KeyError("no such mode")
+            if (here / f"stick.{me}").exists():
+                time.sleep(600)
+    if cluster.is_first:
+        print("all stop", flush=True)
+    cluster.close()
+    sys.exit(3)
+"""
+
+
+class Loop:
+    """The loop on two nodes with two tasks each, once every process turns."""
+
+    def __init__(self, slurm, folder: Path, wait_until, watchdog: float = 600) -> None:
+        self.folder, self.output = folder, folder / "out"
+        script = folder / "loop.py"
+        script.write_text(LOOP)
+        command = ["srun", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=1", sys.executable, str(script)]
+        self.step = slurm.popen(*command, str(folder), str(watchdog), output=self.output)
+        wait_until(
+            lambda: all((folder / f"{i}.pid").exists() for i in range(4)), 60, "start of four processes"
+        )
+        time.sleep(0.5)
+
+    def pid(self, process: int) -> int:
+        return int((self.folder / f"{process}.pid").read_text())
+
+    def ends_within(self, seconds: float) -> int:
+        """The step's exit code; afterwards none of its processes is left."""
+        try:
+            code = self.step.wait(seconds)
+        finally:
+            if self.step.poll() is None:
+                self.step.kill()
+        assert not [i for i in range(4) if alive(self.pid(i))]
+        return code
+
+    def last_lines(self, number: int = 12) -> str:
+        return "\n".join(self.output.read_text().splitlines()[-number:])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def loop(slurm, tmp_path, wait_until):
+    loops = []
+
+    def start(**options) -> Loop:
+        loops.append(Loop(slurm, tmp_path, wait_until, **options))
+        return loops[-1]
+
+    yield start
+    for made in loops:
+        if made.step.poll() is None:
+            made.step.kill()
+        for i in range(4):
+            if (made.folder / f"{i}.pid").exists() and alive(made.pid(i)):
+                os.kill(made.pid(i), signal.SIGKILL)
+
+
+def test_an_exception_on_one_rank_ends_the_step_with_its_reason(loop):
+    turning = loop()
+    (turning.folder / "raise.2").write_text("")
+    assert turning.ends_within(30) != 0
+    assert re.search(
+        r"process 2 of 4 \(\S+, pid \d+\) failed: KeyError: 'no such mode'", turning.last_lines()
+    )
+    assert "KeyError" in (turning.folder / "logs" / "p00002.log").read_text()
+
+
+def test_a_killed_rank_ends_the_step_and_is_named(loop):
+    turning = loop()
+    os.kill(turning.pid(3), signal.SIGKILL)
+    assert turning.ends_within(30) != 0
+    assert re.search(r"task 3: Killed", turning.last_lines())
+
+
+def test_a_killed_first_rank_ends_the_step_too(loop):
+    turning = loop()
+    os.kill(turning.pid(0), signal.SIGKILL)
+    assert turning.ends_within(30) != 0
+    assert re.search(r"task 0: Killed", turning.last_lines())
+
+
+def test_a_frozen_rank_is_noticed_by_the_heartbeat(loop):
+    turning = loop()
+    os.kill(turning.pid(1), signal.SIGSTOP)
+    assert turning.ends_within(45) != 0  # heartbeat 10 s, detection, KillWait 5 s
+    assert re.search(r"unhealthy \(stopped sending heartbeats\):\n1\n", turning.last_lines(40))
+
+
+def test_a_stuck_rank_is_ended_by_the_watchdog_with_its_stacks(loop):
+    turning = loop(watchdog=4)
+    (turning.folder / "stick.2").write_text("")
+    assert turning.ends_within(30) != 0
+    log = (turning.folder / "logs" / "p00002.log").read_text()
+    assert "loop.py" in log and re.search(r"process 2 of 4 .* is stuck in .*: no progress for 4 s", log)
+    assert re.search(r"process 2 of 4 .* is stuck in <module> \(loop.py:\d+\)", turning.last_lines())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_signal_to_the_step_ends_all_together_with_3(slurm, loop, number):
+    turning = loop()
+    jobs = slurm.run("squeue", "-h", "-o", "%A", "-t", "RUNNING").stdout.split()
+    assert len(jobs) == 1
+    assert slurm.run("scancel", "-s", str(int(number)), jobs[0]).returncode == 0
+    assert turning.ends_within(20) == 3
+    assert "all stop" in turning.last_lines()
+
+
+NEVER = """
+import os, sys, time
+from pathlib import Path
+from simulator.cluster import discover, failure, rendezvous
+from simulator.cluster import start as module
+rendezvous.find.__defaults__ = (2.0,)
+allocation = discover(os.environ)
+if allocation.process_id == 0:
+    time.sleep(6)
+    sys.exit(0)
+with failure.contained(allocation.process_id, allocation.num_processes):
+    module.start(allocation, platform="cpu", folder=Path(sys.argv[1]))
+"""
+
+
+def test_a_first_process_that_does_not_come_is_named_with_the_file(slurm, tmp_path):
+    script = tmp_path / "never.py"
+    script.write_text(NEVER)
+    (tmp_path / "run").mkdir()
+    done = slurm.srun("-N2 --ntasks-per-node=1", sys.executable, str(script), str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert re.search(
+        rf"process 0 on \S+ did not publish {tmp_path}/run/.coordinator-\d+\.0\.0\.\d+", done.stderr
+    )

@@ -1,0 +1,99 @@
+"""Choosing backend, decomposition and mesh; refusals."""
+
+import sys
+
+import jax
+import pytest
+
+from simulator.errors import UserError
+from simulator.spectral import Grid, Modes, make_transform, usable_counts
+from simulator.spectral.backends import candidates, choose
+
+CUBE = Modes(Grid((64, 64, 64)))  # 64 planes in y, 22 in kz
+
+
+def named(found) -> list[str]:
+    return [str(c).removeprefix("custom_partitioning ") for c in found]
+
+
+def test_slabs_while_there_are_planes_then_pencils():
+    assert named(candidates(CUBE, 22))[0] == "z_xy on 22"
+    assert named(candidates(CUBE, 24))[0].startswith("z_y_x on ")
+    assert choose(CUBE, 256)[0].mesh == (16, 16)
+    # the fewest points and modes per device, padding included
+    assert choose(CUBE, 352)[0].mesh == (16, 22)
+
+
+def test_a_plan_can_be_asked_for():
+    assert named(choose(CUBE, 4, decomposition="zx_y")) == ["zx_y on 4"]
+    assert {c.decomposition for c in choose(CUBE, 4, decomposition="pencil")} == {"pencil"}
+    assert choose(CUBE, 3, decomposition="pencil")[0].mesh in {(1, 3), (3, 1)}
+    assert {c.backend for c in choose(CUBE, 4, "auto")} == {"custom_partitioning", "jaxdecomp"}
+
+
+def test_usable_counts():
+    assert usable_counts(CUBE, 100, decomposition="slab") == list(range(1, 23))
+    assert usable_counts(CUBE, 8, "jaxdecomp") == [1, 2, 4, 8]
+    assert usable_counts(Modes(Grid((4, 1, 1))), 64) == [1]
+    flat = usable_counts(CUBE, 100)
+    assert 23 not in flat or flat[-1] > 22  # primes beyond the planes of one side have no mesh
+    assert flat[-1] > 90
+
+
+@pytest.mark.parametrize(
+    ("modes", "count", "backend", "decomposition", "message"),
+    [
+        (
+            CUBE,
+            64,
+            "custom_partitioning",
+            "slab",
+            "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom_partitioning: "
+            "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and 43 in ky "
+            "by 64 in y and 22 in kz). What works: devices.count: 22, fft.decomposition: pencil",
+        ),
+        (
+            Modes(Grid((64, 63, 62))),
+            4,
+            "jaxdecomp",
+            "auto",
+            "devices.count: 4 devices cannot share a 64 x 63 x 62 grid in transforms of jaxdecomp: jaxdecomp does "
+            "not pad: slabs need z and x or y divisible by the devices, pencils on R x C devices need x and y "
+            "divisible by R, y and z by C. What works: devices.count: 2, fft.backend: custom_partitioning (slab)",
+        ),
+        (
+            Modes(Grid((8, 8, 8))),
+            1000,
+            "auto",
+            "auto",
+            "devices.count: 1000 devices cannot share a 8 x 8 x 8 grid in transforms of auto: slabs take at most 3 "
+            "devices (8 planes in y, 3 in kz), pencils at most 5 x 3 (8 in x and 5 in ky by 8 in y and 3 in kz); "
+            "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, pencils on R x C devices need "
+            "x and y divisible by R, y and z by C. What works: devices.count: 64",
+        ),
+    ],
+)
+def test_refusals_give_the_numbers_and_what_works(modes, count, backend, decomposition, message):
+    with pytest.raises(UserError) as refused:
+        choose(modes, count, backend, decomposition)
+    assert str(refused.value) == message
+
+
+def test_a_block_of_jaxdecomp_is_refused():
+    with pytest.raises(
+        UserError, match=r"^fft\.block: jaxdecomp visits physical space whole; remove the key or "
+    ):
+        make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)
+
+
+def test_jaxdecomp_is_imported_only_when_chosen():
+    import subprocess
+
+    code = (
+        "import sys, jax; from simulator.spectral import Grid, make_transform;"
+        "make_transform(Grid((8, 8, 8)), jax.devices()[:1]).forward;"
+        "assert 'jaxdecomp' not in sys.modules"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={"JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"}
+    )

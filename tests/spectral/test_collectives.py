@@ -1,0 +1,126 @@
+"""What compiled programs communicate, exactly."""
+
+import jax
+import numpy as np
+import pytest
+from spectral_cases import SHAPES, Case
+
+from simulator.cluster.mesh import make_mesh
+from simulator.spectral import Grid, Local, Modes, make_transform
+from simulator.spectral.backends import build, candidates
+from simulator.spectral.collectives import KINDS, NONE, Collective, collectives, describe
+from simulator.spectral.recipe import recipe
+
+EACH = [
+    (plan, devices)
+    for plan, counts in (
+        (("custom_partitioning", "z_xy"), (2, 4, 8)),
+        (("custom_partitioning", "zx_y"), (2, 4, 8)),
+        (("custom_partitioning", "z_y_x"), (4, 8)),
+        (("jaxdecomp", "slab"), (2, 4, 8)),
+        (("jaxdecomp", "pencil"), (4, 8)),
+    )
+    for devices in counts
+]
+
+
+def counts(found) -> dict[str, int]:
+    return {kind: c.count for kind, c in found.items() if c.count}
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v))
+def test_one_exchange_per_stage_and_nothing_else(plan, devices):
+    """One all-to-all per exchange for all components together, whatever surrounds the transform."""
+    modes = Modes(Grid(SHAPES["even"]))
+    candidate = candidates(modes, devices, *plan)[0]
+    t = build(modes, candidate, jax.devices()[:devices])
+    exchanges = sum(n > 1 for n in candidate.mesh)
+    values = jax.ShapeDtypeStruct((3, *t.physical.shape), float, sharding=t.physical.sharding(4))
+
+    def there_and_back(values):
+        return t.inverse(2 * t.forward(values))
+
+    found = collectives(jax.jit(there_and_back).lower(values).compile())
+    assert counts(found) == {"all-to-all": 2 * exchanges}
+
+    def square(values, points, parameters):
+        return Local({"s": values["a"] ** 2}, {"largest": values["a"][0]}, {"mean": values["a"][0]})
+
+    def term(values):
+        result = t.evaluate({"a": t.forward(values)}, square)
+        return result.products["s"], result.maxima, result.means
+
+    found = collectives(jax.jit(term).lower(values).compile())
+    assert counts(found).keys() == {"all-to-all", "all-reduce"}
+    assert found["all-to-all"].count == 3 * exchanges
+    assert found["all-reduce"].bytes <= 2 * exchanges * 2 * 8  # two numbers
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize(("decomposition", "most"), [("z_xy", 0.17), ("zx_y", 0.115)])
+def test_bytes_against_the_complex_recipe(devices, decomposition, most):
+    """At 96^3 (32 planes of kz, no padding) truncation before the exchange, real data and no way back leave
+    1/2 x 1/2 x 2/3 of the bytes in z_xy, and 65/96 of that (65 modes in x) more in zx_y."""
+    t = make_transform(Grid((96, 96, 96)), jax.devices()[:devices], decomposition=decomposition)
+    real = jax.ShapeDtypeStruct((96, 96, 96), float, sharding=t.physical.sharding())
+    ours = collectives(jax.jit(t.forward).lower(real).compile())
+    forward, _, sharding = recipe(make_mesh(jax.devices()[:devices], (devices,), ("slab",)))
+    whole = jax.ShapeDtypeStruct((1, 96, 96, 96), complex, sharding=sharding)
+    theirs = collectives(jax.jit(forward).lower(whole).compile())
+    assert counts(theirs) == {"all-to-all": 2}
+    assert ours["all-to-all"].bytes <= most * theirs["all-to-all"].bytes
+    share = 96**3 // devices * 16 * (devices - 1) // devices
+    assert theirs["all-to-all"].bytes == 2 * share
+    expected = 96 * 96 * 32 if decomposition == "z_xy" else 96 * 63 * 32
+    assert ours["all-to-all"].bytes == expected // devices * 16 * (devices - 1) // devices
+
+
+@pytest.mark.spmd
+def test_the_recipe_transforms():
+    """The yardstick computes what it should: numpy's transform, and back."""
+    forward, inverse, sharding = recipe(make_mesh(jax.devices()[:2], (2,), ("slab",)))
+    values = np.random.default_rng(0).standard_normal((2, 6, 4, 8)) + 0j
+    modes = jax.jit(forward)(jax.device_put(values, sharding))
+    np.testing.assert_allclose(modes, np.fft.fftn(values, axes=(1, 2, 3)), atol=1e-12)
+    np.testing.assert_allclose(jax.jit(inverse)(modes), values, atol=1e-13)
+
+
+HLO = """
+HloModule jit_f, entry_computation_layout={()->f64[]}, num_partitions=8
+  %a = (c128[3,2,8,4]{3,2,1,0}, c128[3,2,8,4]{3,2,1,0}) all-to-all(%x, %y), replica_groups={{0,2},{1,3}}
+  %b = f64[4]{0} all-reduce(%x), replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_1'}, to_apply=%sum
+  %c = f32[8,4]{1,0} all-gather(%x), replica_groups=[2,4]<=[8], dimensions={0}
+  %d = (bf16[10]{0}, bf16[80]{0}) all-gather-start(%x), replica_groups={}, dimensions={0}
+  %e = bf16[80]{0} all-gather-done(%d)
+  %f = pred[3]{0} collective-permute(%x), source_target_pairs={{0,1},{1,0}}
+  %g = s32[2]{0} reduce-scatter(%x), replica_groups={{0,1,2,3},{4,5,6,7}}, dimensions={0}
+  %h = f64[] all-reduce(%x), replica_groups={{0},{1}}, to_apply=%sum
+  %i = f32[4] get-tuple-element(%all-to-all.3), index=0
+"""
+
+
+def test_every_form_of_a_collective_is_read():
+    """Tuples, the three ways of writing replica groups, asynchronous pairs; groups of one send nothing."""
+    found = collectives(HLO)
+    assert set(found) == set(KINDS)
+    assert found["all-to-all"] == Collective(1, 2 * 3 * 2 * 8 * 4 * 16 // 2)
+    assert found["all-reduce"] == Collective(1, 2 * 32 * 3 // 4)
+    assert found["all-gather"] == Collective(2, 128 * 3 // 4 + 160 * 7 // 8)
+    assert found["collective-permute"] == Collective(1, 3)
+    assert found["reduce-scatter"] == Collective(1, 8 * 3)
+    assert found["collective-broadcast"] == NONE
+    assert describe({"all-to-all": Collective(2, 1_500_000), "all-gather": NONE}) == "2 all-to-all (1.5 MB)"
+    assert describe({}) == "none"
+
+
+def test_a_gather_is_seen():
+    """A program that does gather is reported: the counts above would fail."""
+    case = Case(devices=4)
+    mesh = make_mesh(jax.devices()[: case.devices], (4,), ("slab",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("slab"))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    gather = jax.jit(lambda x: x + 1, out_shardings=whole)
+    found = collectives(gather.lower(jax.ShapeDtypeStruct((64,), float, sharding=sharding)).compile())
+    assert counts(found) == {"all-gather": 1} and found["all-gather"].bytes == 64 * 8 * 3 // 4

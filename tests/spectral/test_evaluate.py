@@ -1,0 +1,126 @@
+"""The blocked nonlinear term: equal to whole transforms whatever the blocks, exact products, reductions."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from spectral_cases import ALONE, PLANS, Case, coefficients, error, points, put, sample, transform
+
+from simulator.spectral import Grid, Local, make_transform
+from simulator.spectral.transform import evaluate_whole
+
+
+def pointwise(values, at, parameters):
+    """A product with coordinates and parameters, one that needs no input's shape, and reductions."""
+    a, b = values["a"], values["b"]
+    product = a * b + parameters["g"] * jnp.sin(at.x) * jnp.cos(at.z)
+    return Local({"p": product, "q": jnp.sin(at.y)}, {"largest": a[0].real}, {"mean": b.real, "x": at.x})
+
+
+def run(t, values):
+    u = t.forward(values)
+    return t.evaluate({"a": u[:2], "b": u[2]}, pointwise, {"g": jnp.float64(0.5)})
+
+
+CASES = [
+    *(Case(plan, 4, "even") for plan in PLANS),
+    Case(ALONE, 1, "even"),
+    Case(("custom_partitioning", "z_xy"), 3, "prime", block=2),
+    Case(("custom_partitioning", "zx_y"), 2, "odd", "complex", block=4),
+    Case(("custom_partitioning", "z_y_x"), 8, "unequal", block=1),
+    Case(("custom_partitioning", "z_xy"), 1, "odd", precision="single", block=4),
+    Case(("custom_partitioning", "z_xy"), 2, "odd", block=15),
+]
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_whole_transforms(case):
+    """In blocks that divide or do not, with padding or without: what numpy gets from whole fields."""
+    t = transform(case)
+    values = sample(case, 3)
+    found = jax.jit(lambda v: run(t, v))(put(case, values))
+    kept = points(case, jax.jit(lambda v: t.inverse(t.forward(v)))(put(case, values)))
+    a, b = kept[:2], kept[2]
+    x, y, z = np.meshgrid(
+        *(np.arange(n) * h for n, h in zip(t.grid.shape, t.grid.spacing, strict=True)), indexing="ij"
+    )
+    product = a * b + 0.5 * np.sin(x) * np.cos(z)
+    tolerance = 20 * case.tolerance
+    assert error(found.products["p"], coefficients(case, product)) < tolerance
+    assert error(found.products["q"], coefficients(case, np.sin(y))) < tolerance
+    assert found.products["p"].sharding.is_equivalent_to(t.layout.sharding(4), 4)
+    assert error(found.maxima["largest"], a[0].real.max()) < tolerance
+    assert abs(found.means["mean"] - b.real.mean()) < tolerance
+    assert error(found.means["x"], x.mean()) < tolerance
+
+
+@pytest.mark.spmd
+def test_whole_evaluation_is_the_same_interface():
+    """What backends without blocks use, on a transform that has them."""
+    t = transform(Case(devices=4))
+    values = put(Case(devices=4), sample(Case(), 3))
+    u = t.forward(values)
+    inputs, parameters = {"a": u[:2], "b": u[2]}, {"g": jnp.float64(0.5)}
+    blocked = jax.jit(lambda i: t.evaluate(i, pointwise, parameters))(inputs)
+    whole = jax.jit(lambda i: evaluate_whole(t, i, pointwise, parameters))(inputs)
+    assert jax.tree.structure(blocked) == jax.tree.structure(whole)
+    for one, other in zip(jax.tree.leaves(blocked), jax.tree.leaves(whole), strict=True):
+        assert error(one, other) < 1e-13
+
+
+@pytest.mark.spmd
+def test_products_of_kept_modes_are_free_of_aliasing():
+    """The product of two modes within the 2/3 rule is their sum's mode, or vanishes where that is not kept."""
+    grid = Grid((16, 16, 16))  # keeps |k| <= 5
+    t = make_transform(grid, jax.devices()[:2])
+    x = t.physical.coordinates()[0]
+
+    def square(values, at, parameters):
+        return Local({"s": values["f"] ** 2})
+
+    for k, kept in ((2, True), (3, False), (5, False)):
+        f = jnp.broadcast_to(jnp.cos(k * x), t.physical.shape)
+        s = t.evaluate({"f": t.forward(f)}, square).products["s"]
+        expected = 0.5 + (0.5 * np.cos(2 * k * np.asarray(x)) if kept else 0)
+        assert np.abs(np.asarray(t.inverse(s)) - expected).max() < 1e-14
+
+
+@pytest.mark.spmd
+def test_reductions_alone():
+    """A pointwise function may return no products at all."""
+    case = Case(devices=3, shape="odd")
+    t = transform(case)
+    values = sample(case, 1)[0]
+
+    def extremes(fields, at, parameters):
+        return Local({}, {"f": abs(fields["f"])}, {"f": fields["f"]})
+
+    found = jax.jit(lambda v: t.evaluate({"f": t.forward(v)}, extremes))(put(case, values))
+    kept = points(case, t.inverse(t.forward(put(case, values))))
+    assert found.products == {}
+    assert error(found.maxima["f"], np.abs(kept).max()) < 1e-13
+    assert error(found.means["f"], kept.mean()) < 1e-12
+
+
+def test_nothing_to_evaluate_is_refused():
+    for case in (Case(), Case(("jaxdecomp", "slab"))):
+        with pytest.raises(ValueError, match="at least one input field"):
+            transform(case).evaluate({}, pointwise)
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("decomposition", ["z_xy", "zx_y"])
+def test_no_physical_field_exists_whole(decomposition):
+    """The largest real array of a compiled term is a block of its inputs."""
+    t = make_transform(Grid((32, 32, 32)), jax.devices()[:2], decomposition=decomposition, block=2)
+
+    def many(values, at, parameters):
+        return Local({"s": values["f"][0] * values["f"][:3]})
+
+    modes = jax.ShapeDtypeStruct((5, *t.layout.shape), complex, sharding=t.layout.sharding(4))
+    text = jax.jit(lambda f: t.evaluate({"f": f}, many).products["s"]).lower(modes).compile().as_text()
+    sizes = [np.prod([int(n) for n in dims.split(",")]) for dims in re.findall(r"f64\[([\d,]+)\]", text)]
+    assert max(sizes) == 5 * 2 * 32 * 32

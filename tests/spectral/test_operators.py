@@ -1,0 +1,160 @@
+"""Operators, sums over modes and shells, and random fields, in every layout."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from spectral_cases import PLANS, Case, coefficients, error, points, put, sample, transform
+
+from simulator.spectral import Grid, Modes, make_transform
+from simulator.spectral import operators as op
+from simulator.spectral.random import gaussian
+
+DEFAULT = ("z_xy", "z_y_x", "slab")
+CASES = [
+    pytest.param(case, id=str(case), marks=[] if case.plan[1] in DEFAULT else pytest.mark.slow)
+    for case in (Case(p, *((3, "odd") if p[1] in ("zx_y", "z_xy") else (4, "even"))) for p in PLANS)
+]
+
+
+def known(case: Case):
+    """f = sin(a x) cos(b y) + sin(c z), its gradient and its Laplacian, at grid points."""
+    t = transform(case)
+    a, b, c = (m * k for m, k in zip((1, 2, 2), t.grid.fundamental, strict=True))
+    x, y, z = np.meshgrid(
+        *(np.arange(n) * h for n, h in zip(t.grid.shape, t.grid.spacing, strict=True)), indexing="ij"
+    )
+    f = np.sin(a * x) * np.cos(b * y) + np.sin(c * z)
+    gradient = a * np.cos(a * x) * np.cos(b * y), -b * np.sin(a * x) * np.sin(b * y), c * np.cos(c * z)
+    laplacian = -(a**2 + b**2) * np.sin(a * x) * np.cos(b * y) - c**2 * np.sin(c * z)
+    return f, np.stack(gradient), laplacian
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("case", CASES)
+def test_derivatives_and_projections(case):
+    """Derivatives of a known function; vector identities; the projection is solenoidal, idempotent, and leaves a
+    solenoidal field and the mean alone."""
+    t = transform(case)
+    layout = t.layout
+    f, gradient, laplacian = known(case)
+
+    @jax.jit
+    def check(f, v):
+        f, v = t.forward(f), t.forward(v)
+        solenoidal = op.project(layout, v)
+        twist = op.curl(layout, v)
+        shift = t.grid.spacing
+        return {
+            "gradient": t.inverse(op.gradient(layout, f)),
+            "laplacian": t.inverse(op.laplacian(layout, f)),
+            "shifted": t.inverse(op.translate(layout, f, shift)),
+            "zero": [
+                op.divergence(layout, solenoidal),
+                op.divergence(layout, twist),
+                op.curl(layout, op.gradient(layout, f)),
+                op.project(layout, solenoidal) - solenoidal,
+                op.project(layout, twist) - twist,
+                op.project(layout, op.gradient(layout, f)),
+                op.inverse_laplacian(layout, op.laplacian(layout, f)) - f,
+                op.inverse_curl(layout, twist) - jnp.where(layout.k_squared() > 0, solenoidal, 0),
+                layout.at_zero(solenoidal) - layout.at_zero(v),
+                layout.inner(v, solenoidal).sum() - layout.inner(solenoidal, solenoidal).sum(),
+            ],
+        }
+
+    found = check(put(case, f), put(case, sample(case, 3)))
+    assert error(points(case, found["gradient"]), gradient) < 1e-12
+    assert error(points(case, found["laplacian"]), laplacian) < 1e-12
+    assert error(points(case, found["shifted"]), np.roll(f, (-1, -1, -1), (0, 1, 2))) < 1e-12
+    for i, value in enumerate(found["zero"]):
+        assert np.abs(np.asarray(value)).max() < 1e-12, i  # k up to 60 times round-off
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("case", CASES)
+def test_sums_and_shells(case):
+    """Shells n = round(|k| / dk) hold all energy; a single mode lies in its own shell alone."""
+    t = transform(case)
+    layout = t.layout
+    f, _, _ = known(case)
+    noise = sample(case, 1)[0]
+    modes = t.forward(put(case, np.stack([noise, f])))
+    energy = jnp.abs(modes) ** 2
+    shells, total = jax.jit(lambda e: (layout.shell_sum(e), layout.sum(e)))(energy)
+    assert shells.shape == (2, layout.shells) and shells.sharding.is_fully_replicated
+    assert error(shells.sum(-1), total) < 1e-13
+    kept = coefficients(case, noise)
+    assert error(total[0], np.sum(np.asarray(layout.weight()) * np.abs(kept) ** 2)) < 1e-13
+    assert error(layout.at_zero(modes), np.stack([noise, f]).mean((1, 2, 3))) < 1e-12
+    units, dk = np.array(t.grid.fundamental), max(t.grid.fundamental)
+    expected = np.zeros(layout.shells)
+    expected[round(float(np.hypot(units[0], 2 * units[1]) / dk))] += 0.25
+    expected[round(2 * units[2] / dk)] += 0.5
+    assert np.abs(np.asarray(shells[1]) - expected).max() < 1e-13
+    assert np.allclose(layout.shell_wavenumbers(), dk * np.arange(layout.shells))
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("case", CASES[:3])
+def test_physical_means_leave_padding_out(case):
+    t = transform(case)
+    values = put(case, sample(case, 1)[0] - 5)
+    inside = points(case, values)
+    spoilt = jnp.where(t.physical.inside(), values, 1e9)
+    assert error(t.physical.mean(spoilt), inside.mean()) < 1e-13
+    assert float(t.physical.max(spoilt)) == inside.max()
+    assert float(t.physical.min(spoilt)) == inside.min()
+    x, y, z = t.physical.coordinates()
+    for got, n, h in zip((x, y, z), t.physical.shape, t.grid.spacing, strict=True):
+        assert np.array_equal(np.asarray(got).ravel(), np.arange(n) * h)
+
+
+def by_label(layout, array) -> dict:
+    """Coefficients by (kx, ky, kz), of the modes of the state."""
+    mask = np.broadcast_to(np.asarray(layout.mask), layout.shape)
+    grids = np.meshgrid(*(layout.padded_labels(a) for a in layout.order), indexing="ij")
+    k = {a: g[mask] for a, g in zip(layout.order, grids, strict=True)}
+    rows = zip(zip(k["x"], k["y"], k["z"], strict=True), np.asarray(array)[:, mask].T, strict=True)
+    return {tuple(map(int, key)): value for key, value in rows}
+
+
+@pytest.mark.spmd
+def test_random_fields_are_the_same_everywhere():
+    """One seed, one field: on any number of devices and in any layout, bit for bit; a finer grid keeps the large
+    scales; the fields are real, have unit variance per mode, and differ between seeds."""
+    modes, draws = Modes(Grid((12, 16, 24))), {}
+
+    def drawn(t, seed=3):
+        draw = draws.setdefault(t.name + str(t.grid.shape), jax.jit(lambda seed: gaussian(t.layout, seed, 2)))
+        found = draw(np.uint32(seed))
+        assert found.sharding.is_equivalent_to(t.layout.sharding(4), 4)
+        return by_label(t.layout, found)
+
+    reference = drawn(make_transform(modes.grid, jax.devices()[:1]))
+    others = [
+        ("custom_partitioning", "zx_y", 3),
+        ("custom_partitioning", "z_y_x", 8),
+        ("jaxdecomp", "slab", 4),
+    ]
+    for backend, decomposition, devices in others:
+        t = make_transform(modes.grid, jax.devices()[:devices], backend=backend, decomposition=decomposition)
+        same = drawn(t)
+        for key, value in reference.items():
+            assert np.array_equal(same[key], value), (backend, key)
+        if t.layout.order == "yzx":
+            for (x, y, z), value in same.items():
+                assert np.array_equal(same[-x, -y, -z], value.conj())
+    finer = drawn(make_transform(Grid((24, 24, 32)), jax.devices()[:2]))
+    assert all(np.array_equal(finer[key], value) for key, value in reference.items())
+    values = np.array(list(reference.values()))
+    weight = np.array([1 if z == 0 else 2 for _, _, z in reference])[:, None]
+    variance = (weight * np.abs(values) ** 2).sum() / (2 * weight.sum())
+    # 2 components of about 9 * 11 * 15 / 2 independent complex modes: the mean of |f|^2 spreads by 1 / sqrt(n)
+    assert abs(variance - 1) < 5 / np.sqrt(weight.sum())
+    for (x, y, z), value in reference.items():
+        if z == 0:
+            assert np.array_equal(reference[-x, -y, 0], value.conj())
+    assert np.all(reference[0, 0, 0].imag == 0)
+    other = drawn(make_transform(modes.grid, jax.devices()[:1]), seed=4)
+    assert not np.any(other[1, 1, 1] == reference[1, 1, 1])
