@@ -161,7 +161,7 @@ def test_scalars_of_a_known_flow():
 
 
 def test_gradient_moments():
-    """Taylor-Green: gradients cos x cos y cos z, its negative and 0.
+    """Taylor-Green: gradients cos x cos y cos z, its negative and 0."""
     simulation = flow(12, 12, 12, initial={"kind": "taylor_green"}, viscosity=0.0)
     row = measured(simulation, simulation.state)
 

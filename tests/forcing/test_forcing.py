@@ -144,7 +144,7 @@ def test_a_refusal_names_its_key():
             initial={"kind": "abc"},
             forcing={"kind": "constant_power", "rate": 1, "band": [0.2, 0.5]},
         )
-    with pytest.raises(UserError, match="forcing: has no effect: model.kinematic"):
+    with pytest.raises(UserError, match=r"forcing: has no effect: model\.kinematic"):
         mhd = {"kind": "mhd", "viscosity": 0, "resistivity": 1, "kinematic": True}
         flow(8, 8, 8, initial={"kind": "abc"}, model=mhd, forcing={"kind": "abc"})
     rest = {"kind": "abc", "amplitude": 0}

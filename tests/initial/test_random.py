@@ -23,7 +23,7 @@ def test_named_spectra_have_their_slopes(tmp_path):
     law = slopes(spectrum="power_law", peak=1.0, slope=-2)
     np.testing.assert_allclose(law, [4] * 4 + [-2] * 4, rtol=1e-12)
     pao = slopes(spectrum="pao", peak=1.0)
-    assert pao[0] == pytest.approx(4, abs=1e-3) and pao[-1] == pytest.approx(-5 / 3, abs=1e-3)
+    assert pao[0] == pytest.approx(4, abs=3e-3) and pao[-1] == pytest.approx(-5 / 3, abs=1e-3)
     cut = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0, kolmogorov_scale=0.1), Inputs())(k))
     full = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0), Inputs())(k))
     np.testing.assert_allclose(cut / full, np.exp(-2.25 * (0.1 * k) ** (4 / 3)), rtol=1e-12)
@@ -145,5 +145,5 @@ def _by_label(simulation, field):
 def test_a_snapshot_of_another_box_is_refused(random, tmp_path):
     save(tmp_path, 0, datasets(random.state, random.transform), {"time": 0.0, "box": [1.0, 1.0, 1.0]})
     other = flow(8, 8, 8, initial={"kind": "snapshot", "path": str(tmp_path / "00000000")}, model=MHD)
-    with pytest.raises(UserError, match="its box is .* set grid.box"):
+    with pytest.raises(UserError, match=r"its box is .* set grid\.box"):
         _ = other.state
