@@ -38,7 +38,7 @@ def inertial() -> Result:
     a = np.cross(k, [1.0, 0.3, -0.2])
     state = with_fields(sim, velocity=_wave(sim, a - 1j * np.cross(a, k) / size))
     omega = 2 * rotation @ k / size
-    sigma = _growth(sim, "velocity", state, 0.05 / abs(omega), 40)
+    sigma = _growth(sim, "velocity", state, float(0.05 / abs(omega)), 40)
     source = "Greenspan, The Theory of Rotating Fluids (1968), section 4.2"
     return Result([Check("frequency", float(omega), sigma.imag, 1e-6, source)])
 
@@ -70,7 +70,7 @@ def _stratified(square: float):
     rate = np.emath.sqrt(-square * (upward @ upward))
     # u = upward, b = -N^2 (u . e) / sigma
     state = with_fields(sim, velocity=_wave(sim, upward), buoyancy=_wave(sim, -square * (upward @ e) / rate))
-    return complex(rate), _growth(sim, "buoyancy", state, 0.05 / abs(rate), 40)
+    return complex(rate), _growth(sim, "buoyancy", state, float(0.05 / abs(rate)), 40)
 
 
 def internal() -> Result:
