@@ -123,9 +123,7 @@ def killed_somewhere(sweep: Sweep, seconds: float) -> None:
 def test_killed_and_run_again_completes_exactly_the_missing_runs(study) -> None:
     sweep = study(STUDY)
     killed_somewhere(sweep, 5.0)
-    done = {
-        run.hash: _starts(run.folder) for run, s in zip(sweep.runs, stages(sweep), strict=True) if s == "done"
-    }
+    done = _starts_of_done(sweep)
     assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
     assert stages(sweep) == ["done"] * 3
     assert done.items() <= _starts_of_done(sweep).items()
