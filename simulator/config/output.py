@@ -1,8 +1,9 @@
 """What a run writes, where and when."""
 
+from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from simulator.settings import Count, Flag, OutputPath, Positive, Seconds, Settings, wrong
 
@@ -38,6 +39,24 @@ class SeriesCadence(Cadence):
         return self
 
 
+class SpectraSettings(SeriesCadence):
+    axis: Literal["x", "y", "z"] | None = None
+    """Write spectra across and along this axis too."""
+
+
+class StructureFunctionSettings(SeriesCadence):
+    separations: tuple[Positive, ...] | None = None
+    """Lengths; by default about six an octave, from the grid's spacing to half the box."""
+    orders: Annotated[tuple[Annotated[Count, Field(ge=2, le=10)], ...], Field(min_length=1)] = (2, 3, 4)
+    """Powers of the increments."""
+
+
+class HistogramSettings(SeriesCadence):
+    bins: Count = 200
+    range: Positive = 20.0
+    """The histograms reach so many standard deviations to either side of the mean."""
+
+
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -69,16 +88,30 @@ class CheckpointSettings(Settings):
     """Keep for good those whose step is a multiple of this."""
 
 
+def _installed(compression: str) -> str:
+    if compression == "blosc2" and find_spec("hdf5plugin") is None:
+        raise ValueError("blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip")
+    return compression
+
+
 class OutputSettings(Settings):
     directory: OutputPath
     """The run folder, relative to the current folder; by default outputs/NAME."""
     diagnostics: SeriesCadence = SeriesCadence(every_steps=10)
     """Rows of diagnostics.csv."""
-    spectra: SeriesCadence = SeriesCadence(every_steps=100)
+    spectra: SpectraSettings = SpectraSettings(every_steps=100)
     """Shell spectra in spectra.h5."""
+    transfer: SeriesCadence | None = None
+    """Energy transfer and flux between scales in transfer.h5."""
+    structure_functions: StructureFunctionSettings | None = None
+    """Moments of velocity increments in structure_functions.h5."""
+    histograms: HistogramSettings | None = None
+    """Probability densities of the fields and their gradients in histograms.h5."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
     slices: SeriesCadence | None = None
     """Mid-plane slices in slices.h5 beside those that come with every snapshot."""
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""
+    compression: Annotated[Literal["none", "gzip", "blosc2"], AfterValidator(_installed)] = "none"
+    """Lossless compression of snapshots; turbulence shrinks by a fifth, and is written many times slower."""

@@ -4,12 +4,15 @@ import hashlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
+
+if TYPE_CHECKING:
+    from simulator.run.stored import StoredFields
 
 INDEX = "inputs.json"
 
@@ -65,6 +68,12 @@ class Inputs:
             raise UserError(f"{path}: has no function {name!r}; it has {', '.join(own) or 'none'}")
         return function
 
+    def snapshot(self, path: str) -> "StoredFields":
+        """A snapshot or checkpoint of a run. It is read in place: the run's own checkpoints make it dispensable."""
+        from simulator.run.stored import StoredFields
+
+        return StoredFields(path)
+
     def keep(self, folder: Path) -> None:
         """Writes the copies of everything that was read so far, with an index of paths and checksums."""
         for path, content in self._read.items():
@@ -78,6 +87,19 @@ class Inputs:
             self._kept[path] = {"file": name, "sha256": checksum}
         if self._kept and self._read:
             replace_json(folder / INDEX, self._kept)
+
+
+def altered(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Each copy in `RUN/inputs`, with what is wrong with it (None: nothing)."""
+    if not (folder / INDEX).exists():
+        return
+    for entry in json.loads((folder / INDEX).read_text()).values():
+        path = folder / entry["file"]
+        if not path.is_file():
+            yield path, "missing"
+        else:
+            good = _checksum(path.read_bytes()) == entry["sha256"]
+            yield path, None if good else "altered (its checksum does not match)"
 
 
 def _checksum(content: bytes) -> str:
