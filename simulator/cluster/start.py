@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import environment, rendezvous
+from simulator.cluster import environment, failure, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.environment import Environment
 from simulator.cluster.gpus import is_mig
@@ -100,15 +100,12 @@ class Cluster:
         return self.gather(value if self.is_first else None)[0]
 
     def close(self) -> None:
-        """Leaves together: waits for all, then ends the connection. Idempotent.
+        """Leaves together: waits for all, then ends the connection. Requests to stop are ignored from here on.
 
-        From here on requests to stop are ignored: the first one out makes srun --kill-on-bad-exit send the
-        others a SIGTERM, which must not change the exit code of those at the door.
+        Idempotent.
         """
         if self.num_processes > 1 and jax.distributed.is_initialized():
-            with contextlib.suppress(ValueError):  # not the main thread
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
-                    signal.signal(number, signal.SIG_IGN)
+            failure.ignore_requests()
             self.barrier("close")
             jax.distributed.shutdown()
         if self._claim is not None:
@@ -157,6 +154,7 @@ def start(
     are.
     """
     follow_launcher()
+    failure.install(allocation.process_id, allocation.num_processes)
     if allocation.process_id == 0:
         for warning in allocation.warnings:
             report(f"warning: {warning}")

@@ -160,6 +160,47 @@ def _time_settings(integrators: Mapping[str, Any]) -> type[TimeSettings]:
     )
 
 
+def _fitting(registries: Registries) -> dict[str, Any]:
+    """Validators for what a model decides beyond its own block: a model that is solved by split steps (`split`) has
+    its own integrators, and `dealias` lists the kinds that a model takes, its default first."""
+
+    def integrators(kind: Any) -> list[str]:
+        split = getattr(registries.models.get(kind), "split", False)
+        return [n for n, c in registries.integrators.items() if getattr(c, "split", False) == split]
+
+    def defaults(cls: Any, data: Any) -> Any:
+        model = data.get("model") if isinstance(data, dict) else None
+        kind = str(model.get("kind")) if isinstance(model, dict) else ""
+        part = registries.models.get(kind)
+        wanted: dict[str, dict[str, Any]] = {}
+        if getattr(part, "split", False):
+            wanted["time"] = {"integrator": integrators(kind)[0]}
+        if hasattr(part, "dealias"):
+            wanted["grid"] = {"dealias": cast(Any, part).dealias[0]}
+        for block, values in wanted.items():
+            given = data.get(block, {})
+            if isinstance(given, dict):
+                data = {**data, block: {**values, **given}}
+        return data
+
+    def check(self: RunConfig) -> RunConfig:
+        kind = self.model.kind
+        known = integrators(kind)
+        if self.time.integrator not in known:
+            raise wrong(
+                "time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do"
+            )
+        kinds = getattr(registries.models[kind], "dealias", (self.grid.dealias,))
+        if self.grid.dealias not in kinds:
+            raise wrong("grid.dealias", f"{kind} takes {' or '.join(kinds)} only, not {self.grid.dealias}")
+        return self
+
+    return {
+        "fitting_defaults": cast(Any, model_validator(mode="before"))(classmethod(defaults)),
+        "fitting_check": cast(Any, model_validator(mode="after")(check)),
+    }
+
+
 def assemble(registries: Registries) -> type[RunConfig]:
     """The RunConfig whose `model`, `initial`, `forcing` and `time` take what the registries hold."""
     forcing = _choice(registries.forcings)
@@ -167,6 +208,7 @@ def assemble(registries: Registries) -> type[RunConfig]:
         "RunConfig",
         __base__=RunConfig,
         __doc__=RunConfig.__doc__,
+        __validators__=_fitting(registries),
         model=(_choice(registries.models), ...),
         initial=(_choice(registries.initials), ...),
         forcing=(type(None) if forcing is None else forcing | None, None),

@@ -86,7 +86,7 @@ def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) 
         value = _spread(value, points, padded)
     except (TypeError, ValueError):
         raise UserError(f"{where} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
-    if jnp.iscomplexobj(value):
+    if jnp.iscomplexobj(value) and transform.layout.real:
         raise UserError(f"{where} is complex; real values are needed")
     return value
 

@@ -1,8 +1,18 @@
 """Equations. A new one is a file beside these and a line in `MODELS`."""
 
-from simulator.models.model import Fields, Model, State, tendency
+from simulator.models.boussinesq import Boussinesq
+from simulator.models.mhd import Mhd
+from simulator.models.model import Fields, Model, Remembering, SplitModel, State, tendency
 from simulator.models.navier_stokes import NavierStokes
+from simulator.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.models.self_gravitating_gas import SelfGravitatingGas
 
-MODELS: dict[str, type] = {"navier_stokes": NavierStokes}
+MODELS: dict[str, type] = {
+    "navier_stokes": NavierStokes,
+    "boussinesq": Boussinesq,
+    "mhd": Mhd,
+    "self_gravitating_gas": SelfGravitatingGas,
+    "schrodinger_poisson": SchrodingerPoisson,
+}
 
-__all__ = ["MODELS", "Fields", "Model", "State", "tendency"]
+__all__ = ["MODELS", "Fields", "Model", "Remembering", "SplitModel", "State", "tendency"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
@@ -66,10 +66,108 @@ class Model(Protocol):
         ...
 
 
-def tendency(model: Model, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
-    """The explicit part of the right-hand side and the maxima found on the way."""
-    found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
-    return model.combine(found.products, fields), found.maxima
+class SplitModel(Protocol):
+    """An equation du/dt = T u + V(u) u whose two parts are solved exactly one after the other.
+
+    What `Model` says of settings, transform, components and measured quantities holds here too. A model class that
+    needs something else than a transform of real fields has `create(settings, make, files)`, where `make(**options)`
+    is `make_transform` on the run's grid and devices.
+    """
+
+    Settings: ClassVar[type[Settings]]
+    split: ClassVar[bool]
+    transform: Transform
+    """Of the evolved fields."""
+    components: Mapping[str, tuple[int, ...]]
+    solenoidal: tuple[str, ...]
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        """exp(duration T): diagonal in spectral space."""
+        ...
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """exp(duration V) at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate."""
+        ...
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
+        """What the first step finds in the state's memory: its `rate`."""
+        ...
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]: ...
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]: ...
+
+    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]: ...
+
+
+@runtime_checkable
+class WithTendency(Protocol):
+    """A model whose three parts depend on more than the fields at a point."""
+
+    def tendency(self, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
+        """What the function `tendency` gives."""
+        ...
+
+
+class Balance(NamedTuple):
+    """An energy and what changes it, forcing apart: d energy / dt = production - dissipation."""
+
+    energy: jax.Array
+    production: jax.Array | float
+    dissipation: jax.Array
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A model that knows its energy budget."""
+
+    closes: bool
+    """The budget follows from the spectral fields alone, so that it costs next to nothing in every step."""
+
+    def balance(self, fields: Fields) -> Balance: ...
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        """What tendencies of some of the fields add to the energy per time."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A model whose steps hand something on."""
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class Spectral(Protocol):
+    """A model that can tell where in spectral space its energies lie and go."""
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        """The energy of each mode (*order), by name."""
+        ...
+
+    def transfers(self, fields: Fields) -> Fields:
+        """The energy that each mode gains per time from the nonlinear terms (*order), by name."""
+        ...
+
+
+Force = Callable[[Fields, jax.Array], Fields]
+"""(fields, time) to tendencies of some of the fields, by name."""
+
+
+def tendency(
+    model: Model, fields: Fields, time: jax.Array, force: Force | None = None
+) -> tuple[Fields, dict[str, jax.Array]]:
+    """The explicit part of the right-hand side and the maxima found on the way. A model whose three parts depend on
+    more than the fields at a point has a `tendency` of its own."""
+    if isinstance(model, WithTendency):
+        rates, maxima = model.tendency(fields, time)
+    else:
+        found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
+        rates, maxima = model.combine(found.products, fields), found.maxima
+    if force is not None:
+        rates = rates | {name: rates[name] + added for name, added in force(fields, time).items()}
+    return rates, maxima
 
 
 @jax.tree_util.register_dataclass

@@ -104,13 +104,13 @@ class Loop:
         step, t, dt = (x.item() for x in jax.device_get((state.step, state.time, state.dt)))
         moment = Moment(step, t, dt, self._speed or 0.0)
         if not np.isfinite(dt):
-            self._not_finite(moment, self._simulation.nonfinite() or "the rate of change")
+            self._cannot_go_on(moment)
         return moment
 
-    def _not_finite(self, moment: Moment, name: str) -> NoReturn:
+    def _cannot_go_on(self, moment: Moment) -> NoReturn:
+        what, cure = self._simulation.trouble()
         self._fail(
-            f"step {moment.step}, t = {moment.time:g}: {name} is not finite; what was written before is whole. "
-            "A smaller time.cfl or time.dt, more viscosity or a finer grid may help"
+            f"step {moment.step}, t = {moment.time:g}: {what}; what was written before is whole. {cure} may help"
         )
 
     def _fail(self, line: str) -> NoReturn:
@@ -125,8 +125,8 @@ class Loop:
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
         """Takes events."""
         # A step checks the state that it begins with; the state that is written may be the first bad one.
-        if names and (bad := self._simulation.nonfinite()):
-            self._not_finite(moment, bad)
+        if names and self._simulation.nonfinite():
+            self._cannot_go_on(moment)
         for name in names:
             if name in ("snapshots", "checkpoints"):
                 self._finish_save()

@@ -3,9 +3,9 @@
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,17 @@ from simulator.cluster import Allocation, discover
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
+from simulator.diagnostics.budget import RESIDUAL, closes, injection
 from simulator.errors import UserError
+from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS
-from simulator.models import MODELS, Fields, Model, State
-from simulator.models.model import tendency
+from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State
+from simulator.models.model import Budgeted, Force
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
 from simulator.spectral.operators import project
-from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, step_of
+from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
 
 Report = Callable[[str], None]
 
@@ -38,15 +40,18 @@ def modes_of(config: RunConfig) -> Modes:
     return Modes(grid_of(config))
 
 
-def transform_of(config: RunConfig, devices: Sequence[Any]) -> Transform:
-    """The transform that the settings `fft` ask for."""
+def transform_of(config: RunConfig, devices: Sequence[Any], **kind: bool) -> Transform:
+    """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not."""
+    # One plan for all transforms of a model: their physical fields have to lie alike.
+    plan = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
     return make_transform(
         grid_of(config),
         devices,
         np.float64 if config.precision == "double" else np.float32,
-        backend=config.fft.backend,
-        decomposition=config.fft.decomposition,
+        backend=plan.backend,
+        decomposition=plan.plan,
         block=None if config.fft.block == "auto" else config.fft.block,
+        **kind,
     )
 
 
@@ -102,14 +107,15 @@ class Simulation:
         inputs: Inputs | None = None,
         report: Report = print,
     ):
-        self.config, self._report = config, report
+        self.config, self.report = config, report
         self.grid = grid_of(config)
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
-        self.transform = transform_of(config, self.cluster.devices)
+        self.model: Model | SplitModel = self._make_model()
+        self.transform = self.model.transform
         self.dtype = self.transform.dtype
-        self.model: Model = MODELS[config.model.kind](config.model, self.transform)
+        self.forcing = self._make_forcing()
         self._check_output()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
@@ -119,8 +125,38 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = self._placed(beginning(self._initial_fields()))
+            self._state = self._placed(jax.jit(self._beginning)(self._initial_fields()))
         return self._state
+
+    def _make_model(self) -> Any:
+        kind, make = MODELS[self.config.model.kind], partial(transform_of, self.config, self.cluster.devices)
+        try:
+            if hasattr(kind, "create"):
+                return kind.create(self.config.model, make, self.inputs)
+        except UserError as error:
+            raise self.config.error("model", str(error)) from error
+        return kind(self.config.model, make())
+
+    def _make_forcing(self) -> Forcing | None:
+        settings = self.config.forcing
+        if settings is None:
+            return None
+        if getattr(self.config.model, "kinematic", False):
+            raise self.config.error("forcing", "has no effect: model.kinematic prescribes the velocity")
+        try:
+            return FORCINGS[settings.kind](settings, self.transform, self.model, self.inputs)
+        except UserError as error:
+            key, _, message = str(error).partition(": ")
+            raise self.config.error(f"forcing.{key}", message) from error
+
+    def _beginning(self, fields: Fields) -> State:
+        """The state at the beginning of a run, with all that its steps carry along."""
+        memory = self.model.memory(fields, jnp.float64(0)) if isinstance(self.model, Remembering) else {}
+        if self.forcing is not None:
+            memory |= self.forcing.memory()
+        if closes(self.model):
+            memory[RESIDUAL] = jnp.float64(0)
+        return beginning(fields, memory)
 
     def _placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
@@ -139,12 +175,12 @@ class Simulation:
     @cached_property
     def step(self) -> Callable[[State, Any], State]:
         """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
-        return step_of(self.model, self.integrator)
+        return step_of(self.model, self.integrator, self.forcing)
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
         """The compiled loop over steps; it consumes the state that it is given."""
-        return advance_of(self.model, self.integrator, self.time_step)
+        return advance_of(self.model, self.integrator, self.time_step, self.forcing)
 
     @property
     def fields(self) -> "PhysicalFields":
@@ -158,12 +194,26 @@ class Simulation:
         fields = {
             n: jax.ShapeDtypeStruct((*lead, *layout.shape), kind) for n, lead in self.model.components.items()
         }
-        return jax.eval_shape(beginning, fields)
+        return jax.eval_shape(self._beginning, fields)
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: the scalars of diagnostics.csv for a state."""
-        return jax.jit(lambda state: self.model.diagnostics(state.fields, state.time))
+        return jax.jit(self._diagnostics)
+
+    def _diagnostics(self, state: State) -> dict[str, jax.Array]:
+        found = self.model.diagnostics(state.fields, state.time)
+        rate = found.pop("rate")
+        if self.forcing is not None and isinstance(self.model, Budgeted):
+            found["injection"] = injection(self.model, state.fields, state.time, self._force(state))
+        if RESIDUAL in state.memory:
+            found[RESIDUAL] = state.memory[RESIDUAL]
+        return {**found, "rate": rate}
+
+    def _force(self, state: State) -> Force | None:
+        if (forcing := self.forcing) is None:
+            return None
+        return lambda fields, time: forcing.acceleration(fields, time, state.memory)
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
@@ -176,7 +226,7 @@ class Simulation:
         names: list[str] = []
 
         def noted(state: State) -> dict[str, jax.Array]:
-            found = self.model.diagnostics(state.fields, state.time)
+            found = self._diagnostics(state)
             names.extend(found)
             return found
 
@@ -218,13 +268,31 @@ class Simulation:
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
         state = self.state
+        force = self._force(state)
+        if force is not None:
+            rates = jax.jit(lambda s: force(s.fields, s.time))(state)
+            if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
+                raise self.config.error(
+                    "forcing",
+                    "is not finite at the start (constant_power needs a velocity with energy in the band)",
+                )
         if self.time_step.fixed is not None or self.time_step.largest is not None:
             return
-        rate = jax.jit(lambda s: self.model.rate(tendency(self.model, s.fields, s.time)[1]))(state)
+        rate = jax.jit(lambda s: rate_of(self.model, s))(state)
         if float(rate) == 0:
             raise self.config.error(
                 "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"
             )
+
+    def trouble(self) -> tuple[str, str]:
+        """Why no further step can be taken from the current state, and what may help."""
+        name = self.nonfinite()
+        if name is None and hasattr(self.model, "trouble"):
+            found = cast(Any, self.model).trouble(self.state.fields)
+            if found is not None:
+                return found
+        cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
+        return f"{name or 'the rate of change'} is not finite", cure
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""
@@ -242,10 +310,13 @@ class Simulation:
         return execute(self, **options)
 
     def _initial_fields(self) -> dict[str, jax.Array]:
-        wanted = self.model.components
         initial = INITIALS[self.config.initial.kind](self.config.initial)
+        wanted = getattr(self.model, "given", self.model.components)
         try:
-            found = initial.build(self.transform, wanted, self.inputs)
+            if hasattr(initial, "build_for"):
+                found = initial.build_for(self.model, self.inputs)
+            else:
+                found = initial.build(self.transform, wanted, self.inputs)
         except UserError as error:
             raise self.config.error("initial", str(error)) from error
         layout = self.transform.layout
@@ -259,10 +330,12 @@ class Simulation:
         fields = {**found, **zero()}
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
+        if hasattr(self.model, "begin"):
+            fields = cast(Any, self.model).begin(fields)
         finite = jax.device_get(self._finite(fields))
-        if bad := [name for name in wanted if not finite[name]]:
+        if bad := [name for name in fields if not finite[name]]:
             raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
-        return {name: fields[name] for name in wanted}
+        return {name: fields[name] for name in self.model.components}
 
     def _solenoidal(self, name: str, field: jax.Array) -> jax.Array:
         """The field without its divergence; says what fraction of it was removed."""
@@ -277,7 +350,7 @@ class Simulation:
         kept, removed, total = split(field)
         fraction = float(removed) / float(total) if float(total) > 0 else 0.0
         if fraction > 1e4 * float(np.finfo(self.dtype).eps) ** 2 and self.cluster.is_first:
-            self._report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
+            self.report(f"warning: initial {name} has divergence: {fraction:.2%} of its energy was removed")
         return kept
 
 

@@ -6,6 +6,7 @@ Vector fields are (3, *layout.order). Coefficients stay in the layout and need n
 import jax
 import jax.numpy as jnp
 
+from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
 
 
@@ -52,6 +53,30 @@ def project(layout: Layout, field: jax.Array) -> jax.Array:
     along = k[0] * field[0] + k[1] * field[1] + k[2] * field[2]
     along = along * layout.inverse_k_squared(field.real.dtype)
     return jnp.stack([field[i] - k[i] * along for i in range(3)])
+
+
+def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
+    """The coefficients of the real field that `field` (..., *order) shows in physical space.
+
+    Where modes k and -k are both stored (of a half spectrum: on the plane kz = 0) it takes their Hermitian part.
+    The rest is invisible on the grid, and equations that let waves grow would let it grow.
+    """
+    mirrored = field
+    for axis in AXES:
+        labels = layout.padded_labels(axis)
+        if layout.half and axis == "z":
+            continue
+        places = {int(k): i for i, k in enumerate(labels)}
+        n = layout.grid.shape[AXES.index(axis)]
+        # On an even grid -n/2 is its own partner; entries of padding are zero and stay where they are.
+        partner = [places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(labels)]
+        mirrored = jnp.take(mirrored, jnp.asarray(partner), axis=layout.order.index(axis) - 3)
+    symmetric = 0.5 * (field + jnp.conj(mirrored))
+    if not layout.half:
+        return symmetric
+    nz = layout.grid.shape[2]
+    itself = (layout.integers("z") == 0) | (2 * layout.integers("z") == nz)
+    return jnp.where(itself, symmetric, field)
 
 
 def translate(layout: Layout, field: jax.Array, shift: tuple[float, float, float]) -> jax.Array:

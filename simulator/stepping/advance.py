@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.models import Model, State, tendency
+from simulator.diagnostics.budget import RESIDUAL, budget, residual
+from simulator.forcing import Forcing
+from simulator.models import Model, SplitModel, State, tendency
+from simulator.models.model import Budgeted
 from simulator.stepping.integrator import Integrator
+from simulator.stepping.splitting import Splitting
 
 TOLERANCE = 1e-6
 """An event this fraction of dt away from the end of a step is due there."""
@@ -57,24 +61,60 @@ def beginning(fields, memory=None, time: float = 0.0) -> State:
     )
 
 
-def one_step(model: Model, integrator: Integrator, state: State, choose: Callable) -> State:
+def one_step(
+    model: Model | SplitModel,
+    integrator: Integrator | Splitting,
+    state: State,
+    choose: Callable,
+    forcing: Forcing | None = None,
+) -> State:
     """One step of the size `choose(rate)` = (dt, origin, since, time at its end)."""
-    first, maxima = tendency(model, state.fields, state.time)
+    if isinstance(integrator, Splitting):
+        return _split_step(cast(SplitModel, model), integrator, state, choose)
+    model = cast(Model, model)
+    force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
+    first, maxima = tendency(model, state.fields, state.time, force)
     dt, origin, since, time = choose(model.rate(maxima))
     fields = integrator.step(
-        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t)[0], model.decay()
+        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t, force)[0], model.decay()
     )
+    if hasattr(model, "trouble"):  # it tells from the fields why no step can be taken
+        fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
-    return State(fields, time, state.step + 1, dt, origin, since, state.memory)
+    memory = dict(state.memory)
+    if RESIDUAL in memory and isinstance(model, Budgeted):
+        before = budget(model, state.fields, state.time, force)
+        memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
+    if forcing is not None:
+        memory |= forcing.renewed(memory, state.step + 1, dt)
+    return State(fields, time, state.step + 1, dt, origin, since, memory)
 
 
-def step_of(model: Model, integrator: Integrator) -> Callable[[State, jax.Array | float], State]:
+def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
+    """dt comes from the rate that the step before found, and the next one's rate goes into the memory."""
+    dt, origin, since, time = choose(state.memory["rate"])
+    fields, rate = integrator.step(model, state.fields, state.time, dt)
+    fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
+    return State(fields, time, state.step + 1, dt, origin, since, {**state.memory, "rate": rate})
+
+
+def rate_of(model: Model | SplitModel, state: State) -> jax.Array:
+    """The largest rate (1/time) that the state's next step has to resolve."""
+    if "rate" in state.memory:
+        return state.memory["rate"]
+    model = cast(Model, model)
+    return model.rate(tendency(model, state.fields, state.time)[1])
+
+
+def step_of(
+    model: Model | SplitModel, integrator: Integrator | Splitting, forcing: Forcing | None = None
+) -> Callable[[State, jax.Array | float], State]:
     """The pure function (state, dt) -> state."""
 
     def step(state: State, dt) -> State:
         dt = jnp.asarray(dt, jnp.float64)
         time = state.time + dt
-        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time))
+        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing)
 
     return step
 
@@ -91,17 +131,25 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     shorter = ~on_it & (remaining < dt)
     halved = ~on_it & ~shorter & (remaining < (2 - TOLERANCE) * dt)
     chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
-    since = state.since + 1
-    natural = state.origin + since * chosen if fixed else state.time + chosen
-    changed = shorter | halved
+    # Steps are counted while they are alike; another dt, of a run that continues, counts from here.
+    alike = fixed & (state.dt == dt)
+    since = jnp.where(alike, state.since, 0) + 1
+    start = jnp.where(alike, state.origin, state.time)
+    natural = start + since * chosen if fixed else state.time + chosen
+    changed = shorter | halved | (not fixed)
     time = jnp.where(changed, state.time + chosen, natural)
     time = jnp.where(abs(time - soft) <= TOLERANCE * chosen, soft, time)
     time = jnp.where(on_it | shorter, target, time)
-    origin = jnp.where(changed, time, state.origin)
+    origin = jnp.where(changed, time, start)
     return chosen, origin, jnp.where(changed, 0, since), time
 
 
-def advance_of(model: Model, integrator: Integrator, time_step: TimeStep) -> Advance:
+def advance_of(
+    model: Model | SplitModel,
+    integrator: Integrator | Splitting,
+    time_step: TimeStep,
+    forcing: Forcing | None = None,
+) -> Advance:
     """`advance(state, until)`, one compiled loop with donated buffers.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
@@ -119,7 +167,7 @@ def advance_of(model: Model, integrator: Integrator, time_step: TimeStep) -> Adv
                 dt = time_step.choose(rate)
                 return aligned(s, dt, until, time_step.fixed is not None)
 
-            new = one_step(model, integrator, s, choose)
+            new = one_step(model, integrator, s, choose, forcing)
             failed = jnp.isnan(new.dt)
             return replace(
                 new,

@@ -6,24 +6,22 @@ import time
 from collections.abc import Sequence
 
 from simulator.errors import UserError
-from simulator.run.folder import CONFIG
 from simulator.run.lock import RunLock
 from simulator.run.progress import duration
 from simulator.sweeps.report import next_commands, short
-from simulator.sweeps.runner import run_all
-from simulator.sweeps.single import run_one
-from simulator.sweeps.status import Stage, Status, counted, status_of
+from simulator.sweeps.runner import Job, run_all
+from simulator.sweeps.status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun
 
 MISSING = (Stage.WAITING, Stage.INTERRUPTED)
 
 
-def run_missing(sweep: Sweep, *, jobs: int = 1, fail_fast: bool = False) -> int:
+def run_missing(sweep: Sweep, *, jobs: int = 1, fail_fast: bool = False, batch: bool = False) -> int:
     """Runs what waits and what was interrupted; returns the exit code."""
     _check_jobs(jobs)
     statuses = _statuses(sweep)
     missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
-    return _run(sweep, missing, statuses, jobs, fail_fast)
+    return _run(sweep, missing, statuses, jobs, fail_fast, batch)
 
 
 def run_again(
@@ -34,6 +32,7 @@ def run_again(
     indices: Sequence[int] | None = None,
     jobs: int = 1,
     fail_fast: bool = False,
+    batch: bool = False,
 ) -> int:
     """Runs what failed, what was interrupted (both where neither is asked for), or the runs with the numbers
     `indices`, and of these those that are not done. Returns the exit code."""
@@ -49,20 +48,11 @@ def run_again(
         stages = {Stage.FAILED} if failed and not both else {Stage.INTERRUPTED} if not both else None
         stages = stages or {Stage.FAILED, Stage.INTERRUPTED}
         chosen = [run for run in sweep.runs if statuses[run.hash].stage in stages]
-    return _run(sweep, chosen, statuses, jobs, fail_fast)
-
-
-def run_index(sweep: Sweep, index: int, arguments: Sequence[str]) -> int:
-    """The run with this number, in this process; returns its exit code."""
-    run = sweep.run(index)
-    if not (run.folder / CONFIG).exists():
-        for line in sweep.prepare():
-            print(line)
-    return run_one(sweep, run, arguments)
+    return _run(sweep, chosen, statuses, jobs, fail_fast, batch)
 
 
 def _run(
-    sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, Status], jobs: int, fail_fast: bool
+    sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, Status], jobs: int, fail_fast: bool, batch: bool
 ) -> int:
     if not runs:
         _say(f"{sweep.name}: {counted(before.values())}; nothing to do")
@@ -77,7 +67,8 @@ def _run(
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
-        code = run_all(sweep, runs, jobs=jobs, fail_fast=fail_fast, environ=os.environ, say=_say)
+        work = [Job((run,)) for run in runs] if not batch else _batches(runs, jobs)
+        code = run_all(sweep, work, at_once=jobs, fail_fast=fail_fast, environ=os.environ, say=_say)
     statuses = _statuses(sweep)
     _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
     _say_next(sweep)
@@ -86,14 +77,27 @@ def _run(
     return code
 
 
+def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Job]:
+    from simulator.sweeps.grouping import groups
+
+    work = [Job(*group) for group in groups(runs, jobs)]
+    for job in work:
+        if job.keys:
+            _say(
+                f"runs {', '.join(str(run.index) for run in job.runs)} are stepped together: {', '.join(job.keys)}"
+            )
+    return work
+
+
 def _say_next(sweep: Sweep) -> None:
     _say("next:")
-    for command in next_commands(sweep, [status_of(run.folder) for run in sweep.runs]):
+    for command in next_commands(sweep, statuses_of([run.folder for run in sweep.runs])):
         _say(f"  {command}")
 
 
 def _statuses(sweep: Sweep) -> dict[str, Status]:
-    return {run.hash: status_of(run.folder) for run in sweep.runs}
+    found = statuses_of([run.folder for run in sweep.runs])
+    return {run.hash: status for run, status in zip(sweep.runs, found, strict=True)}
 
 
 def _check_jobs(jobs: int) -> None:

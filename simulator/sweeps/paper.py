@@ -7,10 +7,13 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil, prod
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from simulator.config import RunConfig, as_mapping
 from simulator.config.execution import FftSettings
+
+if TYPE_CHECKING:
+    from simulator.run.simulation import Simulation
 
 REGISTERS = {"rk4": 3}
 """Arrays of the size of the state that an integrator holds beside it: a stage, its tendency, and the sum."""
@@ -87,11 +90,7 @@ def _measured(given: _Config) -> tuple[tuple[str, ...], int]:
     """(columns of diagnostics.csv, bytes of memory)."""
     import jax
 
-    from simulator.run.simulation import Simulation
-
-    jax.config.update("jax_enable_x64", True)
-    config = given.config.model_copy(update={"fft": FftSettings()})
-    simulation = Simulation(config, cluster=cast(Any, _PaperCluster()), report=lambda line: None)
+    config, simulation = given.config, paper_simulation(given.config)
     model = simulation.model
 
     def right_hand_side(fields: Any, time: Any) -> Any:
@@ -111,3 +110,14 @@ def _bytes(tree: Any) -> int:
     import jax
 
     return sum(prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def paper_simulation(config: RunConfig) -> "Simulation":
+    """The configuration's simulation on a device that cannot compute: for `jax.eval_shape`."""
+    import jax
+
+    from simulator.run.simulation import Simulation
+
+    jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
+    config = config.model_copy(update={"fft": FftSettings()})
+    return Simulation(config, cluster=cast(Any, _PaperCluster()), report=lambda line: None)

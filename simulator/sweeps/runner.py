@@ -1,9 +1,11 @@
 """Runs of a sweep on this machine: each in a process of its own, one after another or several at once.
 
-A run is `simulator run HASH/config.yaml`, so that signals, the lock, restart and exit codes are the run's own.
+A run is `simulator run HASH/config.yaml`, so that signals, the lock, restart and exit codes are the run's own. Runs
+that are stepped together share a process (`simulator.sweeps.ensemble`).
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,18 +13,20 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Self
 
 from simulator.cluster.allocation import LAUNCHER
 from simulator.run.folder import CONFIG
 from simulator.sweeps.display import Display
-from simulator.sweeps.record import LOG, Record, begun, ended, last_line
+from simulator.sweeps.record import LOG, begun, ended, last_line, read_record
 from simulator.sweeps.resources import Slot, slots
 from simulator.sweeps.status import Stage, Status, status_of
 from simulator.sweeps.sweep import Sweep, SweepRun
 
+CANNOT = 4
+"""Exit code of a batch that cannot be compiled: nothing was written, its runs have to run alone."""
 _POLL = 0.05
 _LOOK = 1.0
 """Seconds between two looks at stop files and at how far the runs are."""
@@ -31,67 +35,86 @@ _DOUBLE = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
+@dataclass(frozen=True)
+class Job:
+    """Runs for one process: one, or several that are stepped together, with the keys that are batched."""
+
+    runs: tuple[SweepRun, ...]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def together(self) -> bool:
+        return len(self.runs) > 1
+
+
 @dataclass
 class _Child:
-    run: SweepRun
+    job: Job
     slot: Slot
     process: subprocess.Popen[bytes]
     output: IO[bytes]
-    record: Record
+    log: Path
     began: float
 
 
 def run_all(
     sweep: Sweep,
-    runs: Sequence[SweepRun],
+    jobs: Sequence[Job],
     *,
-    jobs: int = 1,
+    at_once: int = 1,
     fail_fast: bool = False,
     environ: Mapping[str, str],
     say: Callable[[str], None] = print,
 ) -> int:
-    """Runs all of `runs`, `jobs` at once. Returns 0 where all are done, 1 where one failed, 3 where they were
+    """Runs all of `jobs`, several at once. Returns 0 where all are done, 1 where one failed, 3 where they were
     interrupted: by a signal, which every run gets, or by the file OUTPUT/NAME/stop.
 
     With `fail_fast`, the first failure stops the others. Call it with the sweep prepared and locked.
     """
-    free = deque(slots(min(jobs, max(len(runs), 1)), [run.config for run in runs], environ))
-    waiting = deque(runs)
+    runs = [run for job in jobs for run in job.runs]
+    free = deque(slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ))
+    waiting = deque(jobs)
     children: list[_Child] = []
     results: list[Stage] = []
-    stop_file = sweep.folder / "stop"
     failed_fast = False
     looked = float("-inf")
     with _Stop(children) as stop, Display(sweep, len(runs), say) as display:
         try:
             while children or (waiting and not stop.asked):
                 while waiting and free and not stop.asked:
-                    run = waiting.popleft()
-                    if status_of(run.folder).stage in (Stage.RUNNING, Stage.DONE):  # somebody else's by now
-                        display.end(run, "somebody else has taken it", 0.0)
+                    job = _untaken(waiting.popleft(), display)
+                    if not job.runs:
                         continue
-                    children.append(_start(run, free.popleft(), environ))
-                    display.begin(run)
+                    children.append(_start(sweep, job, free.popleft(), environ))
+                    for run in job.runs:
+                        display.begin(run)
                     if stop.asked:  # while it was being started
                         stop.ask(signal.SIGTERM)
                 time.sleep(_POLL)
                 for child in [child for child in children if child.process.poll() is not None]:
                     children.remove(child)
                     free.append(child.slot)
-                    status, seconds = _finish(child, stopping=stop.asked)
-                    results.append(status.stage)
-                    display.end(child.run, f"{status.stage}: {status.detail}", seconds)
-                    if fail_fast and status.stage is Stage.FAILED and not stop.asked:
+                    child.output.close()
+                    if child.job.together and child.process.returncode == CANNOT:
+                        say(
+                            f"{len(child.job.runs)} runs cannot be batched ({last_line(child.log)}): one by one"
+                        )
+                        waiting.extendleft(Job((run,)) for run in reversed(child.job.runs))
+                        continue
+                    for run in child.job.runs:
+                        status, seconds = _finish(child, run, stopping=stop.asked)
+                        results.append(status.stage)
+                        display.end(run, f"{status.stage}: {status.detail}", seconds)
+                    if fail_fast and Stage.FAILED in results and not stop.asked:
                         failed_fast = True
                         say("a run failed: stopping the others (--fail-fast)")
                         stop.ask(signal.SIGTERM)
                 if time.monotonic() - looked > _LOOK:
                     looked = time.monotonic()
-                    if stop_file.exists() and not stop.asked:
-                        stop_file.unlink(missing_ok=True)
+                    if not stop.asked and _stop_file(sweep.folder):
                         stop.ask(signal.SIGTERM)
-                    for child in children:
-                        display.update(child.run, status_of(child.run.folder))
+                    for run in (run for child in children for run in child.job.runs):
+                        display.update(run, status_of(run.folder))
         finally:
             for child in children:  # only where we fail ourselves
                 child.process.kill()
@@ -103,22 +126,50 @@ def run_all(
     return 1 if Stage.FAILED in results else 3 if Stage.INTERRUPTED in results else 0
 
 
-def _start(run: SweepRun, slot: Slot, environ: Mapping[str, str]) -> _Child:
-    log = run.folder / "logs" / LOG
+def _stop_file(folder: Path) -> bool:
+    """Whether somebody asked to stop by a file `stop`, which is removed."""
+    path = folder / "stop"
+    found = path.exists()
+    path.unlink(missing_ok=True)
+    return found
+
+
+def _untaken(job: Job, display: Display) -> Job:
+    """The job without runs that somebody else has taken meanwhile."""
+    left: list[SweepRun] = []
+    for run in job.runs:
+        if status_of(run.folder).stage in (Stage.RUNNING, Stage.DONE):
+            display.end(run, "somebody else has taken it", 0.0)
+        else:
+            left.append(run)
+    return replace(job, runs=tuple(left))
+
+
+def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _Child:
+    first = job.runs[0]
+    if job.together:
+        log = sweep.folder / "logs" / f"batch_{first.hash}.log"
+        content = {"folders": [str(run.folder) for run in job.runs], "keys": job.keys}
+        command = ["simulator.sweeps.ensemble", json.dumps(content)]
+    else:
+        log = first.folder / "logs" / LOG
+        command = ["simulator", "run", str(first.folder / CONFIG)]
     log.parent.mkdir(parents=True, exist_ok=True)
     output = log.open("wb")
     # With our process id a run stops when we die without a word.
     env = {**environ, **slot.environ, LAUNCHER: str(os.getpid())}
     with _bound_to(slot.cores):
         process = subprocess.Popen(
-            [sys.executable, "-m", "simulator", "run", str(run.folder / CONFIG)],
+            [sys.executable, "-m", *command],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # a terminal's Ctrl-C reaches it through us, once
         )
-    return _Child(run, slot, process, output, begun(run.folder, process.pid, log, {}), time.monotonic())
+    for run in job.runs:
+        begun(run.folder, process.pid, log, {})
+    return _Child(job, slot, process, output, log, time.monotonic())
 
 
 @contextlib.contextmanager
@@ -135,17 +186,18 @@ def _bound_to(cores: frozenset[int]):
         os.sched_setaffinity(0, before)
 
 
-def _finish(child: _Child, *, stopping: bool) -> tuple[Status, float]:
+def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[Status, float]:
     """Notes how a run ended; where it stands now, and the seconds that it took."""
-    child.output.close()
     code, seconds = child.process.returncode, time.monotonic() - child.began
-    said = last_line(Path(child.record.log))
-    if code < 0:
-        said = f"killed by {signal.Signals(-code).name}" + (f"; {said}" if said else "")
-    if stopping and code not in (0, 1, 2, 3):
-        code = 3  # the signal came before the run listened to any
-    ended(child.run.folder, child.record, code, seconds, said)
-    return status_of(child.run.folder), seconds
+    record = read_record(run.folder)
+    if record is not None and record.code is None:  # a batch notes by itself how its runs ended
+        said = last_line(child.log)
+        if code < 0:
+            said = f"killed by {signal.Signals(-code).name}" + (f"; {said}" if said else "")
+        if stopping and code not in (0, 1, 2, 3):
+            code = 3  # the signal came before the run listened to any
+        ended(run.folder, record, code, seconds, said)
+    return status_of(run.folder), seconds
 
 
 class _Stop:

@@ -14,7 +14,7 @@ from simulator.errors import UserError
 from simulator.run.open import Run, open_run
 from simulator.sweeps.collect import Expression
 from simulator.sweeps.record import read_record
-from simulator.sweeps.status import Stage, Status, status_of
+from simulator.sweeps.status import Stage, Status, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun, shown
 
 
@@ -23,7 +23,7 @@ def rows(sweep: Sweep, statuses: Sequence[Status] | None = None) -> list[dict[st
 
     A swept key that a run does not have is None; what an unfinished run would give is nan.
     """
-    statuses = statuses or [status_of(run.folder) for run in sweep.runs]
+    statuses = statuses or statuses_of([run.folder for run in sweep.runs])
     return [
         {
             "index": run.index,
@@ -67,12 +67,10 @@ def wall_time(run: Run) -> float:
     record = read_record(run.path)
     if record is not None and record.code is not None:
         return record.seconds
-    state = run.state
     try:
-        return (
-            datetime.fromisoformat(state.updated) - datetime.fromisoformat(run.provenance["started"])
-        ).total_seconds()  # type: ignore[union-attr]
-    except (AttributeError, KeyError, ValueError):
+        began = datetime.fromisoformat(run.provenance["started"])
+        return (datetime.fromisoformat(run.state.updated if run.state else "") - began).total_seconds()
+    except (KeyError, ValueError):
         return math.nan
 
 

@@ -1,0 +1,120 @@
+"""Cost of a `schrodinger_poisson` step, held against the same step written the peers' way in the same run.
+
+    .venv/bin/python scripts/bench_gravity.py [--shape 128] [--devices 2] [--precision single] [--rounds 9]
+
+The peers' way: a kick-drift-kick step on the wave function's values with jaxdecomp's complex transforms, four of
+them, two for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate; the
+medians' ratio is what counts. The shares are of parts timed alone.
+"""
+
+import argparse
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from simulator.cluster import discover
+from simulator.cluster.start import start
+from simulator.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings
+from simulator.spectral import Grid, make_transform
+from simulator.stepping import beginning, step_of
+from simulator.stepping.splitting import DriftKickDrift
+
+DT = 1e-4
+
+
+def peers_step(grid: Grid, devices: Any, dtype: Any) -> tuple[Callable, Callable]:
+    """(step of values psi and their potential, how to place values)."""
+    t = make_transform(grid, devices, dtype, backend="jaxdecomp", real=False, every=True)
+    complex_type = np.result_type(dtype, np.complex64)
+
+    def potential(psi):
+        k2 = t.layout.k_squared(dtype)
+        source = t.forward(4 * math.pi * abs(psi) ** 2 + 0j)
+        return t.inverse(jnp.where(k2 == 0, 0, -source / jnp.where(k2 == 0, 1, k2))).real
+
+    def step(psi, v):
+        psi = jnp.exp(-0.5j * DT * v).astype(complex_type) * psi
+        hat = jnp.exp(-0.5j * DT * t.layout.k_squared(dtype)).astype(complex_type) * t.forward(psi)
+        psi = t.inverse(hat)
+        v = potential(psi)
+        return jnp.exp(-0.5j * DT * v).astype(complex_type) * psi, v
+
+    return step, lambda values: (
+        jax.device_put(values.astype(complex_type), t.physical.sharding()),
+        jax.device_put(np.zeros(values.shape, dtype), t.physical.sharding()),
+    )
+
+
+def timed(calls: dict[str, tuple[Callable, tuple]], rounds: int) -> dict[str, float]:
+    """Median seconds of each call, in turns."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(rounds + 2):
+        for name, (call, arguments) in calls.items():
+            began = time.perf_counter()
+            jax.block_until_ready(call(*arguments))
+            if i >= 2:  # the first ones compile and warm up
+                found[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", type=int, default=128)
+    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--precision", choices=("single", "double"), default="single")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=3, help="steps in each timed call")
+    options = parser.parse_args()
+    cluster = start(discover(os.environ), platform="cpu", count=options.devices)
+    grid = Grid((options.shape,) * 3, dealias="none")
+    dtype = np.dtype(np.float32 if options.precision == "single" else np.float64)
+
+    complex_, real = (make_transform(grid, cluster.devices, dtype, real=r, every=True) for r in (False, True))
+    model = SchrodingerPoisson(SchrodingerPoissonSettings(), complex_, real)
+    rng = np.random.default_rng(0)
+    values = 1 + 0.1 * (rng.standard_normal(grid.shape) + 1j * rng.standard_normal(grid.shape))
+    placed = jax.device_put(values.astype(complex_.complex_dtype), complex_.physical.sharding())
+    psi = jax.jit(complex_.forward)(placed)
+    state = jax.jit(lambda f: beginning(f, model.memory(f, jnp.float64(0))))({"psi": psi})
+    ours = step_of(model, DriftKickDrift())
+    theirs, place = peers_step(grid, cluster.devices, dtype)
+
+    def loop(step: Callable) -> Callable:
+        return jax.jit(lambda *carry: lax.fori_loop(0, options.steps, lambda i, c: step(*c), carry))
+
+    density = jax.device_put(abs(values).astype(dtype) ** 2, real.physical.sharding())
+    duration = jnp.float64(DT)
+    calls = {
+        "ours": (loop(lambda s: (ours(s, DT),)), (state,)),
+        "theirs": (loop(theirs), place(values)),
+        "psi transforms": (jax.jit(lambda p: complex_.forward(complex_.inverse(p))), (psi,)),
+        "Poisson solve": (jax.jit(lambda d: real.inverse(model.potential(real.forward(d)))), (density,)),
+        "drifts": (jax.jit(lambda p: model.drift(model.drift({"psi": p}, duration), duration)), (psi,)),
+    }
+    found = timed(calls, options.rounds)
+    step, other = found["ours"] / options.steps, found["theirs"] / options.steps
+    print(
+        f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores"
+    )
+    print(f"schrodinger_poisson, drift_kick_drift       {1e3 * step:8.1f} ms per step")
+    print(f"the same with jaxdecomp's complex transforms {1e3 * other:7.1f} ms per step")
+    print(f"ratio {step / other:.2f}")
+    rest = step
+    for name in ("psi transforms", "Poisson solve", "drifts"):
+        rest -= found[name]
+        print(f"  {name:16} {1e3 * found[name]:8.1f} ms  {found[name] / step:5.0%}")
+    print(f"  {'kick and rest':16} {1e3 * rest:8.1f} ms  {rest / step:5.0%}")
+
+
+if __name__ == "__main__":
+    main()

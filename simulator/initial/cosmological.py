@@ -1,0 +1,164 @@
+"""Linear structure: a Zel'dovich wave in gas, and a Gaussian random field of density in an expanding box."""
+
+import io
+import math
+from collections.abc import Callable
+from typing import Any, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field, model_validator
+
+from simulator.errors import UserError
+from simulator.initial.initial import Fields, Files, from_values
+from simulator.initial.soliton import wave_model
+from simulator.settings import Count, InputPath, Positive, Real, Settings, wrong
+from simulator.spectral.random import gaussian
+
+
+class ZeldovichWaveSettings(Settings):
+    kind: Literal["zeldovich_wave"] = "zeldovich_wave"
+    density: Positive = 1.0
+    """Mean density."""
+    amplitude: float = Field(default=0.1, gt=-1, lt=1)
+    """A in the displacement A sin(k q) / k; the sheets cross when it has grown to 1."""
+    axis: Literal["x", "y", "z"] = "x"
+    mode: Count = 1
+    """Waves in the box along the axis."""
+
+
+class ZeldovichWave:
+    """Cold gas that was displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma = sqrt(4 pi G rho).
+
+    In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
+    velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84 (1970), without expansion.
+    """
+
+    Settings = ZeldovichWaveSettings
+
+    def __init__(self, settings: ZeldovichWaveSettings):
+        self.settings = settings
+
+    def build_for(self, model: Any, files: Files) -> Fields:
+        if "momentum" not in model.components:
+            raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
+        s, transform = self.settings, model.transform
+        i = "xyz".index(s.axis)
+        k = s.mode * transform.grid.fundamental[i]
+        growth = math.sqrt(4 * math.pi * model.settings.gravitational_constant * s.density)
+
+        def values(*points):
+            x = points[i]
+            q = x
+            for _ in range(60):  # Newton's method, from a point where it converges
+                q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + abs(s.amplitude))
+            for _ in range(4):
+                q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + s.amplitude * jnp.cos(k * q))
+            shape = transform.physical.shape
+            still = jnp.zeros(shape, x.dtype)
+            speed = jnp.broadcast_to(growth * s.amplitude * jnp.sin(k * q) / k, shape)
+            return {
+                "density": jnp.broadcast_to(s.density / (1 + s.amplitude * jnp.cos(k * q)), shape),
+                "velocity": jnp.stack([speed if j == i else still for j in range(3)]),
+            }
+
+        return from_values(transform, values)
+
+
+class CosmologicalSettings(Settings):
+    """P(k) is that of linear theory at a = 1, from a table or a power law."""
+
+    kind: Literal["cosmological"] = "cosmological"
+    table: InputPath | None = None
+    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units."""
+    amplitude: Positive | None = None
+    """P at k = 1 (length^3) of a power law."""
+    index: Real = 0.0
+    """Its slope: P ~ k^index."""
+    cutoff: Positive | None = None
+    """P falls off as exp(-(k / cutoff)^2)."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+
+    @model_validator(mode="after")
+    def _one_spectrum(self) -> Self:
+        if (self.table is None) == (self.amplitude is None):
+            raise wrong("table", "give one of table (a file with k and P) and amplitude (of a power law)")
+        return self
+
+
+class Cosmological:
+    """The growing mode of a Gaussian random density contrast delta in an expanding background.
+
+    delta(k) has variance P(k) D(a)^2 / V with D(1) = 1; psi = sqrt(rho (1 + delta)) exp(i S) with the phase of the
+    velocity that makes it grow, (hbar/m) k^2 S = d delta / d tau = f a^2 H delta. The mean density is that of the
+    background, 3 H0^2 Omega_m / (8 pi G). One seed gives one field on any number of devices and any grid.
+    """
+
+    Settings = CosmologicalSettings
+
+    def __init__(self, settings: CosmologicalSettings):
+        self.settings = settings
+
+    def build_for(self, model: Any, files: Files) -> Fields:
+        wave = wave_model(model, "cosmological")
+        if wave.background is None:
+            raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
+        power = self._power(files)
+        background, layout, transform = wave.background, wave.real.layout, wave.transform
+        c = background.settings
+        growth = background.growth(c.start) / background.growth(1.0)
+        speed = background.growth_rate(c.start) * c.start**2 * float(background.hubble(c.start))
+        mean = 3 * c.hubble**2 * c.matter / (8 * math.pi * wave.gravity)
+
+        @jax.jit
+        def build():
+            k = jnp.sqrt(layout.k_squared())
+            inside = jnp.ones((1, 1, 1), bool)
+            for axis, n in zip("xyz", transform.grid.shape, strict=True):
+                inside = inside & (
+                    2 * abs(layout.integers(axis)) < n
+                )  # no Nyquist planes: they have no phase
+            variance = power(jnp.maximum(k, 1e-300)) / transform.grid.volume
+            usable = inside & (k > 0) & layout.mask
+            delta = (
+                jnp.where(usable, growth * jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
+            )
+            turn = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
+            kind = jnp.result_type(transform.dtype, jnp.complex64)
+            contrast, phase = (wave.real.inverse(layout.hold(f.astype(kind))) for f in (delta, turn))
+            psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
+            return transform.layout.hold(transform.forward(psi)), wave.real.physical.min(contrast)
+
+        psi, least = build()
+        if float(least) <= -1:
+            raise UserError(
+                f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime; "
+                f"an earlier model.cosmology.start, or less power, is needed"
+            )
+        return {"psi": psi}
+
+    def _power(self, files: Any) -> Callable[[jax.Array], jax.Array]:
+        s = self.settings
+
+        def damped(k: jax.Array) -> jax.Array:
+            return jnp.ones_like(k) if s.cutoff is None else jnp.exp(-((k / s.cutoff) ** 2))
+
+        if s.table is None:
+            size = s.amplitude or 0.0
+            return lambda k: size * k**s.index * damped(k)
+        try:
+            table = np.loadtxt(io.BytesIO(files.read(str(s.table))), ndmin=2)
+        except ValueError as error:
+            raise UserError(f"table: {s.table}: {error}") from None
+        if table.shape[1] != 2 or len(table) < 2 or (table <= 0).any() or (np.diff(table[:, 0]) <= 0).any():
+            raise UserError(f"table: {s.table}: two columns of positive numbers with rising k are needed")
+        logs = jnp.asarray(np.log(table))
+        # A power law between entries; beyond them the spectrum is not known and has no power.
+        low, high = table[0, 0], table[-1, 0]
+
+        def tabulated(k: jax.Array) -> jax.Array:
+            found = jnp.exp(jnp.interp(jnp.log(k), logs[:, 0], logs[:, 1]))
+            return jnp.where((k >= low) & (k <= high), found, 0) * damped(k)
+
+        return tabulated

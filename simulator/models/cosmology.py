@@ -1,0 +1,104 @@
+"""The expanding background: flat, with matter and a cosmological constant, in supercomoving time.
+
+Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving lengths x, comoving
+density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied
+by a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega_m).
+"""
+
+import math
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from simulator.settings import Positive, Settings
+
+LARGEST_SCALE_FACTOR = 4.0
+"""How far the table reaches. tau ends at a finite value as a grows without bound."""
+
+
+class CosmologySettings(Settings):
+    start: Positive = Field(default=0.01, lt=1.0)
+    """Scale factor at the time 0; 1 is today."""
+    hubble: Positive = 1.0
+    """Hubble constant H0 (1/time)."""
+    matter: Positive = Field(default=0.3, le=1.0)
+    """Omega_m today; the rest is the cosmological constant."""
+
+
+class Background:
+    """Scale factor and growth of a background; times are supercomoving, 0 at `start`."""
+
+    points = 4097
+
+    def __init__(self, settings: CosmologySettings):
+        self.settings = settings
+
+    def hubble(self, a):
+        """H(a), 1/time."""
+        s = self.settings
+        return s.hubble * (s.matter / a**3 + 1 - s.matter) ** 0.5
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray]:
+        """tau against u = ln a, equally spaced in u. d tau / du = 1 / (a^2 H)."""
+        u = np.linspace(math.log(self.settings.start), math.log(LARGEST_SCALE_FACTOR), self.points)
+        nodes, weights = np.polynomial.legendre.leggauss(8)
+        half = (u[1] - u[0]) / 2
+        inside = np.exp(u[:-1, None] + half * (1 + nodes))
+        pieces = half * (weights / (inside**2 * self.hubble(inside))).sum(1)
+        return u, np.concatenate([[0.0], np.cumsum(pieces)])
+
+    def time_of(self, a: float) -> float:
+        """Supercomoving time at the scale factor a, by cubic Hermite interpolation in ln a."""
+        u, tau = self._table
+        x = math.log(a)
+        i = min(max(int((x - u[0]) / (u[1] - u[0])), 0), len(u) - 2)
+        ends = np.exp(u[i : i + 2])
+        slopes = 1 / (ends**2 * self.hubble(ends))
+        return float(_hermite((x - u[i]) / (u[1] - u[0]), u[1] - u[0], tau[i : i + 2], slopes))
+
+    @property
+    def last_time(self) -> float:
+        """The supercomoving time at which the table ends."""
+        return float(self._table[1][-1])
+
+    def scale_factor(self, time: jax.Array) -> jax.Array:
+        """a(tau), traced; relative error below 1e-10."""
+        u, tau = self._table
+        i = jnp.clip(jnp.searchsorted(jnp.asarray(tau), time, side="right") - 1, 0, len(u) - 2)
+        low, high = jnp.asarray(tau)[i], jnp.asarray(tau)[i + 1]
+        ends = jnp.asarray(u)[i], jnp.asarray(u)[i + 1]
+        slopes = [jnp.exp(2 * x) * self.hubble(jnp.exp(x)) for x in ends]
+        return jnp.exp(_hermite((time - low) / (high - low), high - low, ends, slopes))
+
+    def growth(self, a: float) -> float:
+        """Growth factor of the linear density contrast, D(a) = a while matter dominates (Heath 1977):
+        D = 5/2 Omega_m H / H0 integral da' / (a' H / H0)^3."""
+        s = self.settings
+        nodes, weights = np.polynomial.legendre.leggauss(64)
+        # a' = a x^2 smooths the integrand a'^(3/2) at 0.
+        x = (1 + nodes) / 2
+        inner = a * x**2
+        integral = (weights / 2 * 2 * a * x / (inner * self.hubble(inner) / s.hubble) ** 3).sum()
+        return float(2.5 * s.matter * self.hubble(a) / s.hubble * integral)
+
+    def growth_rate(self, a: float) -> float:
+        """f = d ln D / d ln a."""
+        e = 1e-4
+        up, down = self.growth(a * math.exp(e)), self.growth(a * math.exp(-e))
+        return (math.log(up) - math.log(down)) / (2 * e)
+
+
+def _hermite(x, width, values, slopes):
+    """Cubic through two values with two slopes, at the fraction x of the interval."""
+    low, high = values[0], values[1]
+    a, b = slopes[0] * width, slopes[1] * width
+    return (
+        (1 + 2 * x) * (1 - x) ** 2 * low
+        + x**2 * (3 - 2 * x) * high
+        + x * (1 - x) ** 2 * a
+        - x**2 * (1 - x) * b
+    )

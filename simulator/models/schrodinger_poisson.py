@@ -1,0 +1,274 @@
+"""Wave dark matter and quantum gases: a Schrodinger equation with gravity, self-interaction and traps."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import model_validator
+
+from simulator.errors import UserError
+from simulator.models.cosmology import Background, CosmologySettings
+from simulator.models.external import AbsorberSettings, ExternalSettings, absorption, external_potential
+from simulator.models.matter import center, density_power, edge_share
+from simulator.models.model import Fields
+from simulator.settings import NonNegative, Positive, Real, Settings, wrong
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.operators import gradient
+from simulator.spectral.poisson import Green, solve_poisson
+
+# kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
+GRAVITATIONAL_CONSTANT = 4.30091727e-6
+HBAR_OVER_M22 = 6.582119569e-16 * 299792.458**2 / 1e-22 / 3.0856775814913673e16
+UNDER_RESOLVED = 1e-3
+"""Share of the kinetic energy near the grid's edge from which on a run warns."""
+
+
+class SchrodingerPoissonSettings(Settings):
+    kind: Literal["schrodinger_poisson"] = "schrodinger_poisson"
+    hbar_over_m: Positive | None = None
+    """hbar / m, length^2 / time; 1 where nothing else sets it."""
+    gravitational_constant: NonNegative | None = None
+    """G, length^3 / (mass time^2); 1 where nothing else sets it, 0 turns gravity off."""
+    self_interaction: Real = 0.0
+    """g in the potential g |psi|^2; negative attracts."""
+    units: Literal["dimensionless", "kpc_km_s_msun"] = "dimensionless"
+    """kpc_km_s_msun: lengths in kpc, velocities in km/s, masses in Msun, times in kpc / (km/s)."""
+    particle_mass: Positive | None = None
+    """m c^2 in 1e-22 eV, which gives hbar / m; with units: kpc_km_s_msun only."""
+    cosmology: CosmologySettings | None = None
+    """An expanding background; lengths and densities are then comoving, time supercomoving."""
+    external_potential: ExternalSettings | None = None
+    """A trap: {kind: harmonic, frequency: [x, y, z]} or {kind: python, path, function}."""
+    absorber: AbsorberSettings | None = None
+    """An absorbing edge."""
+    green: Green = "exact"
+    """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+    @model_validator(mode="after")
+    def _one_way_to_say_the_mass(self) -> Self:
+        if self.units == "dimensionless" and self.particle_mass is not None:
+            raise wrong("particle_mass", "needs units: kpc_km_s_msun; give hbar_over_m here")
+        if self.units != "dimensionless" and (self.particle_mass is None) == (self.hbar_over_m is None):
+            raise wrong("particle_mass", "give either particle_mass (1e-22 eV) or hbar_over_m (kpc km/s)")
+        if self.cosmology is not None and (self.external_potential or self.absorber):
+            raise wrong("cosmology", "excludes external_potential and absorber; keep one of them")
+        return self
+
+    @property
+    def hbar(self) -> float:
+        """hbar / m in the run's units."""
+        if self.hbar_over_m is not None:
+            return self.hbar_over_m
+        return HBAR_OVER_M22 / self.particle_mass if self.particle_mass is not None else 1.0
+
+    @property
+    def gravity(self) -> float:
+        """G in the run's units."""
+        if self.gravitational_constant is not None:
+            return self.gravitational_constant
+        return 1.0 if self.units == "dimensionless" else GRAVITATIONAL_CONSTANT
+
+
+class SchrodingerPoisson:
+    """i psi_t = -(hbar/2m) lap psi + (m/hbar) (Phi + g |psi|^2 + V_ext) psi,  lap Phi = 4 pi G (|psi|^2 - mean).
+
+    |psi|^2 is the mass density. The wave function keeps all its modes: both parts of a split step are unitary on the
+    grid, and mass is conserved to round-off. With a `cosmology`, a(tau) multiplies Phi and 1/a the self-interaction
+    (supercomoving variables, see `models.cosmology`).
+    """
+
+    Settings = SchrodingerPoissonSettings
+    split: ClassVar[bool] = True
+    dealias: ClassVar[tuple[str, ...]] = ("none",)
+    components: ClassVar[Mapping[str, tuple[int, ...]]] = {"psi": ()}
+    solenoidal: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, settings: SchrodingerPoissonSettings, transform: Transform, real: Transform, files: Any = None
+    ):
+        """`transform`: of the complex wave function; `real`: of density and potential; both with all modes."""
+        self.settings, self.transform, self.real = settings, transform, real
+        if transform.physical.spec != real.physical.spec or transform.physical.shape != real.physical.shape:
+            raise UserError(
+                "devices.count: wave function and potential would be shared out differently; "
+                "fewer devices, or fft.decomposition: slab, work"
+            )
+        self.hbar, self.gravity = settings.hbar, settings.gravity
+        self.background = Background(settings.cosmology) if settings.cosmology else None
+        self._external = self._absorption = None
+        if settings.external_potential is not None:
+            self._external = external_potential(settings.external_potential, transform.grid, files)
+        if settings.absorber is not None:
+            self._absorption = absorption(settings.absorber, transform.grid)
+
+    @classmethod
+    def create(cls, settings: SchrodingerPoissonSettings, make: Callable[..., Transform], files: Any) -> Self:
+        return cls(settings, make(real=False, every=True), make(real=True, every=True), files)
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        """psi(k) exp(-i (hbar/2m) k^2 duration); the phase is a product of one for each axis."""
+        psi = fields["psi"]
+        for k in self.transform.layout.wavenumbers():
+            psi = psi * _turn(0.5 * self.hbar * k**2 * duration, psi.dtype)
+        return {"psi": psi}
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V stays as it is meanwhile."""
+        psi = self.transform.inverse(fields["psi"])
+        v = self._phase_rate(_squared(psi), time)
+        psi = psi * _turn(v * duration.astype(v.dtype), psi.dtype)
+        if self._absorption is not None:
+            points = self.real.physical.coordinates(v.dtype)
+            psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
+        return {"psi": self.transform.layout.hold(self.transform.forward(psi))}, self._rate(v)
+
+    def _phase_rate(self, density: jax.Array, time: jax.Array) -> jax.Array:
+        """V (1/time) from values of the density."""
+        s, v = self.settings, jnp.zeros_like(density)
+        a = None if self.background is None else self.background.scale_factor(time).astype(density.dtype)
+        if self.gravity:
+            phi = self.real.inverse(self.potential(self.real.forward(density)))
+            v = v + (phi if a is None else a * phi)
+        if s.self_interaction:
+            v = v + (s.self_interaction * density if a is None else s.self_interaction / a * density)
+        if self._external is not None:
+            v = v + self._external(*self.real.physical.coordinates(density.dtype))
+        return v / self.hbar
+
+    def potential(self, density: jax.Array) -> jax.Array:
+        """Coefficients of Phi from those of the density (both of the real transform)."""
+        return solve_poisson(self.real.layout, 4 * math.pi * self.gravity * density, self.settings.green)
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float:
+        """omega^2 of a small density wave at rest at the start: (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G rho."""
+        a = self.settings.cosmology.start if self.settings.cosmology else 1.0
+        pull = 4 * math.pi * a * self.gravity - k2 * self.settings.self_interaction / a
+        return (0.5 * self.hbar * k2) ** 2 - pull * density
+
+    @cached_property
+    def _kinetic_rate(self) -> float:
+        """(hbar/2m) k^2 at the corner of the spectrum."""
+        layout = self.transform.layout
+        labels = (np.abs(layout.labels[a]).max() for a in "xyz")
+        k = [n * unit for n, unit in zip(labels, self.transform.grid.fundamental, strict=True)]
+        return 0.5 * self.hbar * float(np.square(k).sum())
+
+    def _rate(self, v: jax.Array) -> jax.Array:
+        """dt = cfl / rate turns no phase by more than pi cfl; a constant in V turns all alike and does not count."""
+        physical = self.real.physical
+        spread = (physical.max(v) - physical.min(v)).astype(jnp.float64)
+        return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
+        return {"rate": self._rate(self._phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
+
+    # ---- what is measured --------------------------------------------------------------------------------
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
+        gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext; `mass` is that of the whole box."""
+        layout, psi, s = self.transform.layout, fields["psi"], self.settings
+        external = self._external
+
+        def local(values, points: Points, parameters) -> Local:
+            wave = values["psi"]
+            density = _squared(wave)
+            slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
+            empty = density <= 0
+            quantum = jnp.where(empty, 0, (slope**2).sum(0) / jnp.where(empty, 1, density))
+            means = {"density": density, "quantum": quantum, "square": density**2}
+            if external is not None:
+                means["external"] = density * external(*points)
+            return Local({}, {"largest": density}, means)
+
+        found = self.transform.evaluate({"psi": psi, "gradient": gradient(layout, psi)}, local)
+        rho = self.real.forward(_squared(self.transform.inverse(psi)))
+        a = jnp.float64(1) if self.background is None else self.background.scale_factor(time)
+        motion = 0.5 * self.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * _squared(psi))
+        quantum = 0.5 * self.hbar**2 * found.means["quantum"]
+        gravity = 0.5 * a * self.real.layout.inner(rho, self.potential(rho)) if self.gravity else 0.0 * motion
+        interaction = 0.5 * s.self_interaction / a * found.means["square"]
+        trap = found.means.get("external", 0.0 * motion)
+        momentum = [self.hbar * layout.sum(k * _squared(psi)) for k in self._odd_wavenumbers(psi.real.dtype)]
+        columns = {
+            "energy": motion + gravity + interaction + trap,
+            "kinetic_energy": motion - quantum,
+            "quantum_energy": quantum,
+            "potential_energy": gravity,
+            "interaction_energy": interaction,
+            "external_energy": trap,
+            "virial_ratio": 2 * motion / jnp.where(gravity == 0, jnp.inf, abs(gravity)),
+            "mass": found.means["density"] * self.transform.grid.volume,
+            "max_density": found.maxima["largest"],
+            **{f"momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
+            **{f"center_{axis}": x for axis, x in zip("xyz", center(self.real.layout, rho), strict=True)},
+            "edge_energy": self._edge(psi, found.means["density"]),
+        }
+        if self.background is not None:
+            columns["scale_factor"] = a
+        return columns | {"rate": self.memory(fields, time)["rate"]}
+
+    def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
+        """Share of the kinetic energy at the edge of the spectrum, where it is more than round-off."""
+        layout, dtype = self.transform.layout, psi.real.dtype
+        noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
+        return edge_share(layout, layout.k_squared(dtype) * _squared(psi), noise)
+
+    def _odd_wavenumbers(self, dtype) -> list[jax.Array]:
+        """Wavenumbers whose Nyquist planes count for nothing: there k and -k are one mode."""
+        layout, grid = self.transform.layout, self.transform.grid
+        integers = (layout.integers(a) for a in "xyz")
+        numbers = zip(integers, grid.shape, layout.wavenumbers(dtype), strict=True)
+        return [jnp.where(2 * abs(i) == n, 0, k) for i, n, k in numbers]
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """What a row of diagnostics says about the run's resolution."""
+        if row["edge_energy"] > UNDER_RESOLVED:
+            return [
+                f"the wave function is under-resolved: {row['edge_energy']:.1%} of its kinetic energy lies near the "
+                f"grid's edge; a finer grid, or a smaller box, resolves it"
+            ]
+        return []
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """P(k) of the density contrast, length^3."""
+        rho = self.real.forward(_squared(self.transform.inverse(fields["psi"])))
+        return {"density_power": density_power(self.real.layout, rho)}
+
+    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+        inverse = self.transform.inverse
+
+        def density(fields: Fields) -> jax.Array:
+            return _squared(inverse(fields["psi"]))
+
+        def velocity(fields: Fields) -> jax.Array:
+            """hbar/m Im(psi* grad psi) / |psi|^2, 0 where there is nothing."""
+            psi = fields["psi"]
+            wave, slope = inverse(psi), inverse(gradient(self.transform.layout, psi))
+            rho = _squared(wave)
+            empty = rho <= 0
+            return jnp.where(empty, 0, self.hbar * (jnp.conj(wave) * slope).imag / jnp.where(empty, 1, rho))
+
+        return {
+            "density": density,
+            "velocity": velocity,
+            "speed": lambda f: jnp.linalg.norm(velocity(f), axis=0),
+            "phase": lambda f: jnp.angle(inverse(f["psi"])),
+            "potential": lambda f: self.real.inverse(self.potential(self.real.forward(density(f)))),
+        }
+
+
+def _squared(psi: jax.Array) -> jax.Array:
+    """|psi|^2, without the square root of abs."""
+    return psi.real**2 + psi.imag**2
+
+
+def _turn(angle: jax.Array, dtype) -> jax.Array:
+    """exp(-i angle)."""
+    return (jnp.cos(angle) - 1j * jnp.sin(angle)).astype(dtype)

@@ -1,0 +1,325 @@
+"""Compressible gas with its own gravity, isothermal or polytropic."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.models.matter import center, density_power, edge_share
+from simulator.models.model import Fields
+from simulator.settings import Count, NonNegative, Positive, Real, Settings
+from simulator.spectral import Layout, Local, Points, Transform
+from simulator.spectral.operators import curl, divergence, gradient, hermitian
+from simulator.spectral.poisson import Green, solve_poisson
+
+
+class DampingSettings(Settings):
+    """Damps momentum at the rate coefficient * k^(2 order)."""
+
+    order: Count
+    coefficient: NonNegative
+
+
+class SelfGravitatingGasSettings(Settings):
+    kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
+    sound_speed: NonNegative
+    """Speed of sound at the background density; 0 is cold gas."""
+    polytropic_exponent: Real = Field(default=1.0, ge=1.0, le=3.0)
+    """gamma in p ~ rho^gamma; 1 is isothermal."""
+    gravitational_constant: NonNegative = 1.0
+    """G, length^3 / (mass time^2); 0 turns gravity off."""
+    viscosity: NonNegative = 0.0
+    """Shear viscosity over background density, length^2 / time."""
+    bulk_viscosity: NonNegative = 0.0
+    """Bulk viscosity over background density, length^2 / time."""
+    hyperviscosity: DampingSettings | None = None
+    """Further damping of momentum at small scales."""
+    background_density: Literal["mean"] | Positive = "mean"
+    """The density at which the speed of sound and the viscosities are given. Gravity always acts on the deviation
+    from the mean: the periodic box as a whole attracts nothing."""
+    external_acceleration: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
+    """A constant acceleration of all the gas."""
+    max_edge_energy: Positive = 0.05
+    """The run stops when modes near the grid's edge hold this share of the squared momentum; 1 never does."""
+    green: Green = "exact"
+    """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+
+class SelfGravitatingGas:
+    """rho_t + div m = 0,
+    m_t + div(m m / rho) + grad p = -rho grad Phi + rho a + mu lap v + (mu / 3 + zeta) grad div v,
+    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0.
+
+    In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
+    integrated exactly. There is no shock capturing: the run stops, saying so, where the gas is no longer resolved or
+    its density loses its sign.
+    """
+
+    Settings = SelfGravitatingGasSettings
+    components: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "momentum": (3,)}
+    given: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "velocity": (3,)}
+    """What initial conditions give."""
+    solenoidal: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
+        self.settings, self.transform = settings, transform
+        self.viscous = bool(settings.viscosity or settings.bulk_viscosity)
+        self.isothermal = settings.polytropic_exponent == 1
+
+    def begin(self, fields: Fields) -> Fields:
+        """Density and momentum from the density and velocity of an initial condition."""
+        layout = self.transform.layout
+
+        @jax.jit
+        def momentum(fields: Fields) -> Fields:
+            def product(values, points, parameters) -> Local:
+                return Local({"momentum": values["density"] * values["velocity"]})
+
+            found = self.transform.evaluate(fields, product).products
+            return {
+                "density": layout.hold(hermitian(layout, fields["density"])),
+                "momentum": layout.hold(hermitian(layout, found["momentum"])),
+            }
+
+        return momentum(fields)
+
+    def _background(self, fields: Fields) -> jax.Array:
+        given = self.settings.background_density
+        mean = self.transform.layout.at_zero(fields["density"]).real
+        return mean if given == "mean" else jnp.asarray(given, mean.dtype)
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float:
+        """omega^2 = k^2 c^2 - 4 pi G rho of a small wave in gas of this density at rest."""
+        s = self.settings
+        ratio = 1.0 if s.background_density == "mean" else density / s.background_density
+        sound2 = s.sound_speed**2 * ratio ** (s.polytropic_exponent - 1)
+        return k2 * sound2 - 4 * math.pi * s.gravitational_constant * density
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def tendency(self, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
+        """The explicit part of the right-hand side, and the rate that limits dt: NaN where the run has to stop."""
+        background = self._background(fields)
+        found = self.transform.evaluate(self.inputs(fields), self.pointwise, {"background": background})
+        return self.combine(found.products, fields), {"rate": self._rate(found.maxima, fields, background)}
+
+    def inputs(self, fields: Fields) -> Fields:
+        given = {"density": fields["density"], "momentum": fields["momentum"]}
+        if self.settings.gravitational_constant:
+            given["pull"] = gradient(self.transform.layout, self.potential(fields["density"]))
+        return given
+
+    def potential(self, density: jax.Array) -> jax.Array:
+        """Coefficients of Phi."""
+        s = self.settings
+        return solve_poisson(self.transform.layout, 4 * math.pi * s.gravitational_constant * density, s.green)
+
+    def pointwise(self, values: Fields, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
+        rho, m = values["density"], values["momentum"]
+        v = m / rho
+        pairs = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0)]
+        products = {"flux": jnp.stack([m[i] * v[j] for i, j in pairs])}
+        if not self.isothermal:
+            products["pressure"] = self._pressure(rho, parameters["background"])
+        if "pull" in values:
+            products["weight"] = rho * values["pull"]
+        if self.viscous:
+            products["velocity"] = v
+        dx, dy, dz = self.transform.grid.spacing
+        advection = abs(v[0]) / dx + abs(v[1]) / dy + abs(v[2]) / dz
+        return Local(products, {"advection": advection, "densest": rho, "thinnest": -rho})
+
+    def _pressure(self, rho: jax.Array, background: jax.Array) -> jax.Array:
+        gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
+        # Where the density has lost its sign the run is about to stop; the power must not turn it into NaN.
+        return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
+
+    def combine(self, products: Fields, fields: Fields) -> Fields:
+        layout, s = self.transform.layout, self.settings
+        rho, m, flux = fields["density"], fields["momentum"], products["flux"]
+        kx, ky, kz = k = layout.wavenumbers(rho.real.dtype)
+        pressure = s.sound_speed**2 * rho if self.isothermal else products["pressure"]
+        xx, yy, zz, xy, yz, zx = flux
+        force = -1j * jnp.stack(
+            [
+                kx * (xx + pressure) + ky * xy + kz * zx,
+                kx * xy + ky * (yy + pressure) + kz * yz,
+                kx * zx + ky * yz + kz * (zz + pressure),
+            ]
+        )
+        if "weight" in products:
+            force = force - products["weight"]
+        if any(s.external_acceleration):
+            force = force + jnp.stack([a * rho for a in s.external_acceleration])
+        if self.viscous:
+            velocity = self._background(fields) * products["velocity"]
+            stretch = (s.viscosity / 3 + s.bulk_viscosity) * sum(
+                q * c for q, c in zip(k, velocity, strict=True)
+            )
+            force = force - s.viscosity * layout.k_squared(rho.real.dtype) * (velocity - m)
+            force = force - jnp.stack([q * stretch for q in k])
+        # Gravity makes waves grow: what of the plane kz = 0 is invisible in physical space must not be there.
+        return {"density": -divergence(layout, m), "momentum": hermitian(layout, force)}
+
+    def parameters(self, time: jax.Array) -> tuple:
+        return ()
+
+    def decay(self) -> Fields:
+        s, dtype = self.settings, self.transform.dtype
+        k2 = self.transform.layout.k_squared(dtype)
+        momentum = s.viscosity * k2
+        if s.hyperviscosity is not None:
+            momentum = momentum + s.hyperviscosity.coefficient * k2**s.hyperviscosity.order
+        return {"density": jnp.zeros((1, 1, 1), dtype), "momentum": momentum}
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        return maxima["rate"]
+
+    def _rate(self, maxima: Mapping[str, jax.Array], fields: Fields, background: jax.Array) -> jax.Array:
+        """Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses the densest point. The
+        last two are so far from the limits of an explicit step that the sum is a safe rate."""
+        s, grid, layout = self.settings, self.transform.grid, self.transform.layout
+        densest, thinnest = maxima["densest"], -maxima["thinnest"]
+        sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
+        crossing = maxima["advection"] + sound * sum(1 / h for h in grid.spacing)
+        largest = sum((n * unit) ** 2 for n, unit in zip(grid.kept, grid.fundamental, strict=True))
+        variation = jnp.maximum(abs(background / thinnest - 1), abs(background / densest - 1))
+        explicit = s.viscosity * variation + (s.viscosity / 3 + s.bulk_viscosity) * background / thinnest
+        fall = jnp.sqrt(4 * math.pi * s.gravitational_constant * jnp.maximum(densest, 0))
+        rate = crossing + 0.5 * largest * explicit + fall
+        sound_enough = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
+        return jnp.where(sound_enough, rate, jnp.nan)
+
+    def _edge(self, layout: Layout, fields: Fields) -> jax.Array:
+        m = fields["momentum"]
+        # Round-off of the fluxes: sound, and what gravity accelerates across the box.
+        s, length = self.settings, max(self.transform.grid.box)
+        mean = layout.at_zero(fields["density"]).real
+        speed = s.sound_speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
+        noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
+        return edge_share(layout, (m.real**2 + m.imag**2).sum(0), noise**2)
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why a run cannot go on from these fields, and what may help."""
+        layout = self.transform.layout
+
+        @jax.jit
+        def look(fields: Fields):
+            def least(values, points, parameters) -> Local:
+                return Local({}, {"thinnest": -values["density"]})
+
+            found = self.transform.evaluate({"density": fields["density"]}, least).maxima
+            return -found["thinnest"], self._edge(layout, fields)
+
+        least, edge = (float(v) for v in look(fields))
+        if not least > 0:
+            what = (
+                f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
+            )
+            return what, "A finer grid, more viscosity or a higher sound_speed"
+        if edge > (limit := self.settings.max_edge_energy):
+            what = f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
+            return f"{what} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
+        return None
+
+    # ---- what is measured --------------------------------------------------------------------------------
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is
+        that of the whole box."""
+        layout, s, gamma = self.transform.layout, self.settings, self.settings.polytropic_exponent
+        rho, m = fields["density"], fields["momentum"]
+        background = self._background(fields)
+
+        def local(values, points: Points, parameters) -> Local:
+            rho, m = values["density"], values["momentum"]
+            v = m / rho
+            ratio = rho / parameters["background"]
+            speed = jnp.sqrt((v**2).sum(0))
+            if self.isothermal:
+                pressure = s.sound_speed**2 * rho
+                thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
+            else:
+                pressure = self._pressure(rho, parameters["background"])
+                thermal = pressure / (gamma - 1)
+            sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
+            return Local(
+                {"velocity": v},
+                {"speed": speed, "densest": rho, "thinnest": -rho},
+                {
+                    "kinetic": 0.5 * (m * v).sum(0),
+                    "thermal": thermal,
+                    "pressure": pressure,
+                    "mach": jnp.where(sound > 0, (speed / jnp.where(sound > 0, sound, 1)) ** 2, 0),
+                },
+            )
+
+        found = self.transform.evaluate({"density": rho, "momentum": m}, local, {"background": background})
+        means, velocity = found.means, found.products["velocity"]
+        gravity = 0.5 * layout.inner(rho, self.potential(rho))
+        k2 = layout.k_squared(rho.real.dtype)
+        stretch = divergence(layout, velocity)
+        shear = s.viscosity * layout.sum(k2 * abs(velocity) ** 2).sum()
+        spread = (s.viscosity / 3 + s.bulk_viscosity) * layout.inner(stretch, stretch)
+        momentum = layout.at_zero(m).real
+        return {
+            "energy": means["kinetic"] + means["thermal"] + gravity,
+            "kinetic_energy": means["kinetic"],
+            "thermal_energy": means["thermal"],
+            "potential_energy": gravity,
+            "virial_ratio": (2 * means["kinetic"] + 3 * means["pressure"])
+            / jnp.where(gravity == 0, jnp.inf, abs(gravity)),
+            "dissipation": background * (shear + spread),
+            "mass": layout.at_zero(rho).real * self.transform.grid.volume,
+            "max_density": found.maxima["densest"],
+            "min_density": -found.maxima["thinnest"],
+            "max_speed": found.maxima["speed"],
+            "mach_rms": jnp.sqrt(means["mach"]),
+            **{f"momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
+            **{f"center_{axis}": x for axis, x in zip("xyz", center(layout, rho), strict=True)},
+            "edge_energy": self._edge(layout, fields),
+            "rate": self.tendency(fields, time)[1]["rate"],
+        }
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """E(k) of sqrt(rho) v, whose integral is the kinetic energy that the modes hold, and P(k) of the density."""
+        layout = self.transform.layout
+
+        def weighted(values, points: Points, parameters) -> Local:
+            return Local({"w": values["momentum"] / jnp.sqrt(jnp.maximum(values["density"], 1e-30))})
+
+        w = self.transform.evaluate(dict(fields), weighted).products["w"]
+        kinetic = layout.shell_sum(0.5 * (abs(w) ** 2).sum(0)) / layout.shell_width
+        return {"kinetic_energy": kinetic, "density_power": density_power(layout, fields["density"])}
+
+    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+        inverse, layout, inside = (
+            self.transform.inverse,
+            self.transform.layout,
+            self.transform.physical.inside,
+        )
+
+        def velocity(f: Fields) -> jax.Array:
+            # In padding there is no gas.
+            return inverse(f["momentum"]) / jnp.where(inside(), inverse(f["density"]), 1)
+
+        def vorticity(f: Fields) -> jax.Array:
+            return inverse(curl(layout, self.transform.forward(velocity(f))))
+
+        def pressure(f: Fields) -> jax.Array:
+            rho = inverse(f["density"])
+            if self.isothermal:
+                return self.settings.sound_speed**2 * rho
+            return self._pressure(rho, self._background(f))
+
+        return {
+            "velocity": velocity,
+            "speed": lambda f: jnp.linalg.norm(velocity(f), axis=0),
+            "vorticity": vorticity,
+            "vorticity_magnitude": lambda f: jnp.linalg.norm(vorticity(f), axis=0),
+            "pressure": pressure,
+            "potential": lambda f: inverse(self.potential(f["density"])),
+        }

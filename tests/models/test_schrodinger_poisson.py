@@ -1,0 +1,240 @@
+"""The wave equation: exact solutions, order, conservation, time reversal, layouts, gradients, measured columns."""
+
+import math
+
+import gravity_cases as cases
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gravity_cases import WAVE, measured, stepped
+
+from simulator.errors import UserError
+from simulator.stepping import INTEGRATORS
+
+LUMPS = (
+    '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
+)
+SPLIT = ("drift_kick_drift", "kick_drift_kick", "composition4", "composition6")
+
+
+def lumps(*overrides: str, devices: int = 1):
+    return cases.simulation(WAVE, "model.self_interaction=0.3", *overrides, devices=devices, python=LUMPS)
+
+
+@pytest.mark.smoke
+def test_a_plane_wave_only_turns() -> None:
+    """psi = A exp(i k . x): density and potential are flat, each part of the step is exact."""
+    run = cases.simulation(
+        WAVE,
+        "model.hbar_over_m=0.7",
+        "model.self_interaction=2",
+        python='{"psi": 1.5 * jnp.exp(1j * (2 * x - y + z))}',
+    )
+    end = stepped(run, run.state, 3.0, 7)
+    turned = 0.7 / 2 * 6 * 3.0 + 2 * 1.5**2 / 0.7 * 3.0
+    found = cases.coefficient(run, end.fields["psi"], (2, -1, 1))
+    assert abs(found - 1.5 * np.exp(-1j * turned)) < 1e-13
+
+
+@pytest.mark.parametrize("name", ["drift_kick_drift", "composition4", "composition6"])
+def test_order(name: str) -> None:
+    """Halving dt divides the error by 2^order; the reference is 4 times finer than the finer one."""
+    order = INTEGRATORS[name].order
+    coarse = {2: 8, 4: 4, 6: 5}[order]
+    run = lumps(f"time.integrator={name}", "model.gravitational_constant=0.3")
+    ends = [
+        np.asarray(stepped(run, run.state, 0.4, n).fields["psi"]) for n in (coarse, 2 * coarse, 8 * coarse)
+    ]
+    errors = [np.abs(e - ends[2]).max() for e in ends[:2]]
+    assert errors[1] > 1e-13
+    assert abs(math.log2(errors[0] / errors[1]) - order) < 0.25
+
+
+def test_the_two_orders_of_splitting_agree() -> None:
+    """kick_drift_kick differs from drift_kick_drift by O(dt^2): halving dt divides the difference by 4."""
+    differences = []
+    for n in (16, 32):
+        ends = [
+            np.asarray(stepped(run, run.state, 0.8, n).fields["psi"])
+            for run in (lumps(f"time.integrator={name}") for name in SPLIT[:2])
+        ]
+        differences.append(np.abs(ends[0] - ends[1]).max())
+    assert 3.5 < differences[0] / differences[1] < 4.5
+
+
+def test_mass_momentum_and_energy() -> None:
+    """Both parts are unitary: mass to round-off, 1e-15 a step at most. Energy to the order of the step: 4 times
+    less for half dt."""
+    drift = []
+    for n in (20, 40):
+        run = lumps("model.gravitational_constant=0.1", "grid.shape=16,16,16")
+        before, after = measured(run), measured(run, stepped(run, run.state, 0.5, n))
+        assert abs(after["mass"] / before["mass"] - 1) < n * 1e-15
+        drift.append([abs(after[c] - before[c]) for c in ("energy", "momentum_z")])
+    (energy, momentum), (finer, finer_momentum) = drift
+    assert energy > 1e-8 and 3.5 < energy / finer < 4.5
+    # The step conserves momentum exactly; what remains is the aliasing of products, small on a resolved field.
+    assert max(momentum, finer_momentum) < 1e-9
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_time_reversal(name: str) -> None:
+    run = lumps(f"time.integrator={name}")
+    there = stepped(run, run.state, 0.5, 5)
+    back = stepped(run, there, -0.5, 5)
+    assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 1e-13
+
+
+def test_a_harmonic_oscillator_ground_state_rests() -> None:
+    """exp(-w r^2 / 2 hbar) in a trap, box of 14 oscillator lengths: the density changes by the splitting error only,
+    which falls as dt^2, and the phase turns at 3 w / 2 per time."""
+    trap = "(x - L / 2)**2 + (y - L / 2)**2 + (z - L / 2)**2".replace("L", "14.0")
+    changes = []
+    for n in (40, 80):
+        run = cases.simulation(
+            WAVE,
+            "model.gravitational_constant=0",
+            "model.external_potential={kind: harmonic, frequency: [1, 1, 1]}",
+            "grid.shape=24,24,24",
+            "grid.box=14,14,14",
+            python=f'{{"psi": jnp.exp(-({trap}) / 2) + 0j}}',
+        )
+        end = stepped(run, run.state, 2.0, n)
+        before, after = (np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end))
+        changes.append(np.abs(abs(after) ** 2 - abs(before) ** 2).max())
+        middle = after[12, 12, 12] / before[12, 12, 12]
+        assert abs(np.angle(middle * np.exp(1j * 3 / 2 * 2.0))) < 5 * changes[-1]
+    assert changes[0] < 1e-3 and 3.9 < changes[0] / changes[1] < 4.1
+    energies = measured(run)
+    # <T> = <V_ext> = 3/4 w hbar rho: the virial theorem of a trap.
+    assert abs(energies["quantum_energy"] / energies["external_energy"] - 1) < 1e-9
+    assert abs(energies["kinetic_energy"]) < 1e-10 * energies["energy"]
+
+
+def test_a_users_potential_and_an_absorbing_edge() -> None:
+    """The trap as the user's function gives the same step; the absorber takes mass out, at most exp(-2 rate dt)."""
+    path = cases.folder() / "trap.py"
+    path.write_text(
+        "def trap(x, y, z, w):\n    return 0.5 * w**2 * ((x - 3) ** 2 + (y - 3) ** 2 + (z - 3) ** 2)\n"
+    )
+    grid = "grid.box=6,6,6"
+    function = (
+        f"model.external_potential={{kind: python, path: {path}, function: trap, parameters: {{w: 2.0}}}}"
+    )
+    own = lumps(grid, function)
+    shipped = lumps(grid, "model.external_potential={kind: harmonic, frequency: [2, 2, 2]}")
+    ends = [np.asarray(stepped(run, run.state, 0.2, 4).fields["psi"]) for run in (own, shipped)]
+    assert np.abs(ends[0] - ends[1]).max() < 1e-14
+    sponge = lumps(grid, "model.absorber={width: 1, rate: 5}")
+    before, after = measured(sponge)["mass"], measured(sponge, stepped(sponge, sponge.state, 0.1, 4))["mass"]
+    assert math.exp(-2 * 5 * 0.1 * 3) * before < after < 0.9 * before
+
+
+@pytest.mark.spmd
+def test_layouts_agree() -> None:
+    """1, 3 and 4 devices (3: padded), double precision: 1e-12 of the largest value after 5 steps."""
+    found, rows = [], []
+    for devices in (1, 3, 4):
+        run = lumps("grid.shape=12,10,8", devices=devices)
+        end = stepped(run, run.state, 0.1, 5)
+        nx, ny, nz = run.grid.shape
+        found.append(np.asarray(run.transform.inverse(end.fields["psi"]))[:nx, :ny, :nz])
+        rows.append(measured(run, end))
+        assert np.abs(found[-1] - found[0]).max() < 1e-12 * np.abs(found[0]).max()
+        for column in ("energy", "mass", "center_x", "max_density"):
+            assert abs(rows[-1][column] / rows[0][column] - 1) < 1e-12
+
+
+@pytest.mark.spmd
+def test_gradient_of_the_final_density() -> None:
+    """d(sum of w rho(t)) / d psi_0 on 4 devices against central differences, along one direction."""
+    run = lumps(devices=4)
+    weight = jnp.cos(run.transform.physical.coordinates()[0])
+    fields = run.state.fields
+
+    @jax.jit
+    def measure(psi):
+        state = run.state.__class__(**{**vars(run.state), "fields": {"psi": psi}})
+        for _ in range(3):
+            state = run.step(state, 0.05)
+        return (weight * abs(run.transform.inverse(state.fields["psi"])) ** 2).sum()
+
+    rng = np.random.default_rng(0)
+    shape = fields["psi"].shape
+    along = jax.device_put(
+        rng.standard_normal(shape) + 1j * rng.standard_normal(shape), fields["psi"].sharding
+    )
+    gradient = jax.jit(jax.grad(measure))(fields["psi"])
+    assert gradient.sharding.is_equivalent_to(fields["psi"].sharding, 3)
+    e = 1e-6
+    difference = (measure(fields["psi"] + e * along) - measure(fields["psi"] - e * along)) / (2 * e)
+    product = float((gradient * along).real.sum())  # jax: df = Re(g dpsi)
+    assert abs(product - float(difference)) < 1e-7 * abs(product)
+
+
+def test_columns() -> None:
+    """Against numpy on the values: energies, momentum, centre of mass, extremes."""
+    run = lumps("model.hbar_over_m=0.5", "grid.shape=16,16,16")
+    found = measured(run)
+    psi = np.asarray(run.fields["psi"])
+    k = np.fft.fftfreq(16, 1 / 16)
+    hat = np.fft.fftn(psi) / psi.size
+    kx, ky, kz = np.meshgrid(k, k, k, indexing="ij")
+    rho = abs(psi) ** 2
+    slopes = np.stack([np.fft.ifftn(1j * q * hat * psi.size) for q in (kx, ky, kz)])
+    motion = 0.125 * (abs(slopes) ** 2).sum(0).mean()
+    flow = 0.125 * ((psi.conj() * slopes).imag ** 2).sum(0) / rho
+    assert np.isclose(found["kinetic_energy"], flow.mean(), rtol=1e-12)
+    assert np.isclose(found["kinetic_energy"] + found["quantum_energy"], motion, rtol=1e-12)
+    rho_hat = np.fft.fftn(rho) / rho.size
+    k2 = np.where(kx**2 + ky**2 + kz**2 == 0, np.inf, kx**2 + ky**2 + kz**2)
+    assert np.isclose(found["potential_energy"], -2 * np.pi * (abs(rho_hat) ** 2 / k2).sum(), rtol=1e-12)
+    assert np.isclose(found["interaction_energy"], 0.15 * (rho**2).mean(), rtol=1e-12)
+    parts = ("kinetic_energy", "quantum_energy", "potential_energy", "interaction_energy", "external_energy")
+    assert np.isclose(found["energy"], sum(found[p] for p in parts), rtol=1e-12)
+    assert np.isclose(found["max_density"], rho.max(), rtol=1e-13)
+    assert np.isclose(found["mass"], rho.mean() * (2 * np.pi) ** 3, rtol=1e-13)
+    current = 0.5 * (psi.conj() * slopes).imag.mean((1, 2, 3))
+    assert np.allclose([found[f"momentum_{a}"] for a in "xyz"], current, atol=1e-14)
+
+
+def test_dt_resolves_the_fastest_phase() -> None:
+    """cfl 1: the corner's kinetic phase, or the largest spread of the potential's, is pi."""
+    free = cases.simulation(WAVE, "model.gravitational_constant=0")
+    assert np.isclose(float(free.state.memory["rate"]), 0.5 * 3 * 4**2 / math.pi)
+    deep = lumps("model.self_interaction=100", "model.gravitational_constant=0")
+    rho = np.asarray(deep.fields["density"])
+    assert np.isclose(float(deep.state.memory["rate"]), 100 * np.ptp(rho) / math.pi)
+
+
+def test_single_precision_follows_double() -> None:
+    ends = [
+        stepped(run, run.state, 0.5, 20) for run in (lumps(f"precision={p}") for p in ("double", "single"))
+    ]
+    a, b = (np.asarray(e.fields["psi"]) for e in ends)
+    assert b.dtype == np.complex64 and np.abs(a - b).max() < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
+        ("grid.dealias=two_thirds", "grid.dealias: schrodinger_poisson takes none only, not two_thirds"),
+        ("time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
+        ("model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
+        ("model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
+    ],
+)
+def test_refusals(override: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        cases.simulation(WAVE, override)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_units() -> None:
+    """m = 1e-22 eV: the de Broglie wavelength at 10 km/s is h / (m v) = 12.05 kpc (Hui et al. 2017: 1.92 kpc for
+    lambda / 2 pi)."""
+    run = cases.simulation(WAVE, "model.units=kpc_km_s_msun", "model.particle_mass=1")
+    assert abs(run.model.hbar / 10 - 1.92) < 0.005
+    assert np.isclose(run.model.gravity, 4.30092e-6, rtol=1e-5)

@@ -1,0 +1,179 @@
+"""The gas: conservation, stress against numpy, the Hermitian plane, layouts, gradients, and ways to stop."""
+
+import math
+
+import gravity_cases as cases
+import jax
+import numpy as np
+import pytest
+from gravity_cases import GAS, measured, stepped
+
+from simulator.errors import UserError
+
+CLUMPS = (
+    '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
+    '"velocity": [0.3 * jnp.sin(y) + 0 * z + 0 * x, 0.2 * jnp.cos(x + z) + 0 * y, 0.1 * jnp.sin(x) + 0 * y + 0 * z]}'
+)
+
+
+def clumps(*overrides: str, devices: int = 1):
+    return cases.simulation(GAS, *overrides, devices=devices, python=CLUMPS)
+
+
+@pytest.mark.smoke
+def test_mass_and_momentum_are_conserved_to_round_off() -> None:
+    """Mass bit for bit: the k = 0 mode of a divergence is 0. Momentum: rho grad Phi cancels to round-off."""
+    run = clumps("model.viscosity=0.02", "model.polytropic_exponent=1.4")
+    end = stepped(run, run.state, 0.5, 25)
+    before, after = measured(run), measured(run, end)
+    assert after["mass"] == before["mass"]
+    assert max(abs(after[f"momentum_{a}"] - before[f"momentum_{a}"]) for a in "xyz") < 1e-15
+    assert after["max_density"] > before["max_density"] > after["min_density"] > 0
+
+
+@pytest.mark.parametrize("gamma", [1.0, pytest.param(5 / 3, marks=pytest.mark.slow)])
+def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
+    """Without viscosity energy is kept up to what truncation takes (1/rho has all modes), which falls exponentially
+    with resolution; with it dE/dt = - dissipation, the trapezoidal rule over one step to O(dt^2)."""
+    lost = []
+    for shape in ("16,16,16", "24,24,24"):
+        ideal = clumps(f"model.polytropic_exponent={gamma}", f"grid.shape={shape}")
+        before, after = measured(ideal), measured(ideal, stepped(ideal, ideal.state, 0.4, 40))
+        lost.append(abs(after["energy"] - before["energy"]) / before["kinetic_energy"])
+    assert lost[0] < 3e-5 and lost[1] < 0.1 * lost[0]
+    viscous = clumps(
+        "model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}"
+    )
+    start = stepped(viscous, viscous.state, 0.1, 10)
+    a, b = measured(viscous, start), measured(viscous, stepped(viscous, start, 0.01, 1))
+    lost = -(b["energy"] - a["energy"]) / 0.01
+    assert abs(lost / (0.5 * (a["dissipation"] + b["dissipation"])) - 1) < 2e-3
+
+
+def test_right_hand_side_against_numpy() -> None:
+    """All terms on a 16^3 grid whose fields use modes up to 1: products up to third order are free of aliasing but
+    for 1/rho, whose spectrum has decayed to 1e-5 where truncation cuts it."""
+    run = clumps(
+        "model.viscosity=0.1",
+        "model.bulk_viscosity=0.05",
+        "model.polytropic_exponent=2",
+        "model.gravitational_constant=0.7",
+        "model.external_acceleration=[0.1, -0.2, 0.3]",
+        "grid.shape=32,32,32",
+    )
+    from simulator.models import tendency
+
+    f = run.state.fields
+    found, _ = jax.jit(lambda f: tendency(run.model, f, 0.0))(f)
+    damped = found["momentum"] - run.model.decay()["momentum"] * f["momentum"]
+    m_t = np.asarray(run.transform.inverse(damped))
+    rho_t = np.asarray(run.transform.inverse(found["density"]))
+    rho, m = (np.asarray(run.fields[n]) for n in ("density", "momentum"))
+    v = m / rho
+    k = np.fft.fftfreq(32, 1 / 32)
+    ks = np.meshgrid(k, k, k, indexing="ij")
+
+    def d(q, axis):
+        return np.fft.ifftn(1j * ks[axis] * np.fft.fftn(q)).real
+
+    k2 = sum(q * q for q in ks)
+    phi = np.fft.ifftn(-4 * np.pi * 0.7 * np.fft.fftn(rho) / np.where(k2 == 0, np.inf, k2)).real
+    div = sum(d(v[i], i) for i in range(3))
+    pressure = rho**2 / 2
+    for i in range(3):
+        expected = -sum(d(m[i] * v[j], j) for j in range(3)) - d(pressure, i) - rho * d(phi, i)
+        expected += rho * (0.1, -0.2, 0.3)[i] + 0.1 * sum(d(d(v[i], j), j) for j in range(3))
+        expected += (0.1 / 3 + 0.05) * d(div, i)
+        assert np.abs(m_t[i] - expected).max() < 2e-5 * np.abs(expected).max()
+    assert np.abs(rho_t + sum(d(m[i], i) for i in range(3))).max() < 1e-12
+
+
+def test_the_plane_kz_0_stays_exactly_hermitian() -> None:
+    """Unstable gas: after 50 steps the plane's modes k and -k are conjugates bit for bit."""
+    run = clumps("model.gravitational_constant=3", "model.sound_speed=0.5")
+    end = stepped(run, run.state, 0.25, 50)
+    layout = run.transform.layout
+    places = {a: {int(k): i for i, k in enumerate(layout.labels[a])} for a in "xy"}
+    flip = [np.array([places[a][-int(k)] for k in layout.labels[a]]) for a in "yx"]
+    assert layout.order == "zyx"
+    for field in end.fields.values():
+        plane = np.asarray(field)[..., 0, :, :]
+        assert np.array_equal(plane[..., flip[0], :][..., flip[1]].conj(), plane)
+
+
+@pytest.mark.spmd
+def test_layouts_agree() -> None:
+    found = []
+    for devices in (1, 3, 4):
+        run = clumps("model.viscosity=0.02", "grid.shape=14,12,16", devices=devices)
+        end = stepped(run, run.state, 0.1, 5)
+        nx, ny, nz = run.grid.shape
+        found.append(np.asarray(run.transform.inverse(end.fields["momentum"]))[:, :nx, :ny, :nz])
+        assert np.abs(found[-1] - found[0]).max() < 1e-12 * np.abs(found[0]).max()
+
+
+@pytest.mark.spmd
+def test_gradient_of_the_final_density() -> None:
+    """d(max-free measure of rho(t)) / d rho_0 on 4 devices against central differences."""
+    run = clumps(devices=4)
+    state = run.state
+
+    @jax.jit
+    def measure(density):
+        s = state.__class__(**{**vars(state), "fields": {**state.fields, "density": density}})
+        for _ in range(2):
+            s = run.step(s, 0.02)
+        return (run.transform.inverse(s.fields["density"]) ** 3).mean()
+
+    rho = state.fields["density"]
+    wave = run.transform.forward(np.cos(run.transform.physical.coordinates()[1]) * np.ones(run.grid.shape))
+    slope = jax.jit(jax.grad(measure))(rho)
+    e = 1e-5
+    difference = float((measure(rho + e * wave) - measure(rho - e * wave)) / (2 * e))
+    assert abs(float((slope * wave).real.sum()) - difference) < 1e-7 * abs(difference)
+
+
+def test_columns() -> None:
+    run = clumps("model.gravitational_constant=0.5")
+    found = measured(run)
+    rho, v = np.asarray(run.fields["density"]), np.asarray(run.fields["velocity"])
+    assert np.isclose(found["kinetic_energy"], 0.5 * (rho * (v**2).sum(0)).mean(), rtol=1e-12)
+    assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
+    assert np.isclose(
+        found["potential_energy"], 0.5 * (rho * np.asarray(run.fields["potential"])).mean(), rtol=1e-12
+    )
+    assert np.isclose(found["max_density"], rho.max()) and np.isclose(found["min_density"], rho.min())
+    assert np.isclose(found["mach_rms"], np.sqrt((v**2).sum(0).mean()), rtol=1e-12)
+    assert np.isclose(found["max_speed"], np.sqrt((v**2).sum(0)).max(), rtol=1e-12)
+    power = np.asarray(run.spectra(run.state)["density_power"])
+    # delta = 0.3 cos x sin(y + z): four pairs of modes with |delta_k|^2 = (0.3 / 4)^2 in the shell round(sqrt 3) = 2.
+    assert power[[0, 1, 3]].max() < 1e-20 and power[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        ('{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}', "the density lost its sign (least value -0.5)"),
+        (
+            '{"density": 1 + 0 * x, "velocity": [0.1 * jnp.sin(5 * y) + 0 * x + 0 * z, 0 * x, 0 * x]}',
+            "the flow is under-resolved: 100.0% of the squared momentum",
+        ),
+    ],
+)
+def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
+    """A step that cannot be taken has no dt and leaves the fields as they are."""
+    run = cases.simulation(GAS, "time.cfl=0.5", "time.dt=null", python=python)
+    before = {n: np.asarray(f) for n, f in run.state.fields.items()}
+    from simulator.stepping import Until
+
+    run.state = run.advance(run.state, Until(1.0, math.inf, 3))
+    assert np.isnan(float(run.state.dt)) and int(run.state.step) == 0
+    assert all(np.array_equal(np.asarray(f), before[n]) for n, f in run.state.fields.items())
+    assert message in run.trouble()[0]
+
+
+def test_refusals() -> None:
+    with pytest.raises(UserError, match="composition4 does not solve self_gravitating_gas"):
+        cases.simulation(GAS, "time.integrator=composition4")
+    with pytest.raises(UserError, match="sound_speed: must be at least 0"):
+        cases.simulation(GAS, "model.sound_speed=-1")

@@ -1,0 +1,110 @@
+"""Collapse of cold gas and growth of linear structure against their analytic solutions."""
+
+import math
+
+import gravity_cases as cases
+import numpy as np
+import pytest
+from gravity_cases import GAS, WAVE, coefficient, measured, stepped
+
+from simulator.errors import UserError
+from simulator.models.cosmology import Background, CosmologySettings
+
+COSMOLOGY = "{start: 0.02, matter: 1.0, hubble: 1.0}"
+EXPANDING = f"model={{kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {COSMOLOGY}}}"
+SEEDS = "initial={kind: cosmological, amplitude: 1e-4, index: -2, cutoff: 1.5, seed: 3}"
+
+
+def test_a_zeldovich_wave_before_crossing() -> None:
+    """A grows from 0.02 to 0.2 in ln 10 / gamma. Density and velocity to 1e-9: the fields' series in k fall off as
+    0.1^n, so that 21 modes of 64 points hold 1e-15 of them, and rk4's error is below."""
+    run = cases.simulation(
+        GAS,
+        "model.sound_speed=0",
+        "grid.shape=64,2,2",
+        "initial={kind: zeldovich_wave, amplitude: 0.02}",
+    )
+    growth = math.sqrt(4 * math.pi)
+    end = stepped(run, run.state, math.log(10) / growth, 100)
+    q = np.linspace(0, 2 * np.pi, 200001)
+    x = q + 0.2 * np.sin(q)
+    grid = np.arange(64) * 2 * np.pi / 64
+    at = np.interp(grid, x, q)
+    for _ in range(4):
+        at -= (at + 0.2 * np.sin(at) - grid) / (1 + 0.2 * np.cos(at))
+    density = np.asarray(run.values("density")(end))[:, 0, 0]
+    speed = np.asarray(run.values("velocity")(end))[0, :, 0, 0]
+    assert np.abs(density - 1 / (1 + 0.2 * np.cos(at))).max() < 1e-8
+    assert np.abs(speed - growth * 0.2 * np.sin(at)).max() < 1e-8
+
+
+def test_the_background() -> None:
+    """Einstein-de Sitter: tau = 2 / H0 (a_0^-1/2 - a^-1/2), D = a. LCDM: D(1) = 0.7789 for Omega_m = 0.3 (Carroll,
+    Press & Turner 1992 to 1 %: 5/2 Om / (Om^4/7 - OL + (1 + Om/2)(1 + OL/70)) = 0.7789)."""
+    flat = Background(CosmologySettings(start=0.02, matter=1.0, hubble=2.0))
+    for a in (0.02, 0.1, 0.5, 1.0, 3.0):
+        tau = 2 / 2.0 * (0.02**-0.5 - a**-0.5)
+        assert abs(flat.time_of(a) - tau) < 1e-11
+        assert abs(float(flat.scale_factor(tau)) / a - 1) < 1e-10
+        assert abs(flat.growth(a) / a - 1) < 1e-12
+    assert abs(flat.growth_rate(0.3) - 1) < 1e-9
+    ours = Background(CosmologySettings(start=0.02, matter=0.3))
+    assert abs(ours.growth(1.0) / 0.7789 - 1) < 0.01
+    assert abs(ours.growth_rate(1.0) / 0.3**0.55 - 1) < 0.01
+    for a in (0.05, 0.7, 2.0):
+        assert abs(float(ours.scale_factor(ours.time_of(a))) / a - 1) < 1e-10
+
+
+@pytest.mark.smoke
+def test_linear_growth_follows_the_growth_factor() -> None:
+    """From a = 0.02 to 0.04 on scales far above the quantum Jeans length, (hbar k^2 / 2)^2 << 3/2 a H0^2: delta
+    doubles within 1 %."""
+    run = cases.simulation(WAVE, EXPANDING, "grid.shape=16,16,16", "time.integrator=composition4", SEEDS)
+    background = run.model.background
+    real = run.model.real
+    start = np.asarray(real.forward(run.fields["density"]))
+    end = stepped(run, run.state, background.time_of(0.04), 40)
+    later = np.asarray(real.forward(run.values("density")(end)))
+    columns = measured(run, end)
+    assert abs(columns["scale_factor"] - 0.04) < 1e-10
+    assert abs(columns["mass"] / (2 * math.pi) ** 3 - 3 / (8 * math.pi)) < 1e-12
+    k2 = sum(np.asarray(real.layout.integers(a)) ** 2 for a in "xyz")
+    low = (k2 > 0) & (k2 <= 2)
+    ratio = (later[low] * start[low].conj()).real / abs(start[low]) ** 2
+    assert np.abs(ratio / 2 - 1).max() < 0.01
+
+
+def test_the_field_has_the_spectrum_asked_for() -> None:
+    """P(k) at the start is P D^2 within the scatter of 24 modes a shell and more; a table of the same power law gives
+    the same field; a finer grid keeps the large scales."""
+    law = ("initial={kind: cosmological, amplitude: 1e-2, index: -1.5, seed: 1}",)
+    run = cases.simulation(WAVE, EXPANDING, "grid.shape=16,16,16", *law)
+    power = np.asarray(run.spectra(run.state)["density_power"])[2:7]
+    k = np.arange(2, 7)
+    assert np.abs(power / (1e-2 * k**-1.5 * 0.02**2) - 1).max() < 0.6
+    assert abs((power / (1e-2 * k**-1.5 * 0.02**2)).mean() - 1) < 0.15
+    table = cases.folder() / "power.txt"
+    numbers = np.geomspace(0.5, 40, 30)
+    np.savetxt(table, np.stack([numbers, 1e-2 * numbers**-1.5], 1), header="k P")
+    other = cases.simulation(
+        WAVE, EXPANDING, "grid.shape=16,16,16", f"initial={{kind: cosmological, table: {table}, seed: 1}}"
+    )
+    a, b = (np.asarray(r.fields["psi"]) for r in (run, other))
+    assert np.abs(a - b).max() < 1e-10
+    fine = cases.simulation(WAVE, EXPANDING, "grid.shape=24,20,18", *law)
+    ones = [coefficient(r, r.state.fields["psi"], (1, -2, 1)) for r in (run, fine)]
+    assert abs(ones[0] / ones[1] - 1) < 1e-2  # the square root mixes modes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((EXPANDING, SEEDS.replace("1e-4", "1e7")), "beyond the linear regime"),
+        ((SEEDS,), "cosmological needs model.cosmology"),
+        ((EXPANDING, "initial={kind: cosmological}"), "give one of table"),
+    ],
+)
+def test_refusals(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        _ = cases.simulation(WAVE, *overrides).state
+    assert message in str(refused.value) and "\n" not in str(refused.value)
