@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from simulator.run.open import open_run
     from simulator.run.simulation import Simulation
 
-__all__ = ["Simulation", "load_config", "open_run"]
+__all__ = ["Simulation", "load_config", "open_run", "open_sweep"]
 
 _HOME = {
     "Simulation": "simulator.run.simulation",
     "load_config": "simulator.config",
     "open_run": "simulator.run.open",
+    "open_sweep": "simulator.sweeps",
 }
 
 

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,8 +25,8 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
 
     Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...) with `path` named and nothing left behind.
     """
-    # Two processes may write one file (a picture): each has its own name for it until the rename.
-    beside = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    # Two processes may write one file (a run its index, verify the same): each has its own name until the rename.
+    beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:

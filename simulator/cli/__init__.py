@@ -17,7 +17,20 @@ from collections.abc import Sequence
 from simulator.cli.parser import CommandParser, unknown_command
 from simulator.errors import RunFailure, UserError
 
-COMMANDS = ("run", "resume", "check", "plot", "verify", "merge", "devices", "doctor", "bench")
+COMMANDS = (
+    "run",
+    "resume",
+    "check",
+    "sweep",
+    "submit",
+    "status",
+    "plot",
+    "verify",
+    "merge",
+    "devices",
+    "doctor",
+    "bench",
+)
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:

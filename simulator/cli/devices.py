@@ -42,9 +42,8 @@ def _config(args: argparse.Namespace) -> Any:
 
 
 def _show(config: Any, allocation: Any) -> None:
-    from simulator.run.simulation import check_devices, connect, transform_of
+    from simulator.run.simulation import connect, transform_of
 
-    check_devices(config, config.devices.count, allocation.num_processes)
     cluster = connect(config, allocation)
     transform = transform_of(config, cluster.devices)
     if cluster.is_first:

@@ -44,7 +44,7 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
 
 
 def install(process_id: int, num_processes: int) -> None:
-    """The same for whatever comes to `sys.excepthook`: for scripts that use the package as a library."""
+    """The same for whatever comes to `sys.excepthook`: `start` calls it, for scripts that use the package."""
     if num_processes > 1:
         sys.excepthook = lambda _, error, __: _end(error, process_id, num_processes)
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import environment, rendezvous
+from simulator.cluster import environment, failure, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.environment import Environment
 from simulator.cluster.gpus import is_mig
@@ -157,6 +157,7 @@ def start(
     are.
     """
     follow_launcher()
+    failure.install(allocation.process_id, allocation.num_processes)
     if allocation.process_id == 0:
         for warning in allocation.warnings:
             report(f"warning: {warning}")

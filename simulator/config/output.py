@@ -1,5 +1,6 @@
 """What a run writes, where and when."""
 
+from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
@@ -69,6 +70,12 @@ class CheckpointSettings(Settings):
     """Keep for good those whose step is a multiple of this."""
 
 
+def _installed(compression: str) -> str:
+    if compression == "blosc2" and find_spec("hdf5plugin") is None:
+        raise ValueError("blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip")
+    return compression
+
+
 class OutputSettings(Settings):
     directory: OutputPath
     """The run folder, relative to the current folder; by default outputs/NAME."""
@@ -82,3 +89,5 @@ class OutputSettings(Settings):
     """Mid-plane slices in slices.h5 beside those that come with every snapshot."""
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""
+    compression: Annotated[Literal["none", "gzip", "blosc2"], AfterValidator(_installed)] = "none"
+    """Lossless compression of snapshots; turbulence shrinks by a fifth, and is written many times slower."""

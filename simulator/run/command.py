@@ -86,9 +86,8 @@ def _one_process(config: RunConfig, allocation, choices, overwritten: bool) -> i
     from simulator.run.inputs import Inputs
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
-    from simulator.run.simulation import Simulation, check_devices, connect
+    from simulator.run.simulation import Simulation, connect
 
-    check_devices(config, config.devices.count, allocation.num_processes)
     folder = Path(config.output.directory)
     cluster = connect(config, allocation, folder)
     with SignalFlags() as signals:

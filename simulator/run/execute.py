@@ -13,6 +13,7 @@ from simulator.cluster.failure import describe
 from simulator.cluster.watchdog import Watchdog
 from simulator.config import diff_configs, dump_config, load_config
 from simulator.errors import RunFailure, UserError
+from simulator.files import reason
 from simulator.run import checkpoint, provenance
 from simulator.run.folder import Action, Decision, RunFolder, choose_checkpoint, claim
 from simulator.run.lock import RunLock
@@ -24,7 +25,16 @@ from simulator.run.schedule import Schedule
 from simulator.run.signals import SignalFlags, Watch, job_deadline
 from simulator.run.simulation import Simulation
 from simulator.run.state import RunState, percent, read_state, write_state
-from simulator.storage import Writer, clean_leftovers, committed, open_snapshot, remove, verify
+from simulator.storage import (
+    Writer,
+    clean_leftovers,
+    committed,
+    open_snapshot,
+    rebuild_index,
+    remove,
+    verify,
+)
+from simulator.storage.manifest import NAME as MANIFEST
 
 LEAD = 60.0
 """Seconds before a job's end at which the run stops, where the job script's signal has not come before."""
@@ -98,6 +108,12 @@ class _Run:
         try:
             claimed()
             return self._locked(decision)
+        except (RunFailure, OSError) as error:
+            self._failed(reason(error))
+            raise RunFailure(reason(error)) from error
+        except Exception as error:
+            self._failed(f"{type(error).__name__}: {error}")
+            raise
         finally:
             if self.lock is not None:
                 self.lock.release()
@@ -111,8 +127,8 @@ class _Run:
                 answer = {"found": action()}
             except UserError as error:
                 answer = {"refused": str(error)}
-            except RunFailure as error:
-                answer = {"failed": str(error)}
+            except (RunFailure, OSError) as error:
+                answer = {"failed": reason(error)}
         answer = self.cluster.broadcast(answer)
         if "refused" in answer:
             raise UserError(answer["refused"])
@@ -139,13 +155,13 @@ class _Run:
             chosen = Path(name) if name else None
             if chosen is None:
                 self.simulation.check_start()
-        if self.cluster.is_first:
-            self._prepare()
+        self._together(self._prepare)
         schedule = self._schedule(chosen)
-        writer = Writer(self.cluster, check=self.lock.check if self.lock else lambda: None)
-        output = Output(self.simulation, self.folder, writer)
-        if chosen is not None and self.cluster.is_first:
-            self._forget_after(output, int(self.simulation.state.step))
+        writer = Writer(self.cluster, check=lambda: self._before_commit(output))
+        output = Output(self.simulation, self.folder, writer, self._check, self._inside())
+        if chosen is not None:
+            step = int(self.simulation.state.step)
+            self._together(lambda: self._forget_after(output, step))
         first = float(schedule.start_time)
         log = self.log
         with (
@@ -160,7 +176,8 @@ class _Run:
 
             def wake(moment: Moment) -> None:
                 progress.update(moment.step, moment.time, moment.dt)
-                self._tell("running", moment, first, advanced=moment.step > self.first_step)
+                advanced = moment.step > self.first_step
+                output.write(lambda: self._tell("running", moment, first, advanced=advanced))
 
             loop = Loop(
                 self.simulation,
@@ -173,26 +190,17 @@ class _Run:
                 alive=lambda: watchdog.feed("the last wake of the loop"),
             )
             self.first_step = int(self.simulation.state.step)
-            try:
-                outcome = loop.run(continued=chosen is not None)
-            except RunFailure as error:
-                self._failed(str(error))
-                raise
-            except Exception as error:
-                self._failed(f"{type(error).__name__}: {error}")
-                raise
+            outcome = loop.run(continued=chosen is not None)
         return self._ended(outcome, first)
 
     # ---- before the loop ---------------------------------------------------------------------------------
 
     def _choose(self) -> str | None:
         """The newest checkpoint that verifies; says which ones were skipped."""
-
-        def problem(folder: Path) -> str | None:
-            report = verify(folder)
-            return None if report.restorable else report.problems[0].problem
-
-        chosen, lines = choose_checkpoint(self.folder, committed(self.folder / "checkpoints"), problem)
+        for name in ("snapshots", "checkpoints"):
+            for line in clean_leftovers(self.folder / name):
+                self.log.say(line)
+        chosen, lines = choose_checkpoint(self.folder, committed(self.folder / "checkpoints"), _problem)
         for line in lines:
             self.log.say(line)
         if chosen is None:
@@ -202,10 +210,7 @@ class _Run:
     def _prepare(self) -> None:
         folder = RunFolder(self.folder)
         self.log.open(self.folder / "run.log")
-        lines = folder.remove_leftovers()
-        for name in ("snapshots", "checkpoints"):
-            lines += clean_leftovers(self.folder / name)
-        for line in lines:
+        for line in (*folder.remove_leftovers(), *_indices_made(self.folder / "snapshots")):
             self.log.say(line)
         self.simulation.inputs.keep(self.folder / "inputs")
         folder.write_config(dump_config(self.config))
@@ -250,12 +255,17 @@ class _Run:
         )
 
     def _forget_after(self, output: Output, step: int) -> None:
-        """Removes what the interrupted run wrote after the checkpoint: the continued one writes it again."""
+        """Removes what the interrupted run wrote after the checkpoint: the continued one writes it again.
+
+        Later checkpoints are damaged, else the run would continue from them. Should their disk come to its senses,
+        a later start must not return to what is no longer this run's past.
+        """
         removed = output.truncate(step)
-        for folder in committed(self.folder / "snapshots"):
-            if int(folder.name) > step:
-                remove(folder)
-                removed.append(f"snapshot {folder.name}")
+        for name in ("snapshot", "checkpoint"):
+            for folder in committed(self.folder / f"{name}s"):
+                if int(folder.name) > step:
+                    remove(folder)
+                    removed.append(f"{name} {folder.name}")
         if removed:
             self.log.say(f"removed what is later than step {step}: {', '.join(removed)}")
 
@@ -273,6 +283,12 @@ class _Run:
             f"{self.config.name}: {self.config.model.kind}, {shape}, {self.config.precision} precision, "
             f"{devices} {kind} device{'s' if devices > 1 else ''}{processes}, {simulation.transform.name}"
         )
+
+    def _inside(self) -> dict[str, Any]:
+        """What every snapshot says about the run that wrote it."""
+        found = provenance.read(self.folder) if self.cluster.is_first else {}
+        found.pop("earlier", None)
+        return {"configuration": dump_config(self.config), "provenance": self.cluster.broadcast(found)}
 
     # ---- during and after the loop -----------------------------------------------------------------------
 
@@ -318,8 +334,17 @@ class _Run:
             ),
         )
 
+    def _check(self) -> None:
+        """Raises RunFailure where another start has taken the folder over: an orphan writes nothing more."""
+        if self.lock is not None:
+            self.lock.check()
+
+    def _before_commit(self, output: Output) -> None:
+        self._check()
+        output.sync()
+
     def _failed(self, reason: str) -> None:
-        if not self.cluster.is_first:
+        if self.lock is None or not self.lock.still_mine():
             return
         with contextlib.suppress(OSError):
             state = read_state(self.folder)
@@ -351,6 +376,25 @@ class _Run:
 
     def _name(self) -> str:
         return describe(self.cluster.process_id, self.cluster.num_processes)
+
+
+def _problem(checkpoint: Path) -> str | None:
+    """Why a checkpoint cannot be restored."""
+    try:
+        found = [file for file in verify(checkpoint).problems if not file.derived]
+    except UserError as error:  # another program's, or another version's
+        return str(error).removeprefix(f"{checkpoint / MANIFEST}: ")
+    return f"{found[0].file.relative_to(checkpoint)}: {found[0].problem}" if found else None
+
+
+def _indices_made(parent: Path) -> list[str]:
+    """Makes the indices that a killed run did not come to make; a line for each."""
+    lines: list[str] = []
+    for folder in committed(parent):
+        with contextlib.suppress(UserError, RunFailure):  # a damaged snapshot is verify's to report
+            made = rebuild_index(folder, open_snapshot(folder).manifest)
+            lines += [f"{path}: was missing, made again" for path in made]
+    return lines
 
 
 def _short(path: Path) -> Path:

@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,19 @@ class Inputs:
             self._kept[path] = {"file": name, "sha256": checksum}
         if self._kept and self._read:
             replace_json(folder / INDEX, self._kept)
+
+
+def altered(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Each copy in `RUN/inputs`, with what is wrong with it (None: nothing)."""
+    if not (folder / INDEX).exists():
+        return
+    for entry in json.loads((folder / INDEX).read_text()).values():
+        path = folder / entry["file"]
+        if not path.is_file():
+            yield path, "missing"
+        else:
+            good = _checksum(path.read_bytes()) == entry["sha256"]
+            yield path, None if good else "altered (its checksum does not match)"
 
 
 def _checksum(content: bytes) -> str:

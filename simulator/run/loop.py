@@ -69,7 +69,6 @@ class Loop:
         self._clock = clock
         self._wall = WallTimer(schedule.events, clock)
         self._speed: float | None = None
-        self._trouble: str | None = None
         self._flags = np.zeros(len(Flag), np.int32)
 
     def run(self, *, continued: bool) -> Outcome:
@@ -95,7 +94,7 @@ class Loop:
             if leaving:
                 if (folder := self._writer.wait()) is not None:
                     self._committed(folder)
-                self._agree_on_trouble()
+                self._raise_trouble()
                 ended = "finished" if finished else "stopped"
                 return Outcome(ended, reason, moment.step - first, seconds, moment)
             seconds += self._advance(moment, 1 if reason else steps)
@@ -111,31 +110,35 @@ class Loop:
 
     def _cannot_go_on(self, moment: Moment) -> NoReturn:
         what, cure = self._simulation.trouble()
-        raise RunFailure(
+        self._fail(
             f"step {moment.step}, t = {moment.time:g}: {what}; what was written before is whole. {cure} may help"
         )
 
+    def _fail(self, line: str) -> NoReturn:
+        """Ends the run for what every process sees; the save that is under way is finished first."""
+        if (folder := self._writer.wait()) is not None:
+            self._committed(folder)
+        raise RunFailure(line)
+
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
-        """Takes events. What goes wrong with a file on this process is agreed on before anyone acts on it."""
+        """Takes events."""
         # A step checks the state that it begins with; the state that is written may be the first bad one.
         if names and self._simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
-            try:
-                self._output.take((name,), self._simulation.state, self._schedule)
-            except OSError as error:
-                self._trouble = f"{error.filename or name}: {error.strerror or error}"
+            self._output.take((name,), self._simulation.state, self._schedule)
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:
         """How many steps to take next and which events are due by wall clock; sets the agreed flags."""
         wake = max(1, int(WAKE * self._speed)) if self._speed else 1
-        flags = self._watch.poll(failed=self._trouble is not None, wall=self._wall.due())
+        flags = self._watch.poll(failed=self._output.trouble is not None, wall=self._wall.due())
         mine = np.array([*flags, self._writer.busy, wake], np.int64)
         *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
         self._flags = np.array(agreed[: len(Flag)], np.int32)
         self._alive()
-        self._agree_on_trouble()
+        if self._flags[Flag.FAILURE]:
+            self._raise_trouble()
         if (folder := self._writer.poll(bool(busy))) is not None:
             self._committed(folder)
         self._progress(moment)
@@ -143,10 +146,10 @@ class Loop:
         steps = wake if until_due is None else min(wake, max(until_due, 1))
         return steps, tuple(n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d)
 
-    def _agree_on_trouble(self) -> None:
-        if self._flags[Flag.FAILURE]:
-            lines = [line for line in self._simulation.cluster.gather(self._trouble) if line]
-            raise RunFailure(f"{lines[0]}; what was written before is whole")
+    def _raise_trouble(self) -> None:
+        """Raises, on every process, what went wrong with a file on any."""
+        for line in filter(None, self._simulation.cluster.gather(self._output.trouble)):
+            raise RunFailure(line)
 
     def _advance(self, moment: Moment, steps: int) -> float:
         """Takes up to `steps` steps; seconds they took, 0 for the call that compiles."""
@@ -161,7 +164,7 @@ class Loop:
         self._simulation.state = state
         seconds = self._clock() - began
         if float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
-            raise RunFailure(
+            self._fail(
                 f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "
                 "what was written before is whole. The flow is under-resolved: use a finer grid or more viscosity"
             )

@@ -1,6 +1,6 @@
 """What a run writes: rows, spectra, slices, snapshots and checkpoints of a state."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,15 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from simulator.errors import RunFailure
+from simulator.files import reason
 from simulator.models import State
 from simulator.run.checkpoint import component_names, datasets, physical_axes
 from simulator.run.schedule import Event, Schedule
 from simulator.run.series import Series
 from simulator.run.simulation import Simulation
 from simulator.run.table import Table
+from simulator.run.units import attributes
 from simulator.storage import Dataset, Options, Writer, prune
 
 SLICED = ("speed", "vorticity_magnitude", "density")
@@ -49,14 +52,39 @@ def events(settings: Any) -> tuple[Event, ...]:
 
 
 class Output:
-    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards."""
+    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards.
 
-    def __init__(self, simulation: Simulation, folder: Path, writer: Writer):
+    `check` is called by process 0 before it writes anything: is the run's folder still ours? What goes wrong with
+    a series on process 0 is in `trouble`, to be agreed on: to raise it alone, in the middle of an event, would
+    leave the others waiting in the event's collectives. `inside` goes into every snapshot.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        writer: Writer,
+        check: Callable[[], None] = lambda: None,
+        inside: Mapping[str, Any] | None = None,
+    ):
         self._simulation, self._folder, self._writer = simulation, folder, writer
+        self._check, self._inside = check, dict(inside or {})
         self._first = simulation.cluster.is_first
         self._table: Table | None = None
         self._last_slices = -1
-        self.cost: dict[str, float] = {}
+        self.trouble: str | None = None
+
+    def write(self, action: Callable[[], object]) -> None:
+        """`action` writes something on process 0, unless that has gone wrong before."""
+        if not self._first or self.trouble:
+            return
+        try:
+            self._check()
+            action()
+        except RunFailure as error:
+            self.trouble = str(error)
+        except OSError as error:
+            self.trouble = f"{reason(error)}; what was written before is whole"
 
     def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
         """Takes the events `names` of `state`, in order."""
@@ -79,8 +107,8 @@ class Output:
         found = {k: float(v) for k, v in self._simulation.diagnostics(state).items()}
         dt = float(state.dt)
         known = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * found.pop("rate")}
+        self.write(lambda: self._rows().append(known | found))
         if self._first:
-            self._rows().append(known | found)
             self._warn(found)
 
     def _warn(self, row: Mapping[str, float]) -> None:
@@ -102,8 +130,7 @@ class Output:
     def spectra(self, state: State) -> None:
         """One row of spectra.h5: the energy per wavenumber in shells of width dk."""
         found = {k: np.asarray(v) for k, v in self._simulation.spectra(state).items()}
-        if self._first:
-            self._spectra_file().append(int(state.step), float(state.time), found)
+        self.write(lambda: self._spectra_file().append(int(state.step), float(state.time), found))
 
     def _spectra_file(self) -> Series:
         if self._spectra_series is None:
@@ -128,8 +155,7 @@ class Output:
         for name in self._sliced:
             planes = self._planes[name](state)
             found |= {f"{name}/{cut}": np.asarray(plane) for cut, plane in planes.items()}
-        if self._first:
-            self._slices_file().append(int(state.step), float(state.time), found)
+        self.write(lambda: self._slices_file().append(int(state.step), float(state.time), found))
 
     @cached_property
     def _sliced(self) -> tuple[str, ...]:
@@ -172,24 +198,41 @@ class Output:
     def snapshot(self, state: State) -> None:
         """Fields for people, in physical space; written in the background."""
         simulation = self._simulation
-        settings = simulation.config.output.snapshots
+        output = simulation.config.output
+        settings = output.snapshots
         axes = physical_axes(simulation.transform)
         names = settings.fields or tuple(simulation.model.components)
         arrays = {name: simulation.values(name)(state) for name in names}
         self._writer.submit(
             self._folder / "snapshots",
             int(state.step),
-            [Dataset(n, a, axes, component_names(a.shape[:-3])) for n, a in arrays.items()],
-            {"time": float(state.time), "dt": float(state.dt), "box": list(simulation.grid.box)},
-            options=Options(precision="single" if settings.precision == "single" else "keep"),
+            [
+                Dataset(
+                    n,
+                    a,
+                    axes,
+                    component_names(a.shape[:-3]),
+                    attributes=attributes(n, simulation.config.model),
+                )
+                for n, a in arrays.items()
+            ],
+            {
+                "time": float(state.time),
+                "dt": float(state.dt),
+                "step": int(state.step),
+                "box": list(simulation.grid.box),
+                **self._inside,
+            },
+            options=Options(
+                compression=output.compression,
+                precision="single" if settings.precision == "single" else "keep",
+            ),
         )
 
     def checkpoint(self, state: State, schedule: Schedule) -> None:
         """Everything that the next step needs; written in the background."""
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
-        if self._table is not None:
-            self._table.sync()
         self._writer.submit(
             self._folder / "checkpoints",
             int(state.step),
@@ -210,6 +253,11 @@ class Output:
         for series in (self._spectra_file(), self._slices_file()):
             removed[series.path.name] = series.truncate(step)
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
+
+    def sync(self) -> None:
+        """Makes the rows durable that a checkpoint counts on; before it commits."""
+        if self._table is not None:
+            self._table.sync()
 
     def close(self) -> None:
         if self._table is not None:

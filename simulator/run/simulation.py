@@ -70,7 +70,8 @@ def most_devices(config: RunConfig, most: int) -> int:
 
 
 def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
-    """Starts JAX on what the configuration and the allocation say."""
+    """Starts JAX on what the configuration and the allocation say. Refuses before that what cannot fit."""
+    check_devices(config, config.devices.count, allocation.num_processes)
     return start(
         allocation,
         platform=config.devices.platform,
@@ -231,10 +232,11 @@ class Simulation:
                 )
 
     def check_start(self) -> None:
-        """Refuses a start for which no dt can be chosen."""
+        """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
+        state = self.state
         if self.time_step.fixed is not None or self.time_step.largest is not None:
             return
-        rate = jax.jit(lambda s: rate_of(self.model, s))(self.state)
+        rate = jax.jit(lambda s: rate_of(self.model, s))(state)
         if float(rate) == 0:
             raise self.config.error(
                 "time.max_dt", "is required: the initial state is at rest, so cfl gives no time step"

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from simulator.files import replace_file, write_all
+from simulator.files import named, replace_file, write_all
 
 
 class Table:
@@ -51,29 +51,37 @@ class Table:
         before = os.fstat(self._descriptor).st_size
         try:
             write_all(self._descriptor, line.encode())
-        except OSError:
-            os.truncate(self.path, before)
-            raise
+        except OSError as error:
+            os.ftruncate(self._descriptor, before)
+            raise named(error, self.path) from None
 
     def truncate(self, step: int) -> int:
-        """Remove the rows later than `step`, replacing the file whole; returns how many."""
+        """Remove the rows later than `step`; returns how many.
+
+        The file is replaced even where none is: an earlier writer that still has it open, an orphan of a lost
+        node, then appends to nobody's file.
+        """
         lines = _whole_lines(self.path)
         kept = [line for line in lines[1:] if int(line.split(",", 1)[0]) <= step]
         removed = len(lines) - 1 - len(kept)
-        if removed:
-            _write_lines(self.path, [lines[0], *kept])
-            os.close(self._descriptor)
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        _write_lines(self.path, [lines[0], *kept])
+        os.close(self._descriptor)
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         return removed
 
     def sync(self) -> None:
         """Make the rows durable: before a checkpoint that counts on them commits."""
-        os.fsync(self._descriptor)
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise named(error, self.path) from None
 
     def close(self) -> None:
         """Sync and close."""
-        self.sync()
-        os.close(self._descriptor)
+        try:
+            self.sync()
+        finally:
+            os.close(self._descriptor)
 
     def __enter__(self) -> Self:
         return self

@@ -218,10 +218,10 @@ class Layout(_Arrangement):
     @cached_property
     def shells(self) -> int:
         """Number of shells: those of all modes of the state."""
-        corner = sum(
-            (float(np.abs(labels).max()) * unit) ** 2
-            for labels, unit in zip((self.labels[a] for a in AXES), self.grid.fundamental, strict=True)
-        )
+        largest = [int(np.abs(self.labels[a]).max()) for a in AXES]
+        if self.truncated:  # a layout may store more modes than belong to the state
+            largest = [min(n, kept) for n, kept in zip(largest, self.grid.kept, strict=True)]
+        corner = sum((n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True))
         return round(corner**0.5 / self.shell_width) + 1
 
     @cached_property

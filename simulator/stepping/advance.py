@@ -117,13 +117,16 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     shorter = ~on_it & (remaining < dt)
     halved = ~on_it & ~shorter & (remaining < (2 - TOLERANCE) * dt)
     chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
-    since = state.since + 1
-    natural = state.origin + since * chosen if fixed else state.time + chosen
-    changed = shorter | halved
+    # Steps are counted while they are alike; another dt, of a run that continues, counts from here.
+    alike = fixed & (state.dt == dt)
+    since = jnp.where(alike, state.since, 0) + 1
+    start = jnp.where(alike, state.origin, state.time)
+    natural = start + since * chosen if fixed else state.time + chosen
+    changed = shorter | halved | (not fixed)
     time = jnp.where(changed, state.time + chosen, natural)
     time = jnp.where(abs(time - soft) <= TOLERANCE * chosen, soft, time)
     time = jnp.where(on_it | shorter, target, time)
-    origin = jnp.where(changed, time, state.origin)
+    origin = jnp.where(changed, time, start)
     return chosen, origin, jnp.where(changed, 0, since), time
 
 

@@ -93,7 +93,7 @@ def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
             made = make(file.require_group(parent), last, entry, name, path)
             if not entry.is_mesh:
                 continue
-            _set(made, {"position": np.zeros(len(entry.axes)), "unitSI": 1.0})
+            _set(made, {"position": np.zeros(len(entry.axes)), "unitSI": 1.0, **entry.attributes})
             if not entry.components:
                 _set(made, mesh)
             for i, axis in enumerate(entry.axes):

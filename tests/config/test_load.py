@@ -33,6 +33,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
             "spectra": {"every_steps": 100, "align": False},
             "snapshots": {},
             "checkpoints": {"every_wall": 900.0, "keep_last": 2},
+            "compression": "none",
         },
         "run": {"watchdog": 600.0},
         "slurm": {},

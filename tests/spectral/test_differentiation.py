@@ -16,9 +16,7 @@ from simulator.spectral.operators import curl, project
 REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS]
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]
 CASES = [
-    pytest.param(
-        case, id=str(case), marks=[] if case in (REAL[0], REAL[2], REAL[4], COMPLEX[1]) else pytest.mark.slow
-    )
+    pytest.param(case, id=str(case), marks=[] if case in (REAL[0], REAL[4], COMPLEX[1]) else pytest.mark.slow)
     for case in REAL + COMPLEX
 ]
 
@@ -129,10 +127,7 @@ def test_hessian_of_a_quadratic_form_is_its_matrix():
 @pytest.mark.spmd
 @pytest.mark.parametrize(
     "plan",
-    [
-        pytest.param(p, id="-".join(p), marks=[] if p[1] in ("z_xy", "slab") else pytest.mark.slow)
-        for p in PLANS
-    ],
+    [pytest.param(p, id="-".join(p), marks=[] if p[1] == "z_xy" else pytest.mark.slow) for p in PLANS],
 )
 def test_gradient_through_steps(plan):
     """Ten rotational-form Navier-Stokes steps on four devices, in `scan`: the gradient of an energy agrees with

@@ -1,0 +1,78 @@
+"""`simulator submit`: write a job script into the run folder and submit it."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from simulator.cli.parser import add_config_arguments
+
+# the option and the key of the `slurm:` block are one name
+_OPTIONS = {
+    "nodes": ("N", "how many nodes"),
+    "tasks-per-node": ("M", "processes on each; with GPUs one for each by default"),
+    "gpus-per-node": ("G", "GPUs of each node"),
+    "cpus-per-task": ("K", "cores of each process"),
+    "time": ("T", "time limit, e.g. 2:00:00; the run stops ahead of it and the job goes back into the queue"),
+    "partition": ("P", ""),
+    "account": ("A", ""),
+    "qos": ("Q", ""),
+    "constraint": ("C", ""),
+    "sbatch": ("FLAGS", "any other flags of sbatch, e.g. --sbatch='--mem=64G --exclusive'"),
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the command."""
+    parser = subparsers.add_parser(
+        "submit",
+        help="submit a run to Slurm",
+        description="Write a job script into the run folder and submit it. What is not given is taken from the "
+        "`slurm:` block of the configuration, then from slurm.yaml in the user's configuration folder "
+        "(~/.config/simulator), else left to Slurm.",
+        epilog="example: simulator submit configs/taylor_green.yaml time.stop=20 --nodes 2 --tasks-per-node 4 "
+        "--time 2:00:00",
+    )
+    add_config_arguments(parser)
+    parser.add_argument("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR")
+    parser.add_argument("--dry-run", action="store_true", help="print the script; write and submit nothing")
+    group = parser.add_argument_group("what to ask Slurm for")
+    for name, (value, text) in _OPTIONS.items():
+        group.add_argument(f"--{name}", metavar=value, help=text)
+    parser.set_defaults(func=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Submit; returns the exit code."""
+    from simulator.config import load_config
+    from simulator.run.submit import prepare, site_settings, submit
+
+    overrides = list(args.overrides)
+    if args.output is not None:
+        overrides = [override for override in overrides if not override.startswith("output.directory=")]
+        overrides.append(f"output.directory={args.output}")
+    # the command line's resources are overrides of the block `slurm`, and checked as that
+    for name in _OPTIONS:
+        key = name.replace("-", "_")
+        if (value := getattr(args, key)) is not None:
+            text = f'"{value}"' if name in ("sbatch", "time", "constraint", "account") else value
+            overrides.append(f"slurm.{key}={text}")
+    config = load_config(args.config, overrides)
+    job = prepare(config, site_settings())
+    for line in job.lines:
+        print(line)
+    if job.script is None:
+        return 0
+    if args.dry_run:
+        print(job.script, end="")
+        return 0
+    number = submit(config, job)
+    folder = _short(job.folder)
+    print(f"submitted job {number}: {folder / 'job.sbatch'}")
+    print(f"next:\n  simulator status {folder}\n  tail -F {folder / 'logs' / f'slurm-{number}.out'}")
+    return 0
+
+
+def _short(folder: Path) -> Path:
+    """Relative to the current folder where that is shorter to type."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -1,0 +1,157 @@
+"""From a configuration to a job in Slurm's queue. Starts no JAX: this runs on a login node."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from simulator.cluster.jobscript import Resources, render
+from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
+from simulator.config.execution import SlurmSettings
+from simulator.config.messages import explain
+from simulator.config.run_config import Places
+from simulator.errors import RunFailure, UserError
+from simulator.files import replace_file
+from simulator.run.folder import CONFIG, Action, Found, RunFolder
+from simulator.run.status import look_at, remember_job
+
+SCRIPT = "job.sbatch"
+
+
+class SiteSettings(SlurmSettings):
+    """The user-level file: defaults of the block `slurm`, and shell lines for every script."""
+
+    prologue: str = ""
+    """Shell lines for modules and the network, before anything starts."""
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """What `submit` would do. `script` is None where there is nothing to do; `lines` say why."""
+
+    folder: Path
+    script: str | None
+    lines: tuple[str, ...] = ()
+    fresh: bool = True
+    """The folder holds no run yet: the configuration is written beside the script."""
+
+
+def site_settings(environ: Mapping[str, str] = os.environ) -> SiteSettings:
+    """The user's slurm.yaml, if there is one. Raises UserError, with the line, for mistakes in it."""
+    base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    path = Path(base) / "simulator" / "slurm.yaml"
+    if not path.exists():
+        return SiteSettings()
+    document = read_yaml(path)
+    try:
+        return SiteSettings.model_validate(document.value)
+    except ValidationError as error:
+        places = Places({key: f"{path}:{line}" for key, line in document.lines.items()})
+        raise explain(error, SiteSettings, document.value, places) from None
+
+
+def prepare(config: RunConfig, site: SiteSettings) -> PreparedJob:
+    """The job script of a run. Raises UserError where `run` would refuse the folder, or a job is at it already."""
+    folder = Path(config.output.directory)
+    decision = RunFolder(folder).decide(config, load_config, diff_configs, stop=config.time.stop)
+    decision.raise_if_refused()
+    if decision.action is Action.FINISHED:
+        return PreparedJob(folder, None, decision.lines)
+    status = look_at(folder, datetime.now().astimezone())
+    if status.job_state is not None:
+        raise UserError(
+            f"{folder}: job {status.job} is {status.job_state.lower()} for this run; wait, or end it with: "
+            f"scancel {status.job}"
+        )
+    if status.writing:
+        raise UserError(
+            f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}"
+        )
+    found = RunFolder(folder).found()
+    fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
+    resources = _resources(config.slurm, site)
+    script = render(
+        config.name,
+        folder,
+        _command(),
+        resources,
+        arguments=["$run/config.yaml", *([] if fresh else _changes(folder, config))],
+        site=site.prologue,
+        about=_about(config, resources, fresh),
+    )
+    return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
+
+
+def submit(config: RunConfig, job: PreparedJob) -> str:
+    """Writes the script (and a new run's configuration) and gives it to sbatch. Returns the job's id.
+
+    Raises RunFailure with sbatch's own words where it refuses.
+    """
+    if shutil.which("sbatch") is None:
+        raise UserError("sbatch is not here: submit on a login node of the cluster, or look with --dry-run")
+    assert job.script is not None
+    RunFolder(job.folder).create()
+    (job.folder / "logs").mkdir(exist_ok=True)
+    if job.fresh:
+        replace_file(job.folder / CONFIG, dump_config(config))
+    replace_file(job.folder / SCRIPT, job.script)
+    # without the variables of a job that this may be called in: they would win over the script
+    environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
+    environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    answer = subprocess.run(
+        ["sbatch", "--parsable", str(job.folder / SCRIPT)], env=environ, capture_output=True, text=True
+    )
+    if answer.returncode != 0:
+        reason = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
+        raise RunFailure(f"{reason} (the script is {job.folder / SCRIPT})")
+    number = answer.stdout.strip().partition(";")[0]
+    remember_job(job.folder, number)
+    return number
+
+
+def _resources(own: SlurmSettings, site: SlurmSettings) -> Resources:
+    """The configuration's (with the command line's) wishes over the site's; one task for each GPU."""
+    merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
+    merged.pop("prologue", None)
+    merged["other"] = merged.pop("sbatch", None)
+    if merged.get("gpus_per_node") and "tasks_per_node" not in merged:
+        merged["tasks_per_node"] = merged["gpus_per_node"]
+    return Resources(**merged)
+
+
+def _command() -> list[str]:
+    """What starts this program: its console command where that lies beside the interpreter."""
+    beside = Path(sys.executable).with_name("simulator")
+    return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
+
+
+def _changes(folder: Path, config: RunConfig) -> list[str]:
+    """What differs from the folder's own configuration, as overrides."""
+    different = {
+        key: new
+        for key, _, new, _ in diff_configs(load_config(folder / CONFIG, check_files=False), config)
+        if key != "output.directory" and not key.startswith("slurm.")
+    }
+    for key, other in (("time.cfl", "time.dt"), ("time.dt", "time.cfl")):
+        if different.get(key, "") is None and different.get(other) is not None:
+            del different[key]  # giving the one removes the other
+    return [f"{key}={json.dumps(value)}" for key, value in different.items()]
+
+
+def _about(config: RunConfig, resources: Resources, fresh: bool) -> list[str]:
+    shape = " x ".join(map(str, config.grid.shape))
+    where = f"{resources.nodes or 1} node{'s' if (resources.nodes or 1) > 1 else ''}"
+    return [
+        f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, on {where}.",
+        "Written by `simulator submit`; submit it again with sbatch, it continues where the run is."
+        if fresh
+        else "Written by `simulator submit` to continue the run that is in this folder.",
+    ]

@@ -1,0 +1,214 @@
+"""Many runs on one device, their steps in one program: what a process of `sweep run --batch auto` does.
+
+Every run is an ordinary run in a thread of its own, with its own folder, lock, schedule and files; only `advance`
+is common. The threads take turns: one computes at a time, and gives its turn away only where it waits for the
+others to ask for their steps too. So nothing of a run has to be safe against other threads.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
+from simulator.config import RunConfig, load_config
+from simulator.errors import RunFailure, UserError
+from simulator.models import MODELS, State
+from simulator.run.execute import Choices, execute
+from simulator.run.folder import CONFIG
+from simulator.run.inputs import Inputs
+from simulator.run.log import RunLog
+from simulator.run.signals import SignalFlags
+from simulator.run.simulation import Simulation, connect
+from simulator.stepping import Until
+from simulator.sweeps.batch import BatchedStep
+from simulator.sweeps.grouping import numbers
+from simulator.sweeps.record import ended, last_line, read_record
+from simulator.sweeps.runner import CANNOT
+
+
+class Ensemble:
+    """The common part: one compiled step, and the meeting of the runs before it."""
+
+    def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
+        self.shared = Simulation(configs[0], cluster=cluster)
+        self.step = BatchedStep(self.shared, keys)
+        self.values = [self.step.values(numbers(config)) for config in configs]
+        self.turn = threading.Condition()
+        self._working = set(range(len(configs)))
+        self._asked: dict[int, tuple[State, Until]] = {}
+        self._found: dict[int, State | BaseException] = {}
+        self._latest: dict[int, State] = {}
+
+    def compile(self) -> None:
+        """Compiles the step for all, before anything is written, by a call in which nobody takes a step. Raises
+        what the compilation raises."""
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shared.template)
+        nothing = self.shared._placed(zeros)
+        count = len(self.values)
+        jax.block_until_ready(
+            self.step.together(tuple(self.values), (nothing,) * count, (_nowhere(),) * count)
+        )
+
+    def advance(self, number: int, state: State, until: Until) -> State:
+        """The steps of one run: waits until all runs at work have asked, then they are taken together.
+
+        Called by the one who has the turn.
+        """
+        self._asked[number] = (state, until)
+        self._take_if_all_asked()
+        while number not in self._found:
+            self.turn.wait()
+        found = self._found.pop(number)
+        if isinstance(found, BaseException):
+            raise RunFailure(f"the step of the batch failed: {type(found).__name__}: {found}") from found
+        return found
+
+    def leave(self, number: int) -> None:
+        """A run has ended: the others no longer wait for it."""
+        self._working.discard(number)
+        self._take_if_all_asked()
+
+    def _take_if_all_asked(self) -> None:
+        if not self._working or self._asked.keys() != self._working:
+            return
+        self._latest |= {number: state for number, (state, _) in self._asked.items()}
+        stand_in = next(iter(self._latest.values()))
+        count = range(len(self.values))
+        # Those that have ended keep their place, so that nothing is compiled anew; they take no steps.
+        states = tuple(self._latest.get(i, stand_in) for i in count)
+        untils = tuple(self._asked[i][1] if i in self._asked else _nowhere() for i in count)
+        try:
+            found: Sequence[State | BaseException] = self.step.together(tuple(self.values), states, untils)
+        except Exception as error:
+            found = [error] * len(self.values)
+        self._found |= {number: found[number] for number in self._asked}
+        self._asked.clear()
+        self.turn.notify_all()
+
+
+def _nowhere() -> Until:
+    return Until(np.float64(0), np.float64(0), np.int64(0))
+
+
+class Member(Simulation):
+    """One run of an ensemble: everything compiled is shared."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        ensemble: Ensemble,
+        number: int,
+        inputs: Inputs,
+        report: Callable[[str], None],
+    ):
+        super().__init__(config, cluster=ensemble.shared.cluster, inputs=inputs, report=report)
+        self._ensemble, self._number = ensemble, number
+        self.transform = ensemble.shared.transform
+        self.model = MODELS[config.model.kind](config.model, self.transform)
+
+    @property
+    def _own(self) -> Any:
+        return self._ensemble.values[self._number]
+
+    @cached_property
+    def advance(self) -> Callable[[State, Until], State]:
+        return partial(self._ensemble.advance, self._number)
+
+    @cached_property
+    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
+        return partial(self._ensemble.step.diagnostics, self._own)
+
+    @cached_property
+    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
+        return partial(self._ensemble.step.spectra, self._own)
+
+    def values(self, name: str) -> Callable[[State], jax.Array]:
+        if name not in self.field_names:
+            raise KeyError(name)
+        return partial(self._ensemble.step.field(name), self._own)
+
+    @cached_property
+    def _finite(self) -> Callable[..., dict[str, jax.Array]]:
+        return self._ensemble.shared._finite
+
+
+def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
+    """Runs the frozen configurations in `folders` together. How each run ended is noted in its folder.
+
+    Returns CANNOT where the step cannot be compiled for all, else 0.
+    """
+    configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
+    one = configs[0].model_copy(update={"devices": configs[0].devices.model_copy(update={"count": 1})})
+    cluster = connect(one, discover(os.environ))
+    try:
+        ensemble = Ensemble([one, *configs[1:]], keys, cluster)
+        ensemble.compile()
+    except (UserError, RunFailure):
+        raise
+    except Exception as error:
+        print(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else error}", flush=True)
+        return CANNOT
+    with SignalFlags() as signals:
+        threads = [
+            threading.Thread(target=_run, args=(ensemble, i, config, signals, folder), name=folder.name)
+            for i, (config, folder) in enumerate(zip(configs, folders, strict=True))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    cluster.close()
+    return 0
+
+
+def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
+    """One run, from its turn to its end."""
+    with ensemble.turn:
+        began = time.monotonic()
+        code, said = 1, ""
+        # What the run says goes to its run.log; several at once would be no reading.
+        with contextlib.closing(RunLog(quiet=True)) as log:
+            try:
+                if signals.received:
+                    code = 3
+                    return
+                simulation = Member(config, ensemble, number, Inputs(folder / "inputs"), log.say)
+                code = execute(
+                    simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals
+                )
+            except (UserError, RunFailure) as error:
+                code, said = (2 if isinstance(error, UserError) else 1), str(error).splitlines()[-1]
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+            finally:
+                ensemble.leave(number)
+                if (record := read_record(folder)) is not None:
+                    ended(
+                        folder, record, code, time.monotonic() - began, said or last_line(folder / "run.log")
+                    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m simulator.sweeps.ensemble JSON`, started by `sweep run`."""
+    given = json.loads(arguments[0])
+    try:
+        return run_together([Path(folder) for folder in given["folders"]], given["keys"])
+    except (UserError, RunFailure) as error:
+        print(error, flush=True)
+        return 2 if isinstance(error, UserError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

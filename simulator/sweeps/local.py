@@ -1,0 +1,119 @@
+"""Which runs of a sweep run on this machine now: those missing, or those asked for again."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from simulator.errors import UserError
+from simulator.run.folder import CONFIG
+from simulator.run.lock import RunLock
+from simulator.run.progress import duration
+from simulator.sweeps.report import next_commands, short
+from simulator.sweeps.runner import Job, run_all
+from simulator.sweeps.single import run_one
+from simulator.sweeps.status import Stage, Status, counted, status_of
+from simulator.sweeps.sweep import Sweep, SweepRun
+
+MISSING = (Stage.WAITING, Stage.INTERRUPTED)
+
+
+def run_missing(sweep: Sweep, *, jobs: int = 1, fail_fast: bool = False, batch: bool = False) -> int:
+    """Runs what waits and what was interrupted; returns the exit code."""
+    _check_jobs(jobs)
+    statuses = _statuses(sweep)
+    missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
+    return _run(sweep, missing, statuses, jobs, fail_fast, batch)
+
+
+def run_again(
+    sweep: Sweep,
+    *,
+    failed: bool = False,
+    interrupted: bool = False,
+    indices: Sequence[int] | None = None,
+    jobs: int = 1,
+    fail_fast: bool = False,
+    batch: bool = False,
+) -> int:
+    """Runs what failed, what was interrupted (both where neither is asked for), or the runs with the numbers
+    `indices`, and of these those that are not done. Returns the exit code."""
+    _check_jobs(jobs)
+    if indices is not None and (failed or interrupted):
+        raise UserError("simulator sweep retry: --index names runs; leave --failed and --interrupted out")
+    statuses = _statuses(sweep)
+    if indices is not None:
+        chosen = [sweep.run(index) for index in dict.fromkeys(indices)]
+        chosen = [run for run in chosen if statuses[run.hash].stage in (*MISSING, Stage.FAILED)]
+    else:
+        both = failed == interrupted
+        stages = {Stage.FAILED} if failed and not both else {Stage.INTERRUPTED} if not both else None
+        stages = stages or {Stage.FAILED, Stage.INTERRUPTED}
+        chosen = [run for run in sweep.runs if statuses[run.hash].stage in stages]
+    return _run(sweep, chosen, statuses, jobs, fail_fast, batch)
+
+
+def run_index(sweep: Sweep, index: int, arguments: Sequence[str]) -> int:
+    """The run with this number, in this process; returns its exit code."""
+    run = sweep.run(index)
+    if not (run.folder / CONFIG).exists():
+        for line in sweep.prepare():
+            print(line)
+    return run_one(sweep, run, arguments)
+
+
+def _run(
+    sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, Status], jobs: int, fail_fast: bool, batch: bool
+) -> int:
+    if not runs:
+        _say(f"{sweep.name}: {counted(before.values())}; nothing to do")
+        _say_next(sweep)
+        return 1 if any(status.stage is Stage.FAILED for status in before.values()) else 0
+    began = time.monotonic()
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    with RunLock.acquire(sweep.folder, os.environ) as lock:
+        if lock.takeover:
+            _say(lock.takeover)
+        for line in sweep.prepare():
+            _say(line)
+        common = f", all with {sweep.common}" if sweep.common else ""
+        _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
+        work = [Job((run,)) for run in runs] if not batch else _batches(runs, jobs)
+        code = run_all(sweep, work, at_once=jobs, fail_fast=fail_fast, environ=os.environ, say=_say)
+    statuses = _statuses(sweep)
+    _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
+    _say_next(sweep)
+    if code == 0 and any(status.stage is Stage.FAILED for status in statuses.values()):
+        return 1
+    return code
+
+
+def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Job]:
+    from simulator.sweeps.grouping import groups
+
+    work = [Job(*group) for group in groups(runs, jobs)]
+    for job in work:
+        if job.keys:
+            _say(
+                f"runs {', '.join(str(run.index) for run in job.runs)} are stepped together: {', '.join(job.keys)}"
+            )
+    return work
+
+
+def _say_next(sweep: Sweep) -> None:
+    _say("next:")
+    for command in next_commands(sweep, [status_of(run.folder) for run in sweep.runs]):
+        _say(f"  {command}")
+
+
+def _statuses(sweep: Sweep) -> dict[str, Status]:
+    return {run.hash: status_of(run.folder) for run in sweep.runs}
+
+
+def _check_jobs(jobs: int) -> None:
+    if jobs < 1:
+        raise UserError(f"--jobs: {jobs} is no number of runs; 1 or more")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stdout, flush=True)

@@ -1,0 +1,81 @@
+"""What a sweep notes of its runs beside what the runs write themselves: `HASH/logs/sweep.json`.
+
+A run that is refused or dies before its first step has no state.json; this is where its end is known from.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from simulator.files import replace_json
+
+NAME = "sweep.json"
+LOG = "sweep.log"
+"""What a run that `sweep run` started says."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The latest start of a run by a sweep; `seconds` counts all of them, `code` is None while it goes on."""
+
+    host: str
+    pid: int
+    job_id: str | None
+    log: str
+    code: int | None = None
+    seconds: float = 0.0
+    last: str = ""
+    """The last line that it said."""
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record of the run in `folder`; None where no sweep has started it yet."""
+    try:
+        content: Any = json.loads((folder / "logs" / NAME).read_text())
+        known = {field.name for field in fields(Record)}
+        return Record(**{key: item for key, item in content.items() if key in known})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:
+    """Notes a start of the run in `folder` by the process `pid`."""
+    before = read_record(folder)
+    job = environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID")
+    task = environ.get("SLURM_ARRAY_TASK_ID")
+    record = Record(
+        socket.gethostname(),
+        pid,
+        f"{job}_{task}" if job and task else job,
+        os.fspath(log),
+        seconds=before.seconds if before else 0.0,
+    )
+    _write(folder, record)
+    return record
+
+
+def ended(folder: Path, record: Record, code: int, seconds: float, last: str) -> Record:
+    """Notes the end of what `begun` noted."""
+    record = replace(record, code=code, seconds=round(record.seconds + seconds, 3), last=last)
+    _write(folder, record)
+    return record
+
+
+def last_line(log: Path) -> str:
+    """The last line in a log that says something."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _write(folder: Path, record: Record) -> None:
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    replace_json(folder / "logs" / NAME, asdict(record))

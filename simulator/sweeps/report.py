@@ -1,0 +1,100 @@
+"""The lines of `simulator sweep plan` and `status`."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import UserError
+from simulator.files import replace_file
+from simulator.run.progress import typed
+from simulator.sweeps.status import Stage, Status, counted, status_of
+from simulator.sweeps.sweep import Sweep
+from simulator.sweeps.table import as_text
+
+
+def plan_lines(sweep: Sweep) -> list[str]:
+    """The table of runs, and their total."""
+    table = [
+        {
+            "index": run.index,
+            **{key: run.values.get(key) for key in sweep.varied},
+            "folder": run.hash,
+            "memory": _size(run.estimate.bytes),
+            "steps": run.estimate.steps,
+            "cost": run.estimate.cost,
+        }
+        for run in sweep.runs
+    ]
+    needs = [run.estimate for run in sweep.runs]
+    known = [needed.cost for needed in needs if needed.cost is not None]
+    if not known:
+        cost = "cost unknown (dt follows from the CFL number)"
+    else:
+        cost = f"cost {sum(known):.3g} points x steps"
+        cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(needs) else ""
+    total = (
+        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest needs about "
+        f"{_size(max(needed.bytes for needed in needs))} of memory, {cost}"
+    )
+    lines = [*as_text(table), *_common(sweep), "", total]
+    if sweep.earlier:
+        lines.append(f"{len(sweep.earlier)} earlier runs are not in the file any more; their folders stay")
+    return lines
+
+
+def status_lines(sweep: Sweep) -> list[str]:
+    """One line per run, and how many are how far."""
+    statuses = [status_of(run.folder) for run in sweep.runs]
+    table = [
+        {"index": run.index, "run": sweep.label(run), "folder": run.hash, "state": str(s.stage), "": s.detail}
+        for run, s in zip(sweep.runs, statuses, strict=True)
+    ]
+    return [*as_text(table), *_common(sweep), "", f"{sweep.name}: {counted(statuses)}"]
+
+
+def table_lines(sweep: Sweep, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table of swept values and collected quantities."""
+    same = [key for key in sweep.swept if key not in sweep.varied]
+    return [*as_text(found, leave_out=same), *_common(sweep)]
+
+
+def _common(sweep: Sweep) -> list[str]:
+    return [f"all runs: {sweep.common}"] if sweep.common else []
+
+
+def next_commands(sweep: Sweep, statuses: Sequence[Status]) -> list[str]:
+    """What to type next, as it can be typed here."""
+    stages = {status.stage for status in statuses}
+    wanted: list[str] = []
+    if stages & {Stage.WAITING, Stage.INTERRUPTED}:
+        wanted.append("run")
+    if Stage.FAILED in stages:
+        wanted += ["status", "retry"]
+    if Stage.DONE in stages:
+        wanted += ["table"]
+    words = {"retry": ["--failed"]}
+    return [shlex.join([*typed(), "sweep", w, str(short(sweep.file)), *words.get(w, [])]) for w in wanted]
+
+
+def short(path: Path) -> Path:
+    """Relative to the current folder where it lies below it."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else Path(relative)
+
+
+def write_text(path: str, text: str) -> None:
+    """Replaces the file at `path`. UserError where that is impossible."""
+    try:
+        replace_file(Path(path), text)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

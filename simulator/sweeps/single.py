@@ -1,0 +1,53 @@
+"""One run of a sweep in this process: what a task of an array does."""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from simulator.cluster import discover
+from simulator.config import load_config
+from simulator.errors import RunFailure, UserError
+from simulator.run.command import run_config
+from simulator.run.folder import CONFIG
+from simulator.sweeps.record import begun, ended
+from simulator.sweeps.sweep import Sweep, SweepRun
+
+
+def run_one(
+    sweep: Sweep, run: SweepRun, arguments: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> int:
+    """`simulator run` of the run's frozen configuration, by every process of a Slurm step or by this one alone.
+
+    `arguments` is the command line. Returns the run's own exit code; a mistake is noted and raised.
+    """
+    args = argparse.Namespace(
+        processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments)
+    )
+    config = load_config(run.folder / CONFIG, check_files=False)
+    if discover(environ).process_id > 0:
+        return run_config(config, args)
+    record = begun(run.folder, os.getpid(), _log(sweep, environ), environ)
+    began = time.monotonic()
+    code, said = 1, ""
+    try:
+        code = run_config(config, args)
+    except (UserError, RunFailure) as error:
+        code, said = (2 if isinstance(error, UserError) else 1), str(error).splitlines()[-1]
+        raise
+    except KeyboardInterrupt:
+        code = 3
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        ended(run.folder, record, code, time.monotonic() - began, said)
+    return code
+
+
+def _log(sweep: Sweep, environ: Mapping[str, str]) -> Path:
+    """Where the task's output goes: as `sweep submit` names it."""
+    job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return sweep.folder / "logs" / f"{job}_{task}.out" if job and task else Path(os.devnull)

@@ -1,0 +1,159 @@
+"""What a sweep found: swept values and collected quantities, one row per run."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.run.open import Run, open_run
+from simulator.sweeps.collect import Expression
+from simulator.sweeps.record import read_record
+from simulator.sweeps.status import Stage, Status, status_of
+from simulator.sweeps.sweep import Sweep, SweepRun, shown
+
+
+def rows(sweep: Sweep, statuses: Sequence[Status] | None = None) -> list[dict[str, Any]]:
+    """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities.
+
+    A swept key that a run does not have is None; what an unfinished run would give is nan.
+    """
+    statuses = statuses or [status_of(run.folder) for run in sweep.runs]
+    return [
+        {
+            "index": run.index,
+            "run": run.hash,
+            "state": str(status.stage),
+            **{key: run.values.get(key) for key in sweep.swept},
+            **collected(run, sweep.collected, status),
+        }
+        for run, status in zip(sweep.runs, statuses, strict=True)
+    ]
+
+
+def collected(run: SweepRun, expressions: Sequence[Expression], status: Status) -> dict[str, float]:
+    """The value of each expression for one run, by its text."""
+    if status.stage is not Stage.DONE or not expressions:
+        return {expression.text: math.nan for expression in expressions}
+    opened = open_run(run.folder)
+    try:
+        diagnostics = opened.diagnostics
+    except UserError:
+        diagnostics = {}
+    return {e.text: _evaluate(e, opened, diagnostics, status) for e in expressions}
+
+
+def _evaluate(
+    expression: Expression, run: Run, diagnostics: Mapping[str, np.ndarray], status: Status
+) -> float:
+    match expression.reduction:
+        case "wall_time":
+            return wall_time(run)
+        case "steps":
+            return float(status.state.step) if status.state else math.nan
+    if not len(diagnostics.get("time", ())):
+        return math.nan
+    return expression.reduce(diagnostics)
+
+
+def wall_time(run: Run) -> float:
+    """Seconds in `simulator run`, over all starts by the sweep; of a run that was started without it, from the
+    latest start to the end, in whole seconds."""
+    record = read_record(run.path)
+    if record is not None and record.code is not None:
+        return record.seconds
+    try:
+        began = datetime.fromisoformat(run.provenance["started"])
+        return (datetime.fromisoformat(run.state.updated if run.state else "") - began).total_seconds()
+    except (KeyError, ValueError):
+        return math.nan
+
+
+def columns(table: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """The rows as arrays by column: integers and floats where all values are numbers, else objects."""
+    return {name: _array([row[name] for row in table]) for name in table[0]}
+
+
+def _array(values: Sequence[Any]) -> np.ndarray:
+    kinds = {type(value) for value in values}
+    if kinds <= {int}:
+        return np.array(values, np.int64)
+    if kinds <= {int, float}:
+        return np.array(values, np.float64)
+    found = np.empty(len(values), object)
+    found[:] = [tuple(value) if isinstance(value, list) else value for value in values]
+    return found
+
+
+def frame(sweep: Sweep) -> Any:
+    """`Sweep.table`."""
+    found = columns(rows(sweep))
+    try:
+        import pandas  # pyright: ignore[reportMissingImports] - used where it is there
+    except ImportError:
+        return found
+    return pandas.DataFrame(found)
+
+
+# ---- as text ---------------------------------------------------------------------------------------------
+
+
+def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
+    """Every number with all its digits; lists as JSON; what is not there empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table[0])
+    writer.writerows([_cell(value) for value in row.values()] for row in table)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return (
+        repr(value)
+        if isinstance(value, float)
+        else json.dumps(value)
+        if isinstance(value, list | dict)
+        else value
+    )
+
+
+def as_json(table: Sequence[Mapping[str, Any]]) -> str:
+    """A list of objects, one per run; null for what is not there or not finite."""
+    plain = [{name: _json(value) for name, value in row.items()} for row in table]
+    return json.dumps(plain, indent=1) + "\n"
+
+
+def _json(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
+    """Aligned columns for people: numbers to the right, to six digits."""
+    header = [name for name in table[0] if name not in leave_out]
+    cells = [[_short(row[name]) for name in header] for row in table]
+    numeric = [all(_is_number(row[name]) for row in table) for name in header]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in (header, *cells)
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _short(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return shown(value)

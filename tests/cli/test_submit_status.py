@@ -1,0 +1,217 @@
+"""`submit` and `status` without a Slurm; with one: tests/slurm."""
+
+import json
+import os
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import status as status_command
+from simulator.cli import submit as submit_command
+from simulator.cli.parser import CommandParser
+from simulator.errors import UserError
+from simulator.run.state import RunState, write_state
+from simulator.run.status import Status, look_at, remember_job
+
+pytestmark = pytest.mark.smoke
+
+CONFIG = """\
+name: case
+model: {kind: navier_stokes, viscosity: 0.01}
+grid: {shape: [16, 16, 16]}
+initial: {kind: taylor_green}
+time: {stop: 1}
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """No queue to ask, no file of the user, an empty folder to be in."""
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "case.yaml").write_text(CONFIG)
+
+
+def command(module, *arguments: str) -> int:
+    parser = CommandParser(prog="simulator")
+    module.add_parser(parser.add_subparsers())
+    name = module.__name__.rpartition(".")[2]
+    args = parser.parse_args([name, *arguments])
+    return args.func(args)
+
+
+def dry(capsys, *arguments: str) -> str:
+    assert command(submit_command, "case.yaml", "--dry-run", *arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, capsys):
+    before = sorted(tmp_path.rglob("*"))
+    script = dry(capsys, "time.stop=2", "--nodes", "2", "--output", "out", "--sbatch=--mem=1G --exclusive")
+    assert script.startswith("#!/bin/bash\n# case: navier_stokes, 16 x 16 x 16, to t = 2, on 2 nodes.\n")
+    for line in ("--nodes=2", "--mem=1G", "--exclusive"):
+        assert f"\n#SBATCH {line}\n" in script
+    assert f"\nrun={tmp_path}/out\n" in script
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_command_line_over_file_over_site(tmp_path, capsys):
+    (tmp_path / "user" / "simulator").mkdir(parents=True)
+    (tmp_path / "user" / "simulator" / "slurm.yaml").write_text(
+        "partition: site\naccount: site\nqos: site\nprologue: |\n  module load cuda\n  export A=1\n"
+    )
+    (tmp_path / "case.yaml").write_text(CONFIG + "slurm: {partition: file, account: file}\n")
+    script = dry(capsys, "--partition=line", "--gpus-per-node", "4")
+    for line in ("--partition=line", "--account=file", "--qos=site", "--ntasks-per-node=4"):
+        assert f"\n#SBATCH {line}\n" in script
+    assert "\nmodule load cuda\nexport A=1\n" in script
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--nodes", "none"), "command line: slurm.nodes: "),
+        (("--time", "tomorrow"), "command line: slurm.time: "),
+        (("grid.shap=1",), "did you mean grid.shape?"),
+    ],
+)
+def test_mistakes_are_refused(arguments, message):
+    with pytest.raises(UserError) as refusal:
+        command(submit_command, "case.yaml", *arguments)
+    assert message in str(refusal.value)
+
+
+def test_a_mistake_in_the_users_file_names_its_line(tmp_path):
+    (tmp_path / "user" / "simulator").mkdir(parents=True)
+    path = tmp_path / "user" / "simulator" / "slurm.yaml"
+    path.write_text("account: a\npartitoin: b\n")
+    with pytest.raises(UserError, match=rf"{path}:2: partitoin: unknown key, did you mean partition\?"):
+        command(submit_command, "case.yaml", "--dry-run")
+
+
+def test_without_sbatch_nothing_is_written(tmp_path):
+    with pytest.raises(UserError, match="sbatch is not here"):
+        command(submit_command, "case.yaml")
+    assert not (tmp_path / "outputs").exists()
+
+
+def state(**changes) -> RunState:
+    values = dict(state="running", step=50, time=0.5, stop=1.0, percent=50.0, steps_per_second=10.0, dt=0.01)
+    return RunState(**(values | changes))
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    folder = tmp_path / "outputs" / "case"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(CONFIG)
+    return folder
+
+
+def test_a_foreign_folder_is_refused_before_anything_is_written(run):
+    (run / "config.yaml").rename(run / "thesis.tex")
+    with pytest.raises(UserError, match="not a run of this program"):
+        command(submit_command, "case.yaml")
+
+
+def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys):
+    write_state(run, state(state="stopped"))
+    script = dry(capsys, "time.stop=3", "devices.count=4", "time.dt=0.5")
+    assert script.startswith("time.stop: 1.0 -> 3.0\ntime.cfl: ")
+    assert '\nset -- "$run/config.yaml" time.stop=3.0 time.dt=0.5 devices.count=4\n' in script
+    with pytest.raises(UserError, match=r"another model\.viscosity"):
+        dry(capsys, "model.viscosity=2")
+
+
+def test_a_finished_run_needs_no_job(run, capsys):
+    write_state(run, state(state="finished", time=1.0))
+    assert "already finished" in dry(capsys)
+
+
+def test_a_run_that_is_being_written_gets_no_second_job(run):
+    write_state(run, state())
+    (run / "lock").write_text("{}")
+    with pytest.raises(UserError, match="a process is writing this run"):
+        command(submit_command, "case.yaml", "--dry-run")
+
+
+NOW = datetime.now().astimezone()
+
+
+@pytest.mark.parametrize(
+    ("found", "job_state", "writing", "word"),
+    [
+        (None, None, False, "not started"),
+        (None, "PENDING", False, "pending"),
+        (None, None, True, "starting"),
+        (state(), "RUNNING", True, "running"),
+        (state(), None, False, "killed"),
+        (state(), "PENDING", False, "queued"),
+        (state(state="stopped"), "PENDING", False, "stopped, queued"),
+        (state(state="stopped"), None, False, "stopped"),
+        (state(state="failed"), None, False, "failed"),
+        (state(state="finished"), None, False, "finished"),
+    ],
+)
+def test_the_state_in_words(found, job_state, writing, word):
+    assert Status(Path("r"), found, "7", job_state, writing).word == word
+
+
+def test_the_expected_end_is_the_rest_at_the_last_speed():
+    updated = NOW.isoformat(timespec="seconds")
+    running = Status(Path("r"), state(updated=updated), None, None, True)
+    assert running.ends == datetime.fromisoformat(updated) + timedelta(seconds=5)  # 0.5 / (10 * 0.01)
+    assert Status(Path("r"), state(updated=updated), None, None, False).ends is None
+    assert Status(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends is None
+
+
+def test_a_row_of_the_table(run):
+    write_state(run, state(last_checkpoint=40, last_checkpoint_time=0.4))
+    (run / "lock").write_text("{}")
+    remember_job(run, "17")
+    found = look_at(run, NOW)
+    cells = found.cells(NOW)
+    assert cells[:7] == (str(run), "17", "running", "50", "0.5 / 1", "50.0", "10")
+    assert cells[8] == "step 40, t = 0.4"
+    os.utime(run / "lock", (time.time() - 100,) * 2)
+    assert look_at(run, NOW).word == "killed"
+
+
+def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):
+    assert command(status_command) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["run", "outputs/case"]
+    assert command(status_command, str(run)) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith(str(run))
+    with pytest.raises(UserError, match="no run folder"):
+        command(status_command, str(tmp_path))
+
+
+def test_no_run_at_all_is_said():
+    with pytest.raises(UserError, match="no runs under outputs/"):
+        command(status_command)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        (["case.yaml"], "outputs/case"),
+        (["case.yaml", "--overwrite", "time.stop=2", "--output", "elsewhere"], "elsewhere"),
+        (["case.yaml", "output.directory=there", "--processes", "2"], "there"),
+    ],
+)
+def test_the_folder_of_a_run_for_job_scripts(tmp_path, capsys, arguments, folder):
+    assert command(status_command, "--folder-of", *arguments) == 0
+    assert capsys.readouterr().out == f"{tmp_path / folder}\n"
+
+
+def test_job_scripts_hear_of_mistakes_first():
+    with pytest.raises(UserError, match=r"command line: grid.shap"):
+        command(status_command, "--folder-of", "case.yaml", "grid.shap=1")
+
+
+def test_what_submit_remembers_is_json(run):
+    remember_job(run, "17")
+    assert json.loads((run / ".job").read_text()) == {"job": "17"}

@@ -1,0 +1,105 @@
+"""Job scripts as text. What they do is tested on a real Slurm (tests/slurm/test_slurm_jobscript.py)."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from simulator.cluster.jobscript import RUN_AND_REQUEUE, Resources, render
+
+pytestmark = pytest.mark.smoke
+
+SLURM = Path(__file__).parents[2] / "slurm"
+SHIPPED = sorted(SLURM.glob("*.sbatch"))
+COMMAND = ["/opt/my env/bin/simulator"]
+
+
+def bash_accepts(script: str) -> bool:
+    return subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+
+
+def flags(script: str) -> list[str]:
+    return re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_a_shipped_script_ends_like_all_others(path):
+    text = path.read_text()
+    assert text.endswith(RUN_AND_REQUEUE)
+    assert bash_accepts(text)
+    given = flags(text)
+    assert {"--requeue", "--open-mode=append", "--signal=B:USR2@120"} <= set(given)
+    assert not [flag for flag in given if re.match(r"--(partition|account|mem|qos)", flag)]
+    assert len(SHIPPED) == 2
+
+
+def test_a_script_asks_for_what_is_given_and_nothing_else():
+    script = render("tg", Path("/scratch/my runs/tg"), COMMAND, Resources(nodes=2, time="1-00:00:00"))
+    assert bash_accepts(script)
+    assert flags(script) == [
+        "--job-name=tg",
+        "--nodes=2",
+        "--time=1-00:00:00",
+        "--output='/scratch/my runs/tg/logs/slurm-%j.out'",
+        "--open-mode=append",
+        "--requeue",
+        "--signal=B:USR2@120",
+    ]
+    assert "\nsimulator=('/opt/my env/bin/simulator')\n" in script
+    assert "\nrun='/scratch/my runs/tg'\nset -- \"$run/config.yaml\"\n" in script
+    assert script.endswith(RUN_AND_REQUEUE)
+
+
+def test_all_resources_and_other_flags():
+    resources = Resources(
+        nodes=1,
+        tasks_per_node=4,
+        gpus_per_node=4,
+        cpus_per_task=8,
+        time="30",
+        partition="gpu",
+        account="a b",
+        qos="high",
+        constraint="a100&80gb",
+        other="--mem=64G --exclusive -x 'node[1-2]' --comment=\"my run\"",
+    )
+    assert resources.flags()[-4:] == ["--mem=64G", "--exclusive", "-x 'node[1-2]'", "--comment=my run"]
+    script = render("tg", Path("/r"), COMMAND, resources)
+    assert "--account='a b'" in flags(script)
+    assert "--constraint='a100&80gb'" in flags(script)
+    assert "--comment='my run'" in flags(script)
+    assert "--gpus-per-node=4" in flags(script)
+
+
+def test_no_gpus_is_no_flag():
+    assert Resources(gpus_per_node=0).flags() == []
+
+
+def test_an_array_of_runs_sets_up_its_own_folder():
+    setup = ['run=$(sed -n "${SLURM_ARRAY_TASK_ID}p" runs.txt)', 'set -- "$run/config.yaml"']
+    script = render("sweep", Path("/s"), COMMAND, Resources(), setup=setup, array="1-8%4")
+    assert bash_accepts(script)
+    assert "--array=1-8%4" in flags(script)
+    assert "--output=/s/logs/slurm-%A_%a.out" in flags(script)
+    assert "\n".join(setup) in script
+
+
+def test_arguments_lead_site_and_comments():
+    script = render(
+        "tg",
+        Path("/r"),
+        COMMAND,
+        Resources(),
+        arguments=["$run/config.yaml", "time.stop=2", 'name="a b"'],
+        site="module load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n",
+        lead=300,
+        max_restarts=3,
+        about=["A run."],
+    )
+    assert bash_accepts(script)
+    assert 'set -- "$run/config.yaml" time.stop=2 \'name="a b"\'' in script
+    assert "#SBATCH --signal=B:USR2@300" in script
+    assert "\nmax_restarts=3\n" in script
+    assert re.search(r"# ---- your site -+\nmodule load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n# -+\n", script)
+    assert script.splitlines()[:3] == ["#!/bin/bash", "# A run.", ""]

@@ -1,0 +1,260 @@
+"""A run that was interrupted continues, and ends as if it had not been."""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_support import (
+    CASE,
+    assert_same_run,
+    call,
+    largest_difference,
+    rows,
+    simulate,
+    started,
+    table,
+    wait_until,
+    write_case,
+)
+
+from simulator import open_run
+from simulator.cli import main
+from simulator.storage import committed
+
+# dt by CFL, aligned snapshots, soft spectra: whatever a schedule has to carry over an interruption.
+CASE = CASE.replace("cfl: 0.3", "cfl: 0.1").replace("output: {", "output: {checkpoints: {every_steps: 7}, ")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert simulate(write_case(folder, CASE), folder / "run") == 0
+    assert table(folder / "run")["step"][-1] > 60
+    return folder / "run"
+
+
+@pytest.fixture
+def config(undisturbed) -> Path:
+    return undisturbed.parent / "case.yaml"
+
+
+def interrupted(
+    config: Path, folder: Path, act: Callable[[], object], *arguments: str, after: int = 20
+) -> int:
+    """The exit code of a run in this process on which `act` is called when it has written `after` rows."""
+
+    def watch() -> None:
+        wait_until(lambda: rows(folder) > after)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    code = simulate(config, folder, *arguments)
+    thread.join()
+    return code
+
+
+def test_a_stop_file_ends_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert interrupted(config, run, (run / "stop").touch) == 3
+    step = int(table(run)["step"][-1])
+    assert 20 <= step < 60 and not (run / "stop").exists()
+    state = open_run(run).state
+    assert state is not None and (state.state, state.step, state.last_checkpoint) == ("stopped", step, step)
+    assert state.reason == "the file stop in the run folder"
+    assert "stopped at t = " in (shown := capsys.readouterr().out) and "resume" in shown
+    # An early stop writes a checkpoint and no snapshot.
+    assert step not in open_run(run).snapshots.steps
+    assert int(committed(run / "checkpoints")[-1].name) == step
+    assert simulate(config, run) == 0
+    assert f"continuing from {run}/checkpoints/{step:08d}" in capsys.readouterr().out
+    assert_same_run(run, undisturbed)
+    assert len(open_run(run).provenance["earlier"]) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_stop_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, number, capsys):
+    run = tmp_path / "run"
+    assert interrupted(config, run, lambda: os.kill(os.getpid(), number)) == 3
+    assert number.name in capsys.readouterr().out
+    state = open_run(run).state
+    assert state is not None and (state.state, state.reason) == ("stopped", number.name)
+    assert simulate(config, run) == 0
+    assert_same_run(run, undisturbed)
+
+
+def test_kill_9_between_events(config, undisturbed, tmp_path, capsys):
+    """What was written after the last checkpoint goes, is written again, and is the same."""
+    run = tmp_path / "run"
+    with started("run", config, "--output", run) as process:
+        wait_until(lambda: rows(run) > 20 and committed(run / "checkpoints"))
+        process.kill()
+        process.wait()
+    assert rows(run) < 70
+    assert simulate(config, run) == 0
+    shown = capsys.readouterr().out
+    assert "was cut off at t = " in shown and "continuing from" in shown
+    assert_same_run(run, undisturbed)
+
+
+def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsys):
+    run = tmp_path / "run"
+    with started("run", config, "--output", run, "output.checkpoints.every_steps=1000") as process:
+        wait_until(lambda: rows(run) > 3)
+        process.kill()
+        process.wait()
+    assert not committed(run / "checkpoints")
+    assert simulate(config, run) == 0
+    assert "no checkpoint was written; starting from the beginning" in capsys.readouterr().out
+    assert_same_run(run, undisturbed)
+
+
+@pytest.fixture(scope="module")
+def stopped(undisturbed, tmp_path_factory):
+    """A run that was stopped on its way, to be copied."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    assert interrupted(undisturbed.parent / "case.yaml", folder, (folder / "stop").touch) == 3
+    return folder
+
+
+@pytest.fixture
+def half(stopped, tmp_path) -> Path:
+    """A stopped run of the test's own, moved to another place."""
+    shutil.copytree(stopped, tmp_path / "half")
+    return tmp_path / "half"
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("count", [1, 4])
+def test_it_continues_on_other_devices(half, undisturbed, count):
+    assert main(["resume", str(half), f"devices.count={count}"]) == 0
+    assert_alike(half, undisturbed)
+
+
+@pytest.mark.spmd
+def test_it_continues_on_two_processes(half, undisturbed):
+    ended = call("resume", half, "--processes", "2")
+    assert ended.returncode == 0, ended.stderr
+    assert open_run(half).provenance["devices"]["processes"] == 2
+    assert_alike(half, undisturbed)
+
+
+@pytest.mark.spmd
+def test_it_continues_with_another_backend(half, undisturbed):
+    assert main(["resume", str(half), "fft.backend=jaxdecomp"]) == 0
+    assert_alike(half, undisturbed)
+
+
+def assert_alike(run: Path, reference: Path) -> None:
+    """To 1e-12 of the field's maximum over the 50 further steps (issue 4)."""
+    assert largest_difference(run, reference) < 1e-12
+    found, expected = table(run), table(reference)
+    np.testing.assert_array_equal(found["step"], expected["step"])
+    np.testing.assert_allclose(found["energy"], expected["energy"], rtol=1e-12, atol=0)
+    assert open_run(run).snapshots.steps == open_run(reference).snapshots.steps
+
+
+def test_resume_needs_the_folder_alone(half, undisturbed, capsys):
+    """Wherever it was moved to, and with the file of the configuration gone."""
+    assert main(["resume", str(half)]) == 0
+    assert f"written to {half}" in capsys.readouterr().out
+    assert_same_run(half, undisturbed)
+
+
+def test_a_later_stop_continues_a_finished_run(undisturbed, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(undisturbed, run)
+    before = (run / "diagnostics.csv").read_text()
+    assert main(["resume", str(run), "time.stop=1.1"]) == 0
+    assert "time.stop: 1.0 -> 1.1\n" in capsys.readouterr().out
+    assert (run / "diagnostics.csv").read_text().startswith(before)
+    assert table(run)["time"][-1] == 1.1 and open_run(run).config["time"]["stop"] == 1.1
+    assert [snapshot.time for snapshot in open_run(run).snapshots][-2:] == [1.0, 1.1]
+    assert main(["resume", str(run), "time.stop=0.9"]) == 2
+    assert "time.stop: 0.9 lies before t = 1.1" in capsys.readouterr().err
+
+
+def test_a_frozen_key_is_refused(half, config, capsys):
+    before = (half / "diagnostics.csv").read_text()
+    assert simulate(config, half, "model.viscosity=0.03") == 2
+    assert capsys.readouterr().err == (
+        f"{half}: holds a run with another model.viscosity (there 0.02, now 0.03); give this one its own folder "
+        f"with --output DIR, replace that one with --overwrite, or continue it as it is: simulator resume {half}\n"
+    )
+    assert main(["resume", str(half), "grid.shape=16,16,16"]) == 2
+    assert (half / "diagnostics.csv").read_text() == before
+
+
+def test_a_frozen_key_can_be_allowed(half, capsys):
+    assert main(["resume", str(half), "model.viscosity=0.03", "--allow", "model.viscosity"]) == 0
+    assert "model.viscosity: 0.02 -> 0.03\n" in capsys.readouterr().out
+    found = table(half)
+    ratio = found["dissipation"] / found["enstrophy"]
+    assert ratio[0] == pytest.approx(0.04) and ratio[-1] == pytest.approx(0.06)
+
+
+def test_rows_and_snapshots_after_the_checkpoint_are_removed(half, config, undisturbed, capsys):
+    """As if the newest checkpoint had been lost: the one before it is 7 steps old or less."""
+    newest = committed(half / "checkpoints")[-1]
+    (newest / "shards" / "p00000.h5").unlink()
+    older = int(committed(half / "checkpoints")[-2].name)
+    assert simulate(config, half) == 0
+    shown = capsys.readouterr().out
+    assert f"skipped {newest}" in shown and f"continuing from {half}/checkpoints/{older:08d}" in shown
+    assert f"removed what is later than step {older}: " in shown and "rows of diagnostics.csv" in shown
+    assert_same_run(half, undisturbed)
+
+
+def test_without_a_good_checkpoint_the_run_fails(half, config, capsys):
+    for folder in committed(half / "checkpoints"):
+        (folder / "shards" / "p00000.h5").unlink()
+    assert simulate(config, half) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"{half}: none of its checkpoints is good; start anew with --overwrite"
+    )
+    assert simulate(config, half, "--overwrite", "time.max_steps=2") == 0
+    assert rows(half) == 3
+
+
+def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
+    run = tmp_path / "run"
+    arguments = ["output.checkpoints.every_steps=1000", "output.checkpoints.keep_last=5"]
+    assert interrupted(config, run, (run / "checkpoint").touch, *arguments) == 0
+    on_request, last = (int(folder.name) for folder in committed(run / "checkpoints"))
+    assert 20 <= on_request < last and not (run / "checkpoint").exists()
+    assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
+
+
+def test_a_second_start_is_refused_while_the_first_runs(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    codes = []
+    arguments = ["time.stop=1000", "output.checkpoints.every_steps=1000"]
+
+    def second() -> None:
+        codes.append(call("run", config, "--output", run, "time.stop=1000"))
+        (run / "stop").touch()
+
+    assert interrupted(config, run, second, *arguments) == 3
+    (refused,) = codes
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "is writing this run (lock renewed" in refused.stderr
+
+
+def test_another_dt_counts_from_the_checkpoint(tmp_path):
+    """With a fixed dt, time is t0 + n dt; t0 is where that dt began, whatever chose dt before."""
+    run, config = tmp_path / "run", write_case(tmp_path, CASE)
+    assert simulate(config, run, "grid.shape=8,8,8", "time.dt=0.1", "time.max_steps=3") == 0
+    assert main(["resume", str(run), "time.dt=0.03", "time.max_steps=6"]) == 0
+    assert main(["resume", str(run), "time.cfl=0.1", "time.max_steps=8"]) == 0
+    middle = table(run)["time"][-1]
+    assert main(["resume", str(run), "time.dt=0.01", "time.max_steps=10"]) == 0
+    first, second = [n * 0.1 for n in range(4)], [3 * 0.1 + n * 0.03 for n in range(1, 4)]
+    found = table(run)["time"]
+    np.testing.assert_allclose(found[:7], first + second, rtol=1e-15, atol=0)
+    assert (np.diff(found) > 0).all()
+    assert list(found[-2:]) == [middle + 0.01, middle + 2 * 0.01]

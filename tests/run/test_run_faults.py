@@ -1,0 +1,389 @@
+"""Disks that fill, folders that refuse, checkpoints that rot, orphans that wake up: what a run says and leaves."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fault_support import (
+    CONFIG,
+    Harm,
+    assert_clean,
+    assert_equal,
+    assert_near,
+    call,
+    copy,
+    cut,
+    everything,
+    flip,
+    frozen,
+    start,
+    start_all,
+    steps,
+    wait_for,
+)
+
+from simulator.cli import main
+from simulator.config import load_config, read_yaml
+from simulator.run.execute import _problem
+from simulator.run.folder import choose_checkpoint
+from simulator.run.lock import read_holder
+from simulator.run.state import read_state
+from simulator.storage import committed, open_snapshot
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "run.yaml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> Path:
+    run = place / "undisturbed"
+    assert call(["run", place / "run.yaml", "--output", run], place)[0] == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def half(place: Path, undisturbed: Path) -> Path:
+    """The same run, killed when it had reached step 28."""
+    run = place / "half"
+    code, _ = call(["run", place / "run.yaml", "--output", run], place, Harm("committed", nth=11))
+    assert code == -signal.SIGKILL
+    assert steps("checkpoints", run) == [20, 24, 28]
+    return run
+
+
+@pytest.fixture
+def run(half: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may ruin."""
+    return copy(half, tmp_path / "run")
+
+
+def shards(checkpoint: Path) -> list[Path]:
+    return sorted((checkpoint / "shards").iterdir())
+
+
+# ---- damaged checkpoints -----------------------------------------------------------------------------------
+
+
+def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Path, run: Path):
+    good, cut_off, flipped = committed(run / "checkpoints")
+    cut(shards(cut_off)[0], 0.7)
+    flip(shards(flipped)[0], 0.6)
+    code, said = call(["run", place / "run.yaml", "--output", run], place)
+    assert code == 0, said
+    size = shards(good)[0].stat().st_size if good.exists() else 0
+    assert f"skipped {flipped}: shards/p00000.h5: altered (its checksum does not match)" in said, size
+    assert f"skipped {cut_off}: shards/p00000.h5: short: " in said
+    assert f"continuing from {good}" in said
+    assert "removed what is later than step 20: 8 rows of diagnostics.csv" in said
+    assert "snapshot 00000024, checkpoint 00000024, checkpoint 00000028" in said
+    assert_equal(run, undisturbed)
+    assert_clean(run)
+
+
+def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: Path):
+    for checkpoint, harm in zip(committed(run / "checkpoints"), ("shard", "manifest", "both"), strict=True):
+        if harm != "manifest":
+            shards(checkpoint)[0].unlink()
+        if harm != "shard":
+            flip(checkpoint / "manifest.json", 0.5)
+    before = everything(run)
+    code, said = call(["run", place / "run.yaml", "--output", run], place)
+    assert code == 1, said
+    last = said.splitlines()[-1]
+    assert last == f"{run}: none of its checkpoints is good; start anew with --overwrite"
+    assert said.count("skipped ") == 3 and "shards/p00000.h5: missing" in said
+    after = everything(run)
+    assert {name for name in before if before[name] != after.get(name)} == {"state.json"}
+    state = read_state(run)
+    assert state is not None and state.state == "failed" and state.last_checkpoint == 28
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "delete"])
+@pytest.mark.parametrize("victim", range(3))
+def test_damage_of_every_shard_is_found(tmp_path: Path, harm: str, victim: int):
+    """Checkpoints of three processes: the run falls back on the one before, whichever shard is bad."""
+    from storage_support import grid, write_sharded
+
+    field = np.random.default_rng(1).standard_normal((6, 6, 6))
+    for step in (10, 20):
+        write_sharded(tmp_path / "checkpoints", step, {"velocity": (field, grid(6, 6, 6))}, (3, 1, 1))
+    good, bad = committed(tmp_path / "checkpoints")
+    shard = shards(bad)[victim]
+    {"flip": lambda: flip(shard, 0.37), "cut": lambda: cut(shard, 0.99), "delete": shard.unlink}[harm]()
+    chosen, lines = choose_checkpoint(tmp_path, [good, bad], _problem)
+    words = {"flip": "altered", "cut": "short", "delete": "missing"}[harm]
+    assert chosen == good
+    assert lines[0].startswith(f"skipped {bad}: shards/p0000{victim}.h5: {words}")
+
+
+def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
+    newest = committed(run / "checkpoints")[-1]
+    manifest = open_snapshot(newest).manifest
+    (newest / "manifest.json").write_bytes(manifest.model_copy(update={"version": 0}).encode())
+    assert "format version 0, this program reads 1" in str(_problem(newest))
+    assert main(["verify", str(run), "--quiet"]) == 1
+    assert main(["verify", str(newest)]) == 2
+
+
+# ---- disks and limits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["series", "checkpoint", "snapshot"])
+def test_a_full_disk_is_one_line_and_harms_nothing(place: Path, undisturbed: Path, run: Path, what: str):
+    """No file may grow beyond a size (as with a quota): which is too large differs; all of it is continued."""
+    largest = {"series": 16 + (run / "slices.h5").stat().st_size, "checkpoint": 35_000, "snapshot": 95_000}[
+        what
+    ]
+    kept = {
+        name: data for name, data in everything(run).items() if name.startswith(("checkpoints", "snapshots"))
+    }
+    arguments = ["run", place / "run.yaml", "--output", run]
+    later = ["output.slices.every_steps=1"] if what == "series" else ["output.snapshots.every_steps=10"]
+    code, said = call([*arguments, *later], place, Harm(largest=largest))
+    assert code == 1, said
+    name = {"series": "slices.h5", "checkpoint": "checkpoints/00000032", "snapshot": "snapshots/00000030"}[
+        what
+    ]
+    last = said.splitlines()[-1]
+    assert name in last and "File too large" in last and "before is " in last, said
+    assert said.count("File too large") == 1 and "Traceback" not in said
+    state = read_state(run)
+    assert state is not None and state.state == "failed" and state.reason == last
+    assert main(["verify", str(run), "--quiet"]) == 0
+    after = everything(run)
+    assert {n for n in kept if n in after and kept[n] != after[n]} == set()
+    code, said = call(arguments, place)
+    assert code == 0, said
+    assert_near(run, undisturbed, 0.0)
+    assert_clean(run)
+
+
+@pytest.mark.spmd
+def test_a_full_disk_of_the_first_of_two_processes_ends_both(place: Path, tmp_path: Path):
+    """In the middle of an event: the others wait in its collectives for the first one, which must come."""
+    run = tmp_path / "run"
+    arguments = ["run", place / "run.yaml", "--output", run]
+    first, second = start_all(
+        arguments, place, 2, Harm(largest=30_000)
+    )  # the first row of slices is larger? no: rows grow
+    code, said = first.ended()
+    assert code == 1 and "File too large" in said.splitlines()[-1], said
+    assert second.ended()[0] == 1
+    assert said.count("\n") <= 2, said
+    assert main(["verify", str(run), "--quiet"]) == 0
+
+
+def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path):
+    arguments = ["run", place / "run.yaml", "--output", run]
+
+    code, said = call(arguments, place, Harm("gathered", act=ReadOnly(run / "checkpoints"), tame=True))
+    os.chmod(run / "checkpoints", 0o755)
+    assert code == 1, said
+    assert f"{run}/checkpoints/00000032 was not written: " in said.splitlines()[-1], said
+    assert "Permission denied" in said.splitlines()[-1] and "Traceback" not in said
+    assert main(["verify", str(run), "--quiet"]) == 0
+
+    os.chmod(run, 0o555)
+    code, said = call(arguments, place, Harm(tame=True))
+    os.chmod(run, 0o755)
+    assert (code, said) == (2, f"output.directory: {run}: Permission denied\n")
+    code, said = call(arguments, place)
+    assert code == 0, said
+    assert_equal(run, undisturbed)
+    assert_clean(run)
+
+
+class ReadOnly:
+    """Takes the write permission from a folder, for all."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __call__(self) -> None:
+        os.chmod(self.folder, 0o555)
+
+
+@pytest.mark.slow
+def test_a_disk_of_a_megabyte(place: Path, tmp_path: Path):
+    """A real file system that is full, for every file of the run; the interpreter ends as it should."""
+    simulator = f"{sys.executable} -m simulator"
+    script = f"""
+        mount -t tmpfs -o size=1m tmpfs {tmp_path} || exit 77
+        {simulator} run {place}/run.yaml --output {tmp_path}/run output.checkpoints.keep_last=99
+        echo "code $?"; df {tmp_path} | tail -1
+        {simulator} verify {tmp_path}/run --quiet; echo "verify $?"; cat {tmp_path}/run/state.json
+    """
+    environ = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(place / "compiled")}
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    done = subprocess.run([*unshare, "sh", "-c", script], env=environ, capture_output=True, text=True)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+    assert "code 1" in done.stdout and "verify 0" in done.stdout, done.stdout + done.stderr
+    assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_few_file_descriptors(place: Path, undisturbed: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    code, said = call(["run", place / "run.yaml", "--output", run], place, Harm(descriptors=64))
+    assert code == 0, said
+    assert_equal(run, undisturbed)
+
+
+def test_a_blow_up_leaves_everything_before_it(place: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    arguments = ["run", place / "run.yaml", "time.cfl=null", "time.dt=2", "--output", run]
+    code, said = call(arguments, place)
+    assert code == 1, said
+    last = said.splitlines()[-1]
+    assert "velocity is not finite; what was written before is whole" in last and last.startswith("step "), (
+        said
+    )
+    assert_clean(run)
+    blown = int(last.split()[1].rstrip(","))
+    assert max(steps("checkpoints", run)) == (blown - 1) // 4 * 4
+    state = read_state(run)
+    assert state is not None and state.state == "failed" and state.reason == last
+    code, said = call([*arguments, "time.dt=0.01"], place)
+    assert code == 0, said
+    assert "time.dt: 2.0 -> 0.01" in said
+
+
+# ---- other writers -----------------------------------------------------------------------------------------
+
+
+def test_a_live_run_is_verified_and_refused_and_an_orphan_writes_nothing(place: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    (tmp_path / "long.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 100000"))
+    arguments = ["run", tmp_path / "long.yaml", "--output", run]
+    first = start(arguments, place)
+    try:
+        wait_for(lambda: len(steps("checkpoints", run)) == 3)
+        for _ in range(5):
+            assert main(["verify", str(run), "--quiet"]) == 0
+        code, said = call(arguments, place)
+        holder = read_holder(run)
+        assert holder is not None and holder.pid == first.pid
+        assert code == 2 and said.startswith(f"{run}/lock: {holder} is writing this run (lock renewed"), said
+
+        with frozen(first):  # its node is lost, as it seems, for an hour
+            os.utime(run / "lock", (0, 0))
+            code, said = call([*arguments, f"time.max_steps={steps('checkpoints', run)[-1] + 40}"], place)
+            assert code == 0, said
+            assert f"took over {run}/lock from {holder}: not renewed for" in said
+            before = everything(run)
+        code, said = first.ended()
+        assert code == 1, said
+        assert "the lock of this run now belongs to nobody; nothing more is written" in said.splitlines()[-1]
+        after = everything(run)
+        assert [name for name in {**before, **after} if before.get(name) != after.get(name)] == []
+        assert_clean(run)
+    finally:
+        first.kill()
+
+
+# ---- folders that are none of ours, or not of this configuration ---------------------------------------------
+
+
+def test_foreign_and_old_folders_are_refused(place: Path, run: Path, tmp_path: Path, capsys):
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("mine")
+    for more in ([], ["--overwrite"]):
+        assert main(["run", str(place / "run.yaml"), "--output", str(foreign), *more]) == 2
+        assert capsys.readouterr().err == (
+            f"{foreign}: not a run of this program; choose another folder with --output DIR\n"
+        )
+    assert everything(foreign) == {"thesis.tex": b"mine"}
+    assert main(["verify", str(foreign)]) == 2
+    assert main(["resume", str(foreign)]) == 2
+    capsys.readouterr()
+
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("precision: double", "precision: double\nrandom_seed: 4"))
+    before = everything(run)
+    for command in (["run", str(place / "run.yaml"), "--output", str(run)], ["resume", str(run)]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"{run}/config.yaml:") and "random_seed: unknown key" in error
+    assert everything(run) == before
+
+
+def test_an_edited_configuration(place: Path, run: Path, capsys):
+    """Frozen keys are refused; changeable ones are printed; what a snapshot says of itself is what made it."""
+    arguments = ["run", place / "run.yaml", "--output", run]
+    before = everything(run)
+    for frozen_key in (
+        "model.viscosity=0.5",
+        "grid.shape=32,16,16",
+        "precision=single",
+        "initial.amplitude=2",
+    ):
+        assert main([*map(str, arguments), frozen_key]) == 2
+        assert frozen_key.partition("=")[0] in capsys.readouterr().err
+    assert everything(run) == before
+    code, said = call(
+        [*arguments, "output.compression=gzip", "output.snapshots.fields=[velocity, pressure]"], place
+    )
+    assert code == 0, said
+    assert "output.compression: none -> gzip" in said
+    assert_clean(run)
+    with h5py.File(run / "snapshots" / "00000040.h5", locking=False) as file:
+        assert file["velocity_x"].attrs["units"] == b"length/time"
+        assert np.isfinite(file["pressure"][...]).all()
+        (run / "inside.yaml").write_bytes(file.attrs["configuration"])
+        provenance = json.loads(file.attrs["provenance"])
+        iteration = file["data/40"]
+        state = read_state(run)
+        assert state is not None
+        assert (iteration.attrs["time"], iteration.attrs["dt"]) == (state.time, state.dt)
+        assert file.attrs["step"] == 40 and file.attrs["box"].tolist() == [2 * np.pi] * 3
+    assert read_yaml(run / "inside.yaml").value == read_yaml(run / "config.yaml").value
+    assert load_config(run / "inside.yaml").output.compression == "gzip"
+    assert provenance["devices"]["count"] == 2 and provenance["versions"]["jax"]
+    plain, packed = (committed(run / "snapshots")[i] for i in (1, -1))
+    assert open_snapshot(packed).manifest.compression == "gzip" != open_snapshot(plain).manifest.compression
+
+
+def test_verify_names_every_file_of_a_run(run: Path, capsys):
+    good = everything(run)
+
+    def problems() -> list[str]:
+        code = main(["verify", str(run), "--quiet"])
+        *lines, summary = capsys.readouterr().out.splitlines()
+        assert code == (1 if lines else 0) and ("all good" in summary) == (not lines)
+        return lines
+
+    assert problems() == []
+    for name, harm, words in (
+        ("config.yaml", lambda p: p.write_text("model: {kind: nothing}"), "cannot be read"),
+        ("provenance.json", lambda p: cut(p, 0.5), "cannot be read"),
+        ("state.json", lambda p: cut(p, 0.5), "altered"),
+        ("diagnostics.csv", lambda p: p.unlink(), "missing"),
+        ("diagnostics.csv", lambda p: p.write_text(p.read_text() + "3,1,2\n"), "cannot be read"),
+        ("diagnostics.csv", lambda p: p.write_text(_twice_the_last_row(p)), "does not follow"),
+        ("slices.h5", lambda p: cut(p, 0.5), "cannot be read"),
+        ("snapshots/00000008/shards/p00000.h5", lambda p: flip(p, 0.5), "altered"),
+        ("checkpoints/00000028/manifest.json", lambda p: p.unlink(), "missing"),
+    ):
+        harm(run / name)
+        (line,) = problems()
+        assert line.startswith(f"{run / name}: ") and words in line, line
+        (run / name).write_bytes(good[name])
+    shutil.rmtree(run / "checkpoints" / "00000028")
+    assert problems() == []
+
+
+def _twice_the_last_row(path: Path) -> str:
+    text = path.read_text()
+    return text + text.splitlines()[-1] + "\n"

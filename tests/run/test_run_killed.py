@@ -1,0 +1,168 @@
+"""kill -9, in every stage of a save and at random times: the run continues and ends equal to the undisturbed one."""
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from fault_support import (
+    CONFIG,
+    Harm,
+    Started,
+    assert_clean,
+    assert_equal,
+    assert_near,
+    call,
+    start,
+    start_all,
+    steps,
+)
+
+from simulator.storage import STAGES
+
+REACHED = [stage for stage in STAGES if stage != "moved aside"]
+"""A run never saves the same step twice: it removes what is later than its checkpoint (storage tests replace)."""
+BEFORE_COMMIT = STAGES[1 : STAGES.index("renamed")]
+"""Stages in which a temporary folder is there."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kill")
+    (folder / "run.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 72"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> Path:
+    run = place / "undisturbed"
+    assert call(["run", place / "run.yaml", "--output", run], place)[0] == 0
+    assert steps("checkpoints", run) == [64, 68, 72]
+    return run
+
+
+def test_killed_at_every_stage(place: Path, undisturbed: Path):
+    """Ten starts of one run, each killed in the next stage of the third save it comes to; then it ends."""
+    run, killed_at = place / "stages", None
+    for stage in (*REACHED, None):
+        arguments = ["run", place / "run.yaml", "--output", run]
+        # Three saves hold a checkpoint at least, so that every start gets further; every other save has an index.
+        code, said = call(arguments, place, Harm(stage, nth=2 if stage == "index written" else 3))
+        assert code == (-signal.SIGKILL if stage else 0), said
+        assert ("left by a run that was killed" in said) == (killed_at in BEFORE_COMMIT), (killed_at, said)
+        assert (f"took over {run}/lock" in said) == (killed_at is not None), said
+        killed_at = stage
+    assert_equal(run, undisturbed)
+    assert_clean(run)
+
+
+def test_killed_between_a_snapshot_and_its_index(place: Path, undisturbed: Path):
+    """The snapshot stands; the next start makes its index."""
+    run = place / "index"
+    arguments = ["run", place / "run.yaml", "--output", run]
+    code, said = call(arguments, place, Harm("committed", nth=4))
+    assert code == -signal.SIGKILL, said
+    assert steps("snapshots", run) == [0, 8] and steps("checkpoints", run) == [4, 8]
+    (run / "snapshots" / "00000008.h5").unlink()
+    (run / "snapshots" / "00000000.xdmf").unlink()
+    code, said = call(arguments, place)
+    assert code == 0 and f"{run}/snapshots/00000008.h5: was missing, made again" in said
+    assert_equal(run, undisturbed)
+    assert_clean(run)
+
+
+def _kill_in_two_processes(place: Path, run: Path, stage: str, victim: int) -> None:
+    """A lost node: one process dies in a stage of a save, and whoever started them ends the other."""
+    arguments = ["run", place / "run.yaml", "--output", run]
+    started = start_all(arguments, place, 2, Harm(stage, nth=3), victim)
+    code, said = started[victim].ended()
+    for process in started:
+        process.kill()
+    assert code == -signal.SIGKILL, said
+
+
+@pytest.mark.spmd
+def test_one_of_two_processes_is_killed(place: Path, undisturbed: Path):
+    """Continued by one process on as many devices, to the same end."""
+    run = place / "two"
+    _kill_in_two_processes(place, run, "shard written", 1)
+    assert steps("checkpoints", run) == [4]
+    code, said = call(["run", place / "run.yaml", "--output", run], place)
+    assert code == 0, said
+    assert f"continuing from {run}/checkpoints/00000004" in said
+    assert f"removed {run}/snapshots/.tmp-00000008-" in said
+    assert_near(run, undisturbed)
+    assert_clean(run)
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+@pytest.mark.parametrize("victim", [0, 1])
+def test_two_processes_killed_at_every_stage(place: Path, victim: int):
+    """Continued by two processes each time; equal, bit for bit, to two that were not disturbed."""
+    arguments = ["run", place / "run.yaml", "--output"]
+    undisturbed, run = place / f"undisturbed two {victim}", place / f"stages two {victim}"
+    for process in start_all([*arguments, undisturbed], place, 2):
+        assert process.ended()[0] == 0
+    only_first = ("manifest written", "before rename", "renamed", "committed", "index written")
+    for stage in REACHED:
+        if stage not in only_first or (victim == 0 and stage != "index written"):
+            _kill_in_two_processes(place, run, stage, victim)
+    for process in start_all([*arguments, run], place, 2):
+        assert process.ended()[0] == 0
+    assert_equal(run, undisturbed)
+    assert_clean(run)
+
+
+def _killed_after(seconds: float, started: list[Started], chance: random.Random) -> bool:
+    """Kills one of the processes, then the rest; whether it was still running."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and all(p.process.is_alive() for p in started):
+        time.sleep(0.002)
+    alive = all(p.process.is_alive() for p in started)
+    for process in chance.sample(started, len(started)):
+        process.kill()
+    return alive
+
+
+@pytest.mark.slow
+def test_killed_at_thirty_random_times(place: Path):
+    """Kills anywhere from the start of the interpreter to the end of the run, most of them while it writes."""
+    (place / "long.yaml").write_text(
+        CONFIG.replace("max_steps: 40", "max_steps: 1200").replace(
+            "every_steps: 4, keep", "every_steps: 2, keep"
+        )
+    )
+    arguments = ["run", place / "long.yaml", "--output"]
+    began = time.monotonic()
+    assert call([*arguments, place / "undisturbed long"], place)[0] == 0
+    whole = time.monotonic() - began
+    chance, run, kills, seen = random.Random(4), place / "random", 0, set()
+    while kills < 30:
+        started = [start([*arguments, run], place)]
+        kills += _killed_after(chance.uniform(0.2, 1.0 + whole / 10), started, chance)
+        assert started[0].process.exitcode in (0, -signal.SIGKILL), started[0].said.read_text()
+        seen.update(steps("checkpoints", run))
+        if started[0].process.exitcode == 0:
+            break
+    code, said = call([*arguments, run], place)
+    assert code == 0, said
+    assert kills == 30 and len(seen) > 10, (kills, sorted(seen))
+    assert_equal(run, place / "undisturbed long")
+    assert_clean(run)
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_two_processes_killed_at_random_times(place: Path):
+    arguments = ["run", place / "run.yaml", "--output"]
+    undisturbed, run, chance = place / "undisturbed pair", place / "random pair", random.Random(5)
+    for process in start_all([*arguments, undisturbed], place, 2):
+        assert process.ended()[0] == 0
+    for _ in range(8):
+        _killed_after(chance.uniform(1.0, 6.0), start_all([*arguments, run], place, 2), chance)
+    for process in start_all([*arguments, run], place, 2):
+        assert process.ended()[0] == 0
+    assert_equal(run, undisturbed)
+    assert_clean(run)

@@ -1,0 +1,201 @@
+"""What the end of every job script does on a real Slurm, with a few lines of Python as the simulation."""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simulator.cluster.jobscript import Resources, render
+
+pytestmark = pytest.mark.slurm
+
+# A run that counts its starts, waits for a request to stop where it is told to, and keeps a state file.
+PROGRAM = """
+import json, os, signal, sys, time
+from pathlib import Path
+run, plan = Path(sys.argv[2]).parent, json.loads(Path(sys.argv[2]).read_text())
+first = os.environ["SLURM_PROCID"] == "0"
+asked = []
+time.sleep(plan.get("deaf", 0))
+for number in (signal.SIGTERM, signal.SIGUSR2):
+    signal.signal(number, lambda number, _: asked.append(signal.Signals(number).name))
+starts = int(os.environ.get("SLURM_RESTART_COUNT", 0))
+if first:
+    (run / f"start.{starts}").write_text("")
+end = time.monotonic() + 60
+while starts < plan["stops"] and not asked and time.monotonic() < end:
+    time.sleep(0.05)
+stopped = starts < plan["stops"]
+state = {"state": "stopped" if stopped else "finished", "advanced": True, "reason": asked[0] if asked else None}
+state |= {"restart_count": starts} | plan.get("state", {})
+if first:
+    (run / "state.json").write_text(json.dumps(state, indent=2))
+    print("left:", state["reason"], flush=True)
+time.sleep(0.3)
+sys.exit(plan.get("code", 3 if stopped else 0))
+"""
+
+
+class Run:
+    """A run folder with its script, submitted."""
+
+    def __init__(self, slurm, folder: Path, wait_until, options=(), submit: bool = True, **plan) -> None:
+        self.slurm, self.folder, self.wait_until = slurm, folder, wait_until
+        (folder / "logs").mkdir(parents=True)
+        program = folder / "program.py"
+        program.write_text(PROGRAM)
+        (folder / "config.yaml").write_text(json.dumps({"stops": 0} | plan))
+        resources = Resources(nodes=2, tasks_per_node=1)
+        text = render("counting", folder, [sys.executable, str(program)], resources, max_restarts=2)
+        (folder / "job.sbatch").write_text(text)
+        if submit:
+            self.job = slurm.sbatch(options, folder / "job.sbatch", cwd=folder)
+
+    @property
+    def starts(self) -> int:
+        return len(list(self.folder.glob("start.*")))
+
+    def has_started(self, times: int) -> None:
+        self.wait_until(lambda: self.starts >= times, 60, f"start number {times}")
+        time.sleep(0.3)
+
+    def tell(self, *command: str) -> None:
+        done = self.slurm.run(*command, self.job)
+        assert done.returncode == 0, done.stderr
+
+    def ends(self) -> dict[str, str]:
+        return self.slurm.wait(self.job)
+
+    @property
+    def log(self) -> str:
+        return "".join(path.read_text() for path in (self.folder / "logs").iterdir())
+
+
+@pytest.fixture
+def run(slurm, tmp_path, wait_until):
+    made = []
+
+    def make(**options) -> Run:
+        made.append(Run(slurm, tmp_path / "run", wait_until, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        slurm.run("scancel", one.job)
+
+
+def test_a_run_that_finishes_ends_the_job(run):
+    job = run(stops=0).ends()
+    assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0")
+
+
+def test_the_warning_is_passed_on_and_the_job_comes_back_to_finish(run):
+    job = run(stops=2)
+    for start in (1, 2):
+        job.has_started(start)
+        job.tell("scancel", "-b", "-s", "USR2")
+    ended = job.ends()
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "2")
+    assert job.starts == 3
+    assert job.log.count("left: SIGUSR2") == 2  # one log, appended to
+    assert job.log.count("goes back into the queue") == 2
+
+
+def test_a_warning_before_the_program_listens_is_repeated(run):
+    job = run(stops=1, deaf=3)
+    job.wait_until(lambda: job.slurm.job(job.job)["JobState"] == "RUNNING", 30, "start of the job")
+    time.sleep(1)
+    job.tell("scancel", "-b", "-s", "USR2")
+    ended = job.ends()
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1")
+    assert "left: SIGUSR2" in job.log
+
+
+def test_the_cap_is_kept(run):
+    job = run(stops=9)
+    for start in (1, 2, 3):
+        job.has_started(start)
+        job.tell("scancel", "-b", "-s", "USR2")
+    ended = job.ends()
+    assert (ended["ExitCode"], ended["Restarts"]) == ("3:0", "2")
+    assert "came back 2 times" in job.log
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"state": {"advanced": False}},
+        {"state": {"state": "failed"}},
+        {"state": {"restart_count": 7}},
+        {"state": {"reason": "the file stop in the run folder"}},
+        {"code": 1},
+        {"code": 2},
+    ],
+    ids=["no step taken", "a crash is recorded", "state of another start", "stop file", "code 1", "code 2"],
+)
+def test_it_does_not_come_back(run, plan):
+    job = run(stops=1, **plan)
+    job.has_started(1)
+    job.tell("scancel", "-b", "-s", "USR2")
+    ended = job.ends()
+    assert (ended["ExitCode"], ended["Restarts"]) == (f"{plan.get('code', 3)}:0", "0")
+
+
+def test_a_cancelled_job_stays_cancelled_and_had_its_time_to_stop(run):
+    job = run(stops=1)
+    job.has_started(1)
+    job.tell("scancel")
+    ended = job.ends()
+    assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
+    assert "left: SIGTERM" in job.log
+    time.sleep(2)
+    assert job.slurm.job(job.job)["JobState"] == "CANCELLED"
+
+
+def test_scontrol_requeue_brings_it_back_once(run):
+    job = run(stops=1)
+    job.has_started(1)
+    job.tell("scontrol", "requeue")
+    ended = job.ends()
+    assert (ended["JobState"], ended["Restarts"], job.starts) == ("COMPLETED", "1", 2)
+
+
+def test_a_preempted_job_comes_back_once(run, slurm, tmp_path):
+    job = run(stops=1, options=["--partition=scavenge", "--exclusive"])
+    job.has_started(1)
+    (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
+    urgent = slurm.sbatch(["-N4", "--exclusive", "-o", "/dev/null"], tmp_path / "urgent", cwd=tmp_path)
+    assert slurm.wait(urgent)["JobState"] == "COMPLETED"
+    ended = job.ends()
+    assert (ended["JobState"], ended["Restarts"], job.starts) == ("COMPLETED", "1", 2)
+    assert "left: SIGTERM" in job.log
+
+
+def test_array_tasks_come_back_each_for_itself(slurm, tmp_path, wait_until):
+    runs = [Run(slurm, tmp_path / str(i), wait_until, submit=False, stops=i % 2) for i in range(2)]
+    setup = [f"run={tmp_path}/$SLURM_ARRAY_TASK_ID", 'set -- "$run/config.yaml"']
+    (tmp_path / "logs").mkdir()
+    script = tmp_path / "job.sbatch"
+    command = [sys.executable, str(runs[0].folder / "program.py")]
+    script.write_text(
+        render("array", tmp_path, command, Resources(nodes=1), setup=setup, array="0-1", max_restarts=2)
+    )
+    array = slurm.sbatch([], script, cwd=tmp_path)
+    runs[1].has_started(1)
+    slurm.wait(f"{array}_0")
+    assert slurm.run("scancel", "-b", "-s", "USR2", f"{array}_1").returncode == 0
+    ended = [slurm.wait(f"{array}_{i}") for i in range(2)]
+    assert [(job["JobState"], job["Restarts"]) for job in ended] == [("COMPLETED", "0"), ("COMPLETED", "1")]
+    assert [one.starts for one in runs] == [1, 2]
+
+
+def test_a_shipped_script_away_from_a_checkout_says_what_to_do(slurm, tmp_path):
+    script = Path(__file__).parents[2] / "slurm" / "run_cpu.sbatch"
+    job = slurm.sbatch(["-o", "out"], script, "configs/taylor_green.yaml", cwd=tmp_path)
+    assert slurm.wait(job)["ExitCode"] == "2:0"
+    said = (tmp_path / "out").read_text()
+    assert len(said.splitlines()) == 1
+    assert re.search(r"on the login node run ./scripts/run --setup, and submit from the checkout", said)

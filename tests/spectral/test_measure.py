@@ -1,0 +1,79 @@
+"""`fft.backend: auto`: measured once, kept, decided by the first process."""
+
+from dataclasses import asdict
+
+import jax
+import numpy as np
+import pytest
+
+from simulator.errors import UserError
+from simulator.spectral import Grid, Modes, make_transform
+from simulator.spectral.measure import measured
+
+MODES = Modes(Grid((8, 8, 8)))
+
+
+@pytest.mark.spmd
+def test_measured_once_and_kept(tmp_path):
+    devices, lines = jax.devices()[:2], []
+    choice = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
+    assert list(choice.milliseconds.values()) == sorted(choice.milliseconds.values())
+    names = set(choice.milliseconds)
+    assert {
+        "custom_partitioning z_xy on 2",
+        "custom_partitioning zx_y on 2",
+        "jaxdecomp slab on 1 x 2",
+    } <= names
+    assert len(lines) == 1 and lines[0].startswith(f"transform: {choice.backend} {choice.decomposition} on ")
+    # what is recorded gives the same transform without measuring
+    t = make_transform(MODES.grid, devices, backend=choice.backend, decomposition=choice.decomposition)
+    assert t.name == f"{choice.backend}_{choice.decomposition}"
+
+    again = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
+    assert again == choice and len(lines) == 1  # not measured again
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.write_text("{")  # cut short: as if it were not there
+    seen = []
+    measured(
+        MODES,
+        devices,
+        np.float64,
+        folder=tmp_path / "cache",
+        broadcast=lambda mine: seen.append(mine) or asdict(choice),
+    )
+    assert seen == [None]
+
+
+@pytest.mark.spmd
+def test_the_first_process_decides():
+    """What this process reads and measures is replaced by what the first one has."""
+    devices = jax.devices()[:2]
+    verdicts = iter([{"backend": "jaxdecomp", "decomposition": "slab", "milliseconds": {}}])
+    choice = measured(MODES, devices, np.float64, broadcast=lambda mine: next(verdicts))
+    assert (choice.backend, choice.decomposition) == ("jaxdecomp", "slab")
+    told = iter([None, [3.0, 2.0]])
+    odd = Modes(Grid((5, 7, 9)))  # jaxDecomp cannot share it
+    choice = measured(
+        odd,
+        devices,
+        np.float64,
+        decomposition="slab",
+        broadcast=lambda mine: next(told),
+        report=lambda line: None,
+    )
+    assert (choice.backend, choice.decomposition) == ("custom_partitioning", "zx_y")
+    assert list(choice.milliseconds.values()) == [2.0, 3.0]
+
+
+@pytest.mark.spmd
+def test_an_unusable_folder_is_no_failure(tmp_path):
+    (tmp_path / "file").write_text("")
+    choice = measured(
+        MODES, jax.devices()[:4], np.float32, decomposition="slab", folder=tmp_path / "file" / "cache"
+    )
+    assert choice.backend == "jaxdecomp"  # the only slab of 8^3 on 4 devices
+
+
+def test_nothing_works():
+    with pytest.raises(UserError, match=r"^devices\.count: 7 devices cannot share"):
+        measured(Modes(Grid((2, 2, 2))), jax.devices()[:7], np.float64)
