@@ -26,7 +26,13 @@ output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}}
 """
 
 
-@pytest.mark.parametrize(("text", "field"), [(WAVE, "psi"), (GAS, "momentum")], ids=["wave", "gas"])
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        pytest.param(WAVE, "psi", id="wave"),
+        pytest.param(GAS, "momentum", id="gas", marks=pytest.mark.slow),
+    ],
+)
 def test_restart_bit_for_bit_and_on_other_devices(tmp_path: Path, text: str, field: str) -> None:
     """A run that was interrupted after 3 steps ends as the one that was not; on 4 devices to 1e-12."""
     config = write_case(tmp_path, text)
@@ -58,7 +64,9 @@ def test_gas_that_loses_its_density_ends_with_one_line(
     """Colliding cold streams make a void that a 12 x 10 x 8 grid cannot hold: exit 1, rows before it are whole."""
     config = write_case(tmp_path, GAS)
     start = "initial={kind: zeldovich_wave, amplitude: 0.6}"
-    code = simulate(config, tmp_path / "run", start, "model.sound_speed=0.01", "time.stop=2", "model.viscosity=0")
+    code = simulate(
+        config, tmp_path / "run", start, "model.sound_speed=0.01", "time.stop=2", "model.viscosity=0"
+    )
     printed = capsys.readouterr()
     assert code == 1
     text = printed.out + printed.err
