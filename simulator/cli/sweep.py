@@ -55,7 +55,22 @@ def add_parser(subparsers: Any) -> None:
     retry.add_argument("--failed", action="store_true", help="only what failed")
     retry.add_argument("--interrupted", action="store_true", help="only what was interrupted")
     retry.add_argument("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers")
-    command("status", "show how far the runs are", "Show how far every run is.", status)
+    submit = command(
+        "submit",
+        "send what is missing to Slurm, as one array",
+        "Submit every run that is waiting or was interrupted as a task of one Slurm array, with what the file's "
+        "slurm block asks for; throttle is how many run at a time.",
+        submit_runs,
+        " --dry-run",
+    )
+    submit.add_argument("--failed", action="store_true", help="what failed too")
+    submit.add_argument(
+        "--dry-run", action="store_true", help="print the job script; write and submit nothing"
+    )
+    shown = command("status", "show how far the runs are", "Show how far every run is.", status)
+    shown.add_argument(
+        "--folder-of", type=int, metavar="I", help="print only the folder of run I (for job scripts)"
+    )
     table = command(
         "table",
         "show swept values and collected quantities",
@@ -114,7 +129,10 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
-    """One line per run, and how many are how far."""
+    """One line per run, and how many are how far; or the folder of one run."""
+    if args.folder_of is not None:
+        print(_folder(args.file, args.folder_of))
+        return 0
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import status_lines
 
@@ -149,13 +167,16 @@ def plot_runs(args: argparse.Namespace) -> int:
 
 def run_sweep(args: argparse.Namespace) -> int:
     """Runs what is missing; returns the exit code."""
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.local import run_index, run_missing
-
-    sweep = open_sweep(args.file)
     if args.index is not None:
-        return run_index(sweep, args.index, args.arguments)
-    return run_missing(sweep, jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto")
+        from simulator.sweeps.single import run_one
+
+        return run_one(_folder(args.file, args.index), args.arguments)
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.local import run_missing
+
+    return run_missing(
+        open_sweep(args.file), jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto"
+    )
 
 
 def retry_sweep(args: argparse.Namespace) -> int:
@@ -172,6 +193,47 @@ def retry_sweep(args: argparse.Namespace) -> int:
         fail_fast=args.fail_fast,
         batch=args.batch == "auto",
     )
+
+
+def _folder(file: str, index: int) -> Any:
+    """The folder of one run, frozen; FILE may be the sweep's folder, for tasks of an array."""
+    from pathlib import Path
+
+    from simulator.sweeps.sweep import open_sweep, planned_folder
+
+    if Path(file).is_dir():
+        return planned_folder(Path(file).absolute(), index)
+    sweep = open_sweep(file)
+    run = sweep.run(index)
+    if not (run.folder / "config.yaml").exists():
+        sweep.prepare()
+    return run.folder
+
+
+def submit_runs(args: argparse.Namespace) -> int:
+    """Submits; returns the exit code."""
+    from simulator.sweeps import open_sweep
+    from simulator.sweeps.report import short, typed_sweep
+    from simulator.sweeps.status import counted, statuses_of
+    from simulator.sweeps.submit import largest_array, plan_submission, submit, to_submit
+
+    sweep = open_sweep(args.file)
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    runs = to_submit(sweep, statuses, failed=args.failed)
+    if not runs:
+        print(f"{sweep.name}: {counted(statuses)}; nothing to submit")
+        return 0
+    submission = plan_submission(sweep, runs, largest_array())
+    if args.dry_run:
+        for script in submission.scripts:
+            print(script, end="")
+        return 0
+    jobs = submit(sweep, submission)
+    print(
+        f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
+    )
+    print(f"next:\n  {typed_sweep('status', sweep)}")
+    return 0
 
 
 def _print(lines: list[str]) -> None:

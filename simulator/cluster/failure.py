@@ -8,6 +8,7 @@ the others notice within the heartbeat, and Slurm or the launcher ends them.
 import contextlib
 import os
 import re
+import signal
 import socket
 import sys
 import threading
@@ -39,7 +40,7 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
         return
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         _end(error, process_id, num_processes)
 
 
@@ -50,7 +51,11 @@ def install(process_id: int, num_processes: int) -> None:
 
 
 def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
+    ignore_requests()
     name = describe(process_id, num_processes)
+    if isinstance(error, SystemExit):  # rich raises it, on one process, where its reader has left
+        _left_together()
+        leave(error.code if isinstance(error.code, int) else int(error.code is not None))
     if isinstance(error, KeyboardInterrupt):
         leave(130, f"simulator: {name} interrupted")
     if _LOST.search(str(error)):
@@ -68,6 +73,16 @@ def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
         time.sleep(_AFTER_FIRST)
         leave(code, log=str(error))
     leave(code, str(error))
+
+
+def ignore_requests() -> None:
+    """From here on this process leaves by itself, with its own exit code.
+
+    The first one out makes srun --kill-on-bad-exit send the others a SIGTERM.
+    """
+    with contextlib.suppress(ValueError):  # not the main thread
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _left_together() -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 RUN_AND_REQUEUE = r"""
 # The step runs in the background, so that this script hears the warning (and scancel) and can pass it on:
-# all processes then stop at the same step and leave a checkpoint. Processes that do not listen yet ignore it,
-# so it is repeated.
+# all processes then stop at the same step and leave a checkpoint. A process that does not listen yet ignores
+# it, and the end of its neighbours; so it is repeated.
 srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=1 \
-  sh -c 'trap "" USR2; exec "$@"' sh "${simulator[@]}" run "$@" &
+  sh -c 'trap "" TERM USR2; exec "$@"' sh "${simulator[@]}" run "$@" &
 step=$!
 pass_on() { while kill -USR2 $step 2>/dev/null; do sleep 5; done; }
 trap 'pass_on &' USR2 TERM

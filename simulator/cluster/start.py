@@ -100,15 +100,12 @@ class Cluster:
         return self.gather(value if self.is_first else None)[0]
 
     def close(self) -> None:
-        """Leaves together: waits for all, then ends the connection. Idempotent.
+        """Leaves together: waits for all, then ends the connection. Requests to stop are ignored from here on.
 
-        From here on requests to stop are ignored: the first one out makes srun --kill-on-bad-exit send the
-        others a SIGTERM, which must not change the exit code of those at the door.
+        Idempotent.
         """
         if self.num_processes > 1 and jax.distributed.is_initialized():
-            with contextlib.suppress(ValueError):  # not the main thread
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
-                    signal.signal(number, signal.SIG_IGN)
+            failure.ignore_requests()
             self.barrier("close")
             jax.distributed.shutdown()
         if self._claim is not None:

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from simulator.settings import Count, Flag, OutputPath, Positive, Seconds, Settings, wrong
 
@@ -37,6 +37,24 @@ class SeriesCadence(Cadence):
         if self.align and self.every is None:
             raise wrong("align", "makes rows due by simulation time exact; give every too, or leave it out")
         return self
+
+
+class SpectraSettings(SeriesCadence):
+    axis: Literal["x", "y", "z"] | None = None
+    """Write spectra across and along this axis too."""
+
+
+class StructureFunctionSettings(SeriesCadence):
+    separations: tuple[Positive, ...] | None = None
+    """Lengths; by default about six an octave, from the grid's spacing to half the box."""
+    orders: Annotated[tuple[Annotated[Count, Field(ge=2, le=10)], ...], Field(min_length=1)] = (2, 3, 4)
+    """Powers of the increments."""
+
+
+class HistogramSettings(SeriesCadence):
+    bins: Count = 200
+    range: Positive = 20.0
+    """The histograms reach so many standard deviations to either side of the mean."""
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -81,8 +99,14 @@ class OutputSettings(Settings):
     """The run folder, relative to the current folder; by default outputs/NAME."""
     diagnostics: SeriesCadence = SeriesCadence(every_steps=10)
     """Rows of diagnostics.csv."""
-    spectra: SeriesCadence = SeriesCadence(every_steps=100)
+    spectra: SpectraSettings = SpectraSettings(every_steps=100)
     """Shell spectra in spectra.h5."""
+    transfer: SeriesCadence | None = None
+    """Energy transfer and flux between scales in transfer.h5."""
+    structure_functions: StructureFunctionSettings | None = None
+    """Moments of velocity increments in structure_functions.h5."""
+    histograms: HistogramSettings | None = None
+    """Probability densities of the fields and their gradients in histograms.h5."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
     slices: SeriesCadence | None = None

@@ -1,3 +1,19 @@
 """Forcing. A new one is a class here and a line in `FORCINGS`."""
 
-FORCINGS: dict[str, type] = {}
+from simulator.forcing.forcing import Forcing
+from simulator.forcing.ornstein_uhlenbeck import OrnsteinUhlenbeck
+from simulator.forcing.power import ConstantPower, Linear
+from simulator.forcing.python import Python
+from simulator.forcing.steady import Abc, Kolmogorov, TaylorGreen
+
+FORCINGS: dict[str, type] = {
+    "linear": Linear,
+    "constant_power": ConstantPower,
+    "ornstein_uhlenbeck": OrnsteinUhlenbeck,
+    "kolmogorov": Kolmogorov,
+    "taylor_green": TaylorGreen,
+    "abc": Abc,
+    "python": Python,
+}
+
+__all__ = ["FORCINGS", "Forcing"]

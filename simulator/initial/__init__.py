@@ -2,8 +2,10 @@
 
 from simulator.initial.cosmological import Cosmological, ZeldovichWave
 from simulator.initial.initial import Files, Initial
+from simulator.initial.orszag_tang import OrszagTang
 from simulator.initial.python import Python
 from simulator.initial.random import Random
+from simulator.initial.snapshot import Snapshot
 from simulator.initial.soliton import Soliton, SolitonMerger
 from simulator.initial.uniform import JeansWave, Uniform
 from simulator.initial.vortices import Abc, TaylorGreen
@@ -12,6 +14,8 @@ INITIALS: dict[str, type] = {
     "taylor_green": TaylorGreen,
     "abc": Abc,
     "random": Random,
+    "orszag_tang": OrszagTang,
+    "snapshot": Snapshot,
     "python": Python,
     "uniform": Uniform,
     "jeans_wave": JeansWave,

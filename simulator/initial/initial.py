@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.settings import Settings
-from simulator.spectral import Transform
+from simulator.spectral import Grid, Transform
 
 Fields = dict[str, jax.Array]
 
@@ -18,6 +18,27 @@ class Files(Protocol):
 
     def function(self, path: str, name: str) -> Callable[..., Any]:
         """The function `name` of a Python file."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file."""
+        ...
+
+    def snapshot(self, path: str) -> "Stored":
+        """A snapshot or checkpoint of a run."""
+        ...
+
+
+class Stored(Protocol):
+    """Fields on disk, on a grid of their own; handed over by the run."""
+
+    grid: Grid
+    components: Mapping[str, tuple[int, ...]]
+    """Fields and their leading shape."""
+
+    def coefficients(self, name: str, transform: Transform) -> jax.Array:
+        """A field's modes in the layout of `transform`, which may be of another resolution: modes that are not
+        stored are zero, those that it does not keep are left out."""
         ...
 
 

@@ -7,11 +7,12 @@ from typing import Literal
 import jax.numpy as jnp
 
 from simulator.initial.initial import Fields, Files, from_values, only, vector
-from simulator.settings import Real, Settings
+from simulator.initial.spectrum import WithRandomFields, add_random_fields
+from simulator.settings import Real
 from simulator.spectral import Transform
 
 
-class TaylorGreenSettings(Settings):
+class TaylorGreenSettings(WithRandomFields):
     kind: Literal["taylor_green"] = "taylor_green"
     amplitude: Real = 1.0
 
@@ -38,10 +39,10 @@ class TaylorGreen:
             v = -a * ly / lx * jnp.cos(x) * jnp.sin(y) * jnp.cos(z)
             return {"velocity": vector(transform, u, v, jnp.zeros_like(u))}
 
-        return from_values(transform, values)
+        return add_random_fields(transform, self.settings, wanted, files, from_values(transform, values))
 
 
-class AbcSettings(Settings):
+class AbcSettings(WithRandomFields):
     kind: Literal["abc"] = "abc"
     amplitude: Real = 1.0
     A: Real = 1.0
@@ -78,4 +79,4 @@ class Abc:
                 )
             }
 
-        return from_values(transform, values)
+        return add_random_fields(transform, self.settings, wanted, files, from_values(transform, values))

@@ -1,5 +1,7 @@
 """Equations. A new one is a file beside these and a line in `MODELS`."""
 
+from simulator.models.boussinesq import Boussinesq
+from simulator.models.mhd import Mhd
 from simulator.models.model import Fields, Model, Remembering, SplitModel, State, tendency
 from simulator.models.navier_stokes import NavierStokes
 from simulator.models.schrodinger_poisson import SchrodingerPoisson
@@ -7,6 +9,8 @@ from simulator.models.self_gravitating_gas import SelfGravitatingGas
 
 MODELS: dict[str, type] = {
     "navier_stokes": NavierStokes,
+    "boussinesq": Boussinesq,
+    "mhd": Mhd,
     "self_gravitating_gas": SelfGravitatingGas,
     "schrodinger_poisson": SchrodingerPoisson,
 }

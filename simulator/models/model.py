@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
@@ -109,6 +109,28 @@ class WithTendency(Protocol):
         ...
 
 
+class Balance(NamedTuple):
+    """An energy and what changes it, forcing apart: d energy / dt = production - dissipation."""
+
+    energy: jax.Array
+    production: jax.Array | float
+    dissipation: jax.Array
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A model that knows its energy budget."""
+
+    closes: bool
+    """The budget follows from the spectral fields alone, so that it costs next to nothing in every step."""
+
+    def balance(self, fields: Fields) -> Balance: ...
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        """What tendencies of some of the fields add to the energy per time."""
+        ...
+
+
 @runtime_checkable
 class Remembering(Protocol):
     """A model whose steps hand something on."""
@@ -116,13 +138,36 @@ class Remembering(Protocol):
     def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]: ...
 
 
-def tendency(model: Model, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
+@runtime_checkable
+class Spectral(Protocol):
+    """A model that can tell where in spectral space its energies lie and go."""
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        """The energy of each mode (*order), by name."""
+        ...
+
+    def transfers(self, fields: Fields) -> Fields:
+        """The energy that each mode gains per time from the nonlinear terms (*order), by name."""
+        ...
+
+
+Force = Callable[[Fields, jax.Array], Fields]
+"""(fields, time) to tendencies of some of the fields, by name."""
+
+
+def tendency(
+    model: Model, fields: Fields, time: jax.Array, force: Force | None = None
+) -> tuple[Fields, dict[str, jax.Array]]:
     """The explicit part of the right-hand side and the maxima found on the way. A model whose three parts depend on
     more than the fields at a point has a `tendency` of its own."""
     if isinstance(model, WithTendency):
-        return model.tendency(fields, time)
-    found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
-    return model.combine(found.products, fields), found.maxima
+        rates, maxima = model.tendency(fields, time)
+    else:
+        found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
+        rates, maxima = model.combine(found.products, fields), found.maxima
+    if force is not None:
+        rates = rates | {name: rates[name] + added for name, added in force(fields, time).items()}
+    return rates, maxima
 
 
 @jax.tree_util.register_dataclass

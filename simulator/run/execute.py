@@ -4,8 +4,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from simulator.run.folder import Action, Decision, RunFolder, choose_checkpoint,
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Moment, Outcome
+from simulator.run.measuring import check_kinds
 from simulator.run.output import Output, events
 from simulator.run.progress import Progress, summary, typed
 from simulator.run.schedule import Schedule
@@ -100,6 +101,7 @@ class _Run:
         if decision.action is Action.START:
             # Before the folder is touched: a refused initial condition writes nothing.
             self.simulation.check_start()
+            check_kinds(self.simulation)
         decision = self._decision(self._claim)
         for line in decision.lines:
             self.log.say(line)
@@ -191,7 +193,7 @@ class _Run:
             )
             self.first_step = int(self.simulation.state.step)
             outcome = loop.run(continued=chosen is not None)
-        return self._ended(outcome, first)
+        return self._ended(outcome, first, output.cost)
 
     # ---- before the loop ---------------------------------------------------------------------------------
 
@@ -247,12 +249,14 @@ class _Run:
         found = events(self.config.output)
         if chosen is None:
             return Schedule(found, settings.stop, max_steps=settings.max_steps)
-        simulation.state = checkpoint.load(chosen, simulation.template, simulation.transform)
-        stored = open_snapshot(chosen).attributes["schedule"]
-        state = simulation.state
-        return Schedule.restored(
-            found, settings.stop, stored, float(state.time), float(state.dt), settings.max_steps
-        )
+        state = checkpoint.load(chosen, simulation.template, simulation.transform)
+        stored = open_snapshot(chosen).attributes
+        if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
+            # With a fixed dt the time is origin + since * dt: another dt counts from here.
+            state = replace(state, origin=state.time + 0, since=state.since * 0)
+        simulation.state = state
+        time, dt = float(state.time), float(state.dt)
+        return Schedule.restored(found, settings.stop, stored["schedule"], time, dt, settings.max_steps)
 
     def _forget_after(self, output: Output, step: int) -> None:
         """Removes what the interrupted run wrote after the checkpoint: the continued one writes it again.
@@ -352,7 +356,7 @@ class _Run:
             self._tell("failed", moment, 0.0, advanced=moment.step > self.first_step, reason=reason)
             self.log.note(reason)
 
-    def _ended(self, outcome: Outcome, first: float) -> int:
+    def _ended(self, outcome: Outcome, first: float, cost: Mapping[str, float]) -> int:
         finished = outcome.ended == "finished"
         self._tell(outcome.ended, outcome.moment, first, advanced=outcome.steps > 0, reason=outcome.reason)
         words = f"t = {outcome.moment.time:g}, step {outcome.moment.step}"
@@ -369,6 +373,7 @@ class _Run:
                 stepping=outcome.seconds,
                 points=self.simulation.grid.points,
                 devices=len(self.cluster.devices),
+                output=cost,
                 next_commands=[again, check] if finished else [more, again],
             ):
                 self.log.say(line)

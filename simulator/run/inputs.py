@@ -6,10 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
+
+if TYPE_CHECKING:
+    from simulator.run.stored import StoredFields
 
 INDEX = "inputs.json"
 
@@ -64,6 +67,12 @@ class Inputs:
             own = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
             raise UserError(f"{path}: has no function {name!r}; it has {', '.join(own) or 'none'}")
         return function
+
+    def snapshot(self, path: str) -> "StoredFields":
+        """A snapshot or checkpoint of a run. It is read in place: the run's own checkpoints make it dispensable."""
+        from simulator.run.stored import StoredFields
+
+        return StoredFields(path)
 
     def keep(self, folder: Path) -> None:
         """Writes the copies of everything that was read so far, with an index of paths and checksums."""

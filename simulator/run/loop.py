@@ -92,8 +92,7 @@ class Loop:
             self._take(tuple(n for n in dict.fromkeys(wanted) if n not in due and fresh), moment)
             self._watch.obey(self._flags)
             if leaving:
-                if (folder := self._writer.wait()) is not None:
-                    self._committed(folder)
+                self._finish_save()
                 self._raise_trouble()
                 ended = "finished" if finished else "stopped"
                 return Outcome(ended, reason, moment.step - first, seconds, moment)
@@ -116,9 +115,12 @@ class Loop:
 
     def _fail(self, line: str) -> NoReturn:
         """Ends the run for what every process sees; the save that is under way is finished first."""
+        self._finish_save()
+        raise RunFailure(line)
+
+    def _finish_save(self) -> None:
         if (folder := self._writer.wait()) is not None:
             self._committed(folder)
-        raise RunFailure(line)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
         """Takes events."""
@@ -126,6 +128,8 @@ class Loop:
         if names and self._simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
+            if name in ("snapshots", "checkpoints"):
+                self._finish_save()
             self._output.take((name,), self._simulation.state, self._schedule)
             self._wall.reset(name)
 

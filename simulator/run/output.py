@@ -1,5 +1,6 @@
 """What a run writes: rows, spectra, slices, snapshots and checkpoints of a state."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from simulator.errors import RunFailure
 from simulator.files import reason
 from simulator.models import State
 from simulator.run.checkpoint import component_names, datasets, physical_axes
+from simulator.run.measuring import KINDS, Measuring
 from simulator.run.schedule import Event, Schedule
 from simulator.run.series import Series
 from simulator.run.simulation import Simulation
@@ -46,8 +48,8 @@ def events(settings: Any) -> tuple[Event, ...]:
         event("snapshots", settings.snapshots, align=True),
         event("checkpoints", settings.checkpoints, first=False),
     ]
-    if settings.slices is not None:
-        found.insert(2, event("slices", settings.slices))
+    extra = [name for name in ("slices", *KINDS) if getattr(settings, name) is not None]
+    found[2:2] = [event(name, getattr(settings, name)) for name in extra]
     return tuple(found)
 
 
@@ -56,7 +58,8 @@ class Output:
 
     `check` is called by process 0 before it writes anything: is the run's folder still ours? What goes wrong with
     a series on process 0 is in `trouble`, to be agreed on: to raise it alone, in the middle of an event, would
-    leave the others waiting in the event's collectives. `inside` goes into every snapshot.
+    leave the others waiting in the event's collectives. `inside` goes into every snapshot. `cost` has the seconds
+    that each kind of event has taken, compilation and the start of background writes included.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Output:
         self._table: Table | None = None
         self._last_slices = -1
         self.trouble: str | None = None
+        self._measuring = Measuring(simulation, folder, self.write)
+        self.cost: dict[str, float] = {}
 
     def write(self, action: Callable[[], object]) -> None:
         """`action` writes something on process 0, unless that has gone wrong before."""
@@ -89,11 +94,14 @@ class Output:
     def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
         """Takes the events `names` of `state`, in order."""
         for name in names:
+            began = time.monotonic()
             match name:
                 case "diagnostics":
                     self.diagnostics(state)
                 case "spectra":
                     self.spectra(state)
+                case "transfer" | "structure_functions" | "histograms":
+                    self._measuring.take(name, state)
                 case "slices":
                     self.slices(state)
                 case "snapshots":
@@ -101,6 +109,7 @@ class Output:
                     self.snapshot(state)
                 case "checkpoints":
                     self.checkpoint(state, schedule)
+            self.cost[name] = self.cost.get(name, 0.0) + time.monotonic() - began
 
     def diagnostics(self, state: State) -> None:
         """One row of diagnostics.csv."""
@@ -129,22 +138,7 @@ class Output:
 
     def spectra(self, state: State) -> None:
         """One row of spectra.h5: the energy per wavenumber in shells of width dk."""
-        found = {k: np.asarray(v) for k, v in self._simulation.spectra(state).items()}
-        self.write(lambda: self._spectra_file().append(int(state.step), float(state.time), found))
-
-    def _spectra_file(self) -> Series:
-        if self._spectra_series is None:
-            layout = self._simulation.transform.layout
-            names = jax.eval_shape(self._simulation.spectra, self._simulation.template)
-            self._spectra_series = Series(
-                self._folder / "spectra.h5",
-                {"k": layout.shell_wavenumbers()},
-                {name: ("k",) for name in names},
-                {"shell_width": layout.shell_width},
-            )
-        return self._spectra_series
-
-    _spectra_series: Series | None = None
+        self._measuring.take("spectra", state)
 
     def slices(self, state: State) -> None:
         """One row of slices.h5: the three mid-planes of speed and vorticity magnitude."""
@@ -239,7 +233,9 @@ class Output:
             datasets(state, simulation.transform),
             {
                 "time": float(state.time),
+                "box": list(simulation.grid.box),
                 "schedule": schedule.state(),
+                "fixed_dt": simulation.time_step.fixed or 0.0,
                 "layout": simulation.transform.name,
                 "devices": len(simulation.cluster.devices),
             },
@@ -250,7 +246,7 @@ class Output:
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from all series; what was removed, for people."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
-        for series in (self._spectra_file(), self._slices_file()):
+        for series in (self._slices_file(), *self._measuring.files()):
             removed[series.path.name] = series.truncate(step)
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
 

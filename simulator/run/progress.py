@@ -7,9 +7,10 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
@@ -162,12 +163,14 @@ def summary(
     points: int,
     devices: int,
     next_commands: Iterable[Sequence[str]],
+    output: Mapping[str, float] = MappingProxyType({}),
 ) -> list[str]:
     """The lines at a run's end.
 
     `outcome` says how it ended; `wall` is all of this start's time in seconds and `stepping` the part in the
-    device loop; `points` are the grid points and `devices` how many shared them. What lies in `folder` is
-    listed with its size; `next_commands` are lists of words, shown as they can be typed.
+    device loop; `points` are the grid points and `devices` how many shared them; `output` has the seconds that
+    each kind of output took. What lies in `folder` is listed with its size; `next_commands` are lists of words,
+    shown as they can be typed.
     """
     lines = [outcome]
     if steps and stepping > 0:
@@ -178,15 +181,21 @@ def summary(
             f"{cost:.3g} ns per point and step on each of {devices} device{'s' if devices > 1 else ''}, "
             f"{100 * stepping / wall:.0f} % of the time in steps"
         )
+    if spent := sorted(output.items(), key=lambda item: -item[1]):
+        costs = ", ".join(f"{name.replace('_', ' ')} {duration(seconds)}" for name, seconds in spent)
+        lines.append(f"measuring and writing: {costs}")
     lines.append(f"written to {folder}:")
-    lines += [f"  {name:<18} {text}" for name, text in _contents(folder)]
+    contents = _contents(folder)
+    width = max((len(name) for name, _ in contents), default=0)
+    lines += [f"  {name:<{max(width, 18)}} {text}" for name, text in contents]
     lines.append("next:")
     return [*lines, *(f"  {shlex.join(command)}" for command in next_commands)]
 
 
 def _contents(folder: Path) -> list[tuple[str, str]]:
     contents: list[tuple[str, str]] = []
-    for name in ("diagnostics.csv", "spectra.h5", "slices.h5", "snapshots", "checkpoints"):
+    series = ("spectra.h5", "transfer.h5", "structure_functions.h5", "histograms.h5", "slices.h5")
+    for name in ("diagnostics.csv", *series, "snapshots", "checkpoints"):
         path = folder / name
         if not path.exists():
             continue

@@ -16,9 +16,12 @@ from simulator.cluster import Allocation, discover
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
+from simulator.diagnostics.budget import RESIDUAL, closes, injection
 from simulator.errors import UserError
+from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS
 from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State
+from simulator.models.model import Budgeted, Force
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
@@ -112,6 +115,7 @@ class Simulation:
         self.model: Model | SplitModel = self._make_model()
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
+        self.forcing = self._make_forcing()
         self._check_output()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
@@ -133,9 +137,25 @@ class Simulation:
             raise self.config.error("model", str(error)) from error
         return kind(self.config.model, make())
 
+    def _make_forcing(self) -> Forcing | None:
+        settings = self.config.forcing
+        if settings is None:
+            return None
+        if getattr(self.config.model, "kinematic", False):
+            raise self.config.error("forcing", "has no effect: model.kinematic prescribes the velocity")
+        try:
+            return FORCINGS[settings.kind](settings, self.transform, self.model, self.inputs)
+        except UserError as error:
+            key, _, message = str(error).partition(": ")
+            raise self.config.error(f"forcing.{key}", message) from error
+
     def _beginning(self, fields: Fields) -> State:
-        """The state at the beginning of a run, with the memory of its model."""
+        """The state at the beginning of a run, with all that its steps carry along."""
         memory = self.model.memory(fields, jnp.float64(0)) if isinstance(self.model, Remembering) else {}
+        if self.forcing is not None:
+            memory |= self.forcing.memory()
+        if closes(self.model):
+            memory[RESIDUAL] = jnp.float64(0)
         return beginning(fields, memory)
 
     def _placed(self, state: State) -> State:
@@ -155,12 +175,12 @@ class Simulation:
     @cached_property
     def step(self) -> Callable[[State, Any], State]:
         """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
-        return step_of(self.model, self.integrator)
+        return step_of(self.model, self.integrator, self.forcing)
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
         """The compiled loop over steps; it consumes the state that it is given."""
-        return advance_of(self.model, self.integrator, self.time_step)
+        return advance_of(self.model, self.integrator, self.time_step, self.forcing)
 
     @property
     def fields(self) -> "PhysicalFields":
@@ -179,7 +199,21 @@ class Simulation:
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: the scalars of diagnostics.csv for a state."""
-        return jax.jit(lambda state: self.model.diagnostics(state.fields, state.time))
+        return jax.jit(self._diagnostics)
+
+    def _diagnostics(self, state: State) -> dict[str, jax.Array]:
+        found = self.model.diagnostics(state.fields, state.time)
+        rate = found.pop("rate")
+        if self.forcing is not None and isinstance(self.model, Budgeted):
+            found["injection"] = injection(self.model, state.fields, state.time, self._force(state))
+        if RESIDUAL in state.memory:
+            found[RESIDUAL] = state.memory[RESIDUAL]
+        return {**found, "rate": rate}
+
+    def _force(self, state: State) -> Force | None:
+        if (forcing := self.forcing) is None:
+            return None
+        return lambda fields, time: forcing.acceleration(fields, time, state.memory)
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
@@ -192,7 +226,7 @@ class Simulation:
         names: list[str] = []
 
         def noted(state: State) -> dict[str, jax.Array]:
-            found = self.model.diagnostics(state.fields, state.time)
+            found = self._diagnostics(state)
             names.extend(found)
             return found
 
@@ -234,6 +268,14 @@ class Simulation:
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
         state = self.state
+        force = self._force(state)
+        if force is not None:
+            rates = jax.jit(lambda s: force(s.fields, s.time))(state)
+            if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
+                raise self.config.error(
+                    "forcing",
+                    "is not finite at the start (constant_power needs a velocity with energy in the band)",
+                )
         if self.time_step.fixed is not None or self.time_step.largest is not None:
             return
         rate = jax.jit(lambda s: rate_of(self.model, s))(state)

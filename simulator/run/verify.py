@@ -86,7 +86,7 @@ def _checked(path: Path, problem: Callable[[Path], str | None]) -> Checked:
             path, "missing" if error.filename in (None, str(path)) else f"{error.filename}: missing"
         )
     except (OSError, ValueError, KeyError, RuntimeError, RunFailure, UserError) as error:
-        return Checked(path, f"cannot be read ({reason(error)})")
+        return Checked(path, f"cannot be read ({reason(error).splitlines()[0]})")
 
 
 def _config_problem(path: Path) -> str | None:

@@ -215,6 +215,8 @@ class LocalTransform:
 
     def _received(self, i: int, parcels: Parcels, start: jax.Array, size: int, *, forward: bool) -> jax.Array:
         """A block of the array of the stage after (before) exchange `i`, joined from what was received."""
+        if not self.plan.exchanges:
+            return parcels[0]
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
         extent = self.points(axis) if forward else self.modes(axis)
@@ -224,6 +226,8 @@ class LocalTransform:
 
     def _to_send(self, i: int, array: jax.Array, *, forward: bool) -> Parcels:
         """A block of the array of the stage before (after) exchange `i`, cut into parcels."""
+        if not self.plan.exchanges:
+            return (array,)
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
         axis = exchange.cut if forward else exchange.join
         return self._apart(pack(array, stage.order, axis, self._parts(exchange.over), exchange.order))
@@ -249,6 +253,8 @@ class LocalTransform:
 
     def _parcel_axis(self, exchange: int, stage: int) -> int:
         """Axis of the parcels of an exchange along which a stage visits them in blocks."""
+        if not self.plan.exchanges:
+            return 1
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
 
     def _outer_forward(self, parcels: Parcels) -> jax.Array:
@@ -268,7 +274,7 @@ class LocalTransform:
 
     def _outer_inverse(self, modes: jax.Array) -> Parcels:
         """From modes to the parcels that the first stage receives."""
-        parcels: Parcels = ()
+        parcels: Parcels = (modes,)
         last = len(self.plan.exchanges)
         for i, stage in reversed(list(enumerate(self.plan.stages[1:], 1))):
 

@@ -6,6 +6,7 @@ any number of devices and in any layout, and a finer grid keeps the large scales
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from simulator.spectral.layout import Layout
 
@@ -47,3 +48,17 @@ def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=j
         imaginary = jnp.where(itself, 0, imaginary)
     field = jnp.where(layout.mask, real + 1j * imaginary, 0)
     return layout.hold(field.astype(jnp.result_type(dtype, jnp.complex64)))
+
+
+def mode_normals(modes: np.ndarray, seed: int, step: jax.Array | int, components: int) -> jax.Array:
+    """Standard normal numbers (M, components, 2) in double precision for a list of modes (M, 3), signed integers.
+
+    They depend on the mode, the seed and the step alone, not on which other modes are listed.
+    """
+    kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
+
+    def draw(x, y, z):
+        key = jax.random.fold_in(_mode_key(jnp.uint32(seed), x, y, z), jnp.asarray(step, jnp.uint32))
+        return jax.random.normal(key, (components, 2), jnp.float64)
+
+    return jax.vmap(draw)(kx, ky, kz)

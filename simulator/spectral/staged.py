@@ -1,5 +1,6 @@
 """The backend `custom_partitioning`: staged transforms, of real fields truncated before they are sent."""
 
+from dataclasses import replace
 from functools import cache, partial
 from math import ceil
 from typing import Any
@@ -14,7 +15,7 @@ from simulator.spectral.choices import Candidate, Devices, Modes, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, Z_Y_X, Plan
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_Y_X, Plan
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
@@ -25,7 +26,7 @@ NAME = "custom_partitioning"
 
 
 def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to share the grid among `count` devices, best first: slabs, else pencils.
+    """The ways to share the grid among `count` devices, best first: slabs, else pencils; all at once on one.
 
     Every device has planes of its own on both sides of every exchange; what does not divide is padded.
     """
@@ -43,7 +44,8 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
         held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
         return min(rows, columns) == 1, held
 
-    return slabs + sorted(pencils, key=cost)
+    alone = [Candidate(NAME, "slab", XYZ.name, (1,))] if count == 1 else []
+    return slabs + alone + sorted(pencils, key=cost)
 
 
 def needs(modes: Modes) -> str:
@@ -95,9 +97,11 @@ class StagedTransform:
         self._block = block
         cpu = mesh.devices.flat[0].platform == "cpu"
         self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
-        # Alone on its device, a transform is fastest whole: XLA's loop bodies use one core.
-        self._alone = cpu and mesh.size == 1
         self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, separate=cpu)
+        self._linear = self._local
+        if cpu and mesh.size == 1 and block is None:
+            # A single transform uses all cores when it is whole: XLA's loop bodies use one.
+            self._linear = replace(self._local, blocks=lambda stage, components: max(self.grid.shape))
         self._program = cache(self._make_program)
 
     @property
@@ -108,19 +112,20 @@ class StagedTransform:
         """Planes that a stage visits at a time when it holds `components` values at each of their points."""
         first, second, third = self.plan.stages[stage].order
         extent = partial(self._local.local, stage)
+        if first in self.plan.stages[stage].axes:
+            return extent(first)  # it is transformed: there are no planes
         if self._block is not None:
-            whole = self._block >= self._local.local(0, self.plan.stages[0].block)
-            if stage == 0 or whole:
-                return self._block if stage == 0 else extent(first)
-        elif self._alone:
-            return extent(first)
+            if stage == 0:
+                return self._block
+            if self._block >= self._local.local(0, self.plan.stages[0].order[0]):
+                return extent(first)
         value = self.dtype if stage == 0 and self.layout.half else self.complex_dtype
         plane = components * value.itemsize * extent(second) * extent(third)
         return max(1, self._block_bytes // plane)
 
     def _make_program(self, direction: str) -> Program:
         physical, modes = self.physical.spec_of(4), self.layout.spec_of(4)
-        run = getattr(self._local, direction)
+        run = getattr(self._linear, direction)
         return Program(
             lambda array: (run(array),),
             self.mesh,

@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from simulator.diagnostics.budget import RESIDUAL, budget, residual
+from simulator.forcing import Forcing
 from simulator.models import Model, SplitModel, State, tendency
+from simulator.models.model import Budgeted
 from simulator.stepping.integrator import Integrator
 from simulator.stepping.splitting import Splitting
 
@@ -59,21 +62,32 @@ def beginning(fields, memory=None, time: float = 0.0) -> State:
 
 
 def one_step(
-    model: Model | SplitModel, integrator: Integrator | Splitting, state: State, choose: Callable
+    model: Model | SplitModel,
+    integrator: Integrator | Splitting,
+    state: State,
+    choose: Callable,
+    forcing: Forcing | None = None,
 ) -> State:
     """One step of the size `choose(rate)` = (dt, origin, since, time at its end)."""
     if isinstance(integrator, Splitting):
         return _split_step(cast(SplitModel, model), integrator, state, choose)
     model = cast(Model, model)
-    first, maxima = tendency(model, state.fields, state.time)
+    force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
+    first, maxima = tendency(model, state.fields, state.time, force)
     dt, origin, since, time = choose(model.rate(maxima))
     fields = integrator.step(
-        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t)[0], model.decay()
+        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t, force)[0], model.decay()
     )
     if hasattr(model, "trouble"):  # it tells from the fields why no step can be taken
         fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
-    return State(fields, time, state.step + 1, dt, origin, since, state.memory)
+    memory = dict(state.memory)
+    if RESIDUAL in memory and isinstance(model, Budgeted):
+        before = budget(model, state.fields, state.time, force)
+        memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
+    if forcing is not None:
+        memory |= forcing.renewed(memory, state.step + 1, dt)
+    return State(fields, time, state.step + 1, dt, origin, since, memory)
 
 
 def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
@@ -93,14 +107,14 @@ def rate_of(model: Model | SplitModel, state: State) -> jax.Array:
 
 
 def step_of(
-    model: Model | SplitModel, integrator: Integrator | Splitting
+    model: Model | SplitModel, integrator: Integrator | Splitting, forcing: Forcing | None = None
 ) -> Callable[[State, jax.Array | float], State]:
     """The pure function (state, dt) -> state."""
 
     def step(state: State, dt) -> State:
         dt = jnp.asarray(dt, jnp.float64)
         time = state.time + dt
-        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time))
+        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing)
 
     return step
 
@@ -130,7 +144,12 @@ def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
     return chosen, origin, jnp.where(changed, 0, since), time
 
 
-def advance_of(model: Model | SplitModel, integrator: Integrator | Splitting, time_step: TimeStep) -> Advance:
+def advance_of(
+    model: Model | SplitModel,
+    integrator: Integrator | Splitting,
+    time_step: TimeStep,
+    forcing: Forcing | None = None,
+) -> Advance:
     """`advance(state, until)`, one compiled loop with donated buffers.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
@@ -148,7 +167,7 @@ def advance_of(model: Model | SplitModel, integrator: Integrator | Splitting, ti
                 dt = time_step.choose(rate)
                 return aligned(s, dt, until, time_step.fixed is not None)
 
-            new = one_step(model, integrator, s, choose)
+            new = one_step(model, integrator, s, choose, forcing)
             failed = jnp.isnan(new.dt)
             return replace(
                 new,

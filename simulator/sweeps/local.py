@@ -6,13 +6,11 @@ import time
 from collections.abc import Sequence
 
 from simulator.errors import UserError
-from simulator.run.folder import CONFIG
 from simulator.run.lock import RunLock
 from simulator.run.progress import duration
 from simulator.sweeps.report import next_commands, short
 from simulator.sweeps.runner import Job, run_all
-from simulator.sweeps.single import run_one
-from simulator.sweeps.status import Stage, Status, counted, status_of
+from simulator.sweeps.status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun
 
 MISSING = (Stage.WAITING, Stage.INTERRUPTED)
@@ -51,15 +49,6 @@ def run_again(
         stages = stages or {Stage.FAILED, Stage.INTERRUPTED}
         chosen = [run for run in sweep.runs if statuses[run.hash].stage in stages]
     return _run(sweep, chosen, statuses, jobs, fail_fast, batch)
-
-
-def run_index(sweep: Sweep, index: int, arguments: Sequence[str]) -> int:
-    """The run with this number, in this process; returns its exit code."""
-    run = sweep.run(index)
-    if not (run.folder / CONFIG).exists():
-        for line in sweep.prepare():
-            print(line)
-    return run_one(sweep, run, arguments)
 
 
 def _run(
@@ -102,12 +91,13 @@ def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Job]:
 
 def _say_next(sweep: Sweep) -> None:
     _say("next:")
-    for command in next_commands(sweep, [status_of(run.folder) for run in sweep.runs]):
+    for command in next_commands(sweep, statuses_of([run.folder for run in sweep.runs])):
         _say(f"  {command}")
 
 
 def _statuses(sweep: Sweep) -> dict[str, Status]:
-    return {run.hash: status_of(run.folder) for run in sweep.runs}
+    found = statuses_of([run.folder for run in sweep.runs])
+    return {run.hash: status for run, status in zip(sweep.runs, found, strict=True)}
 
 
 def _check_jobs(jobs: int) -> None:

@@ -17,7 +17,7 @@ from simulator.plotting.time_series import PANELS
 from simulator.run.open import Run, open_run
 from simulator.run.series import SeriesReader
 from simulator.sweeps import collect
-from simulator.sweeps.status import Status, status_of
+from simulator.sweeps.status import Status, statuses_of
 from simulator.sweeps.sweep import Sweep
 from simulator.sweeps.table import collected
 
@@ -37,7 +37,7 @@ def plot_sweep(
     if by is None and others and len(_values(sweep, others[0]).distinct) <= len(studies.LINES):
         by = _values(sweep, others[0])
     expressions = [_expression(sweep, text) for text in y] or list(sweep.collected)
-    statuses = [status_of(run.folder) for run in sweep.runs]
+    statuses = statuses_of([run.folder for run in sweep.runs])
     pictures = _against(sweep, across, by, expressions, statuses) | _overlays(sweep, across, by)
     if not pictures:
         raise UserError(

@@ -9,7 +9,7 @@ from typing import Any
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.progress import typed
-from simulator.sweeps.status import Stage, Status, counted, status_of
+from simulator.sweeps.status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep
 from simulator.sweeps.table import as_text
 
@@ -46,7 +46,7 @@ def plan_lines(sweep: Sweep) -> list[str]:
 
 def status_lines(sweep: Sweep) -> list[str]:
     """One line per run, and how many are how far."""
-    statuses = [status_of(run.folder) for run in sweep.runs]
+    statuses = statuses_of([run.folder for run in sweep.runs])
     table = [
         {"index": run.index, "run": sweep.label(run), "folder": run.hash, "state": str(s.stage), "": s.detail}
         for run, s in zip(sweep.runs, statuses, strict=True)
@@ -75,7 +75,12 @@ def next_commands(sweep: Sweep, statuses: Sequence[Status]) -> list[str]:
     if Stage.DONE in stages:
         wanted += ["table"]
     words = {"retry": ["--failed"]}
-    return [shlex.join([*typed(), "sweep", w, str(short(sweep.file)), *words.get(w, [])]) for w in wanted]
+    return [typed_sweep(command, sweep, *words.get(command, [])) for command in wanted]
+
+
+def typed_sweep(command: str, sweep: Sweep, *options: str) -> str:
+    """A command for this sweep, as it can be typed here."""
+    return shlex.join([*typed(), "sweep", command, str(short(sweep.file)), *options])
 
 
 def short(path: Path) -> Path:

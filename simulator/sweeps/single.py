@@ -10,25 +10,22 @@ from simulator.cluster import discover
 from simulator.config import load_config
 from simulator.errors import RunFailure, UserError
 from simulator.run.command import run_config
-from simulator.run.folder import CONFIG
+from simulator.run.folder import CONFIG, Found, RunFolder
 from simulator.sweeps.record import begun, ended
-from simulator.sweeps.sweep import Sweep, SweepRun
 
 
-def run_one(
-    sweep: Sweep, run: SweepRun, arguments: Sequence[str], environ: Mapping[str, str] = os.environ
-) -> int:
-    """`simulator run` of the run's frozen configuration, by every process of a Slurm step or by this one alone.
+def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """`simulator run` of the frozen configuration in `folder`, by every process of a Slurm step or by this one alone.
 
     `arguments` is the command line. Returns the run's own exit code; a mistake is noted and raised.
     """
     args = argparse.Namespace(
         processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments)
     )
-    config = load_config(run.folder / CONFIG, check_files=False)
-    if discover(environ).process_id > 0:
+    config = load_config(folder / CONFIG, check_files=False)
+    if discover(environ).process_id > 0 or RunFolder(folder).found() is Found.FINISHED:
         return run_config(config, args)
-    record = begun(run.folder, os.getpid(), _log(sweep, environ), environ)
+    record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
     began = time.monotonic()
     code, said = 1, ""
     try:
@@ -43,11 +40,11 @@ def run_one(
         said = f"{type(error).__name__}: {error}"
         raise
     finally:
-        ended(run.folder, record, code, time.monotonic() - began, said)
+        ended(folder, record, code, time.monotonic() - began, said)
     return code
 
 
-def _log(sweep: Sweep, environ: Mapping[str, str]) -> Path:
+def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
     """Where the task's output goes: as `sweep submit` names it."""
     job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
-    return sweep.folder / "logs" / f"{job}_{task}.out" if job and task else Path(os.devnull)
+    return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)

@@ -1,10 +1,13 @@
 """How far the runs of a sweep are, from their folders alone (and Slurm's queue, where runs were submitted)."""
 
+import json
 import os
+import shutil
 import socket
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +15,7 @@ from pathlib import Path
 from simulator.run.lock import NAME as LOCK
 from simulator.run.lock import STALE_AFTER, read_holder, slurm_job_is_gone
 from simulator.run.state import RunState, read_state
+from simulator.run.status import JOB
 from simulator.sweeps.record import Record, last_line, read_record
 
 
@@ -53,6 +57,34 @@ def status_of(folder: Path, queued: str | None = None) -> Status:
         return Status(Stage.FAILED, state, _reason(state, record))
     why = state.reason or ("cut off" if state.state == "running" else "stopped")
     return Status(Stage.INTERRUPTED, state, f"{_progress(state)}: {why}")
+
+
+def statuses_of(folders: Sequence[Path]) -> list[Status]:
+    """Where the runs in `folders` stand; asks Slurm's queue once where any was submitted."""
+    jobs = {folder: job for folder in folders if (job := _submitted(folder)) is not None}
+    queued = _pending({job.partition("_")[0] for job in jobs.values()}) if jobs else set()
+    return [status_of(folder, job if (job := jobs.get(folder)) in queued else None) for folder in folders]
+
+
+def _submitted(folder: Path) -> str | None:
+    """The task that was submitted for the run, as ARRAY_TASK."""
+    try:
+        return str(json.loads((folder / JOB).read_text())["job"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _pending(arrays: Collection[str]) -> set[str]:
+    """The tasks of these arrays that wait in Slurm's queue, as ARRAY_TASK."""
+    if shutil.which("squeue") is None:
+        return set()
+    command = ["squeue", "--noheader", "--array", f"--jobs={','.join(sorted(arrays))}", "--format=%i %T"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    tasks = (line.split() for line in answer.stdout.splitlines())
+    return {words[0] for words in tasks if len(words) == 2 and words[1] in ("PENDING", "REQUEUED")}
 
 
 def _failed_at_start(record: Record | None) -> bool:

@@ -152,7 +152,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     file = Path(os.path.abspath(name))
     resolved = _resolve(settings, assignments, file)
     folder = resolved[0][0].output.directory / settings.name
-    plan = _read_plan(folder)
+    plan = read_plan(folder)
     runs = _number(settings, resolved, assignments, folder, plan, places)
     hashes = {run.hash for run in runs}
     earlier = tuple(entry for entry in plan if entry["hash"] not in hashes)
@@ -286,8 +286,9 @@ def _collected(
 # ---- files -----------------------------------------------------------------------------------------------
 
 
-def _read_plan(folder: Path) -> list[Mapping[str, Any]]:
-    """The runs in plan.json. UserError where the folder holds something else."""
+def read_plan(folder: Path) -> list[Mapping[str, Any]]:
+    """The entries of `folder`/plan.json: `index`, `hash`, `values`. UserError where the folder holds something
+    else than a sweep."""
     path = folder / PLAN
     try:
         content = json.loads(path.read_text())
@@ -306,6 +307,15 @@ def _read_plan(folder: Path) -> list[Mapping[str, Any]]:
         raise UserError(
             f"{path}: cannot be read as the plan of a sweep; give this one another name"
         ) from None
+
+
+def planned_folder(folder: Path, index: int) -> Path:
+    """The run folder of run `index` of the sweep in `folder`, by its plan.json alone: quick, and whatever became
+    of the sweep's file."""
+    for entry in read_plan(folder):
+        if entry["index"] == index:
+            return folder / entry["hash"]
+    raise UserError(f"--index: the sweep in {folder} has no run {index}")
 
 
 def _freeze(run: SweepRun) -> list[str]:

@@ -14,7 +14,7 @@ from simulator.errors import UserError
 from simulator.run.open import Run, open_run
 from simulator.sweeps.collect import Expression
 from simulator.sweeps.record import read_record
-from simulator.sweeps.status import Stage, Status, status_of
+from simulator.sweeps.status import Stage, Status, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun, shown
 
 
@@ -23,7 +23,7 @@ def rows(sweep: Sweep, statuses: Sequence[Status] | None = None) -> list[dict[st
 
     A swept key that a run does not have is None; what an unfinished run would give is nan.
     """
-    statuses = statuses or [status_of(run.folder) for run in sweep.runs]
+    statuses = statuses or statuses_of([run.folder for run in sweep.runs])
     return [
         {
             "index": run.index,

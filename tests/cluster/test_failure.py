@@ -46,6 +46,18 @@ def test_a_script_of_the_users_gets_the_same_by_the_interpreters_hook():
     assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(": no such file\n")
 
 
+@pytest.mark.parametrize(("code", "expected"), [("", 0), ("3", 3), ("'why'", 1)])
+def test_an_exit_of_one_process_waits_for_nobody(code, expected):
+    done = python(f"""
+        import atexit, sys, time
+        from simulator.cluster import failure
+        atexit.register(time.sleep, 60)
+        with failure.contained(0, 2):
+            sys.exit({code})
+    """)
+    assert done.returncode == expected
+
+
 def test_a_single_process_keeps_pythons_own_way():
     done = python("""
         import atexit

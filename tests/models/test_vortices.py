@@ -11,7 +11,8 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 def test_straight_lines_pierce_every_plane_once() -> None:
     """The four lines of the shipped configuration: one face each in each of the 4 planes, on 1 and 2 devices; a wave
     without zeros has none."""
-    shipped = f"initial={{kind: python, path: {CONFIGS / 'vortices.py'}, function: build, parameters: {{healing: 0.3}}}}"
+    path = CONFIGS / "vortices.py"
+    shipped = f"initial={{kind: python, path: {path}, function: build, parameters: {{healing: 0.3}}}}"
     for devices in (1, 2):
         run = cases.simulation(WAVE, "grid.shape=24,20,4", "grid.box=2*pi,2*pi,1", shipped, devices=devices)
         assert measured(run)["vortex_faces"] == 16

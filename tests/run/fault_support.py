@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import functools
 import multiprocessing
 import os
 import re
@@ -20,9 +19,14 @@ from pathlib import Path
 import numpy as np
 
 from simulator.cli import main
+from simulator.files import write_durably
 from simulator.run import execute
 from simulator.run.open import open_run
-from simulator.storage import Writer, committed, open_snapshot
+from simulator.storage import Axis, Writer, committed, open_snapshot
+from simulator.storage.commit import commit
+from simulator.storage.dataset import Block
+from simulator.storage.manifest import FieldEntry, Manifest
+from simulator.storage.shard import build_shard
 
 CONFIG = """
 name: fault
@@ -43,14 +47,14 @@ output:
 class Harm:
     """What is done to one process of a run.
 
-    `stage`, `nth`: where in the protocol of a save `act` is done, the nth time that this process comes there;
-    `at`: only in saves whose folder lies in snapshots or checkpoints. `largest`: RLIMIT_FSIZE in bytes from the
-    beginning of the loop on. `descriptors`: RLIMIT_NOFILE. `tame`: root's privilege to write anywhere is given up.
+    `stage`, `nth`: where in the protocol of a save it is killed, or `act` is done, the nth time that this process
+    comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop on. `descriptors`: RLIMIT_NOFILE.
+    `tame`: root's privilege to write anywhere is given up.
     """
 
     stage: str | None = None
     nth: int = 1
-    act: Callable[[], object] = functools.partial(signal.raise_signal, signal.SIGKILL)
+    act: Callable[[], object] | None = None
     largest: int | None = None
     descriptors: int | None = None
     tame: bool = False
@@ -138,14 +142,34 @@ def _hook(harm: Harm) -> None:
         nonlocal reached
         reached += stage == harm.stage
         if stage == harm.stage and reached == harm.nth:
-            harm.act()
+            harm.act() if harm.act else signal.raise_signal(signal.SIGKILL)
 
     def writer(*arguments, **options) -> Writer:  # made where the loop begins
         if harm.largest:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (harm.largest, harm.largest))
+            Limit(harm.largest)()
         return Writer(*arguments, hook=hook, **options)
 
     execute.Writer = writer  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """From here on no file of this process may grow beyond `largest` bytes."""
+
+    largest: int
+
+    def __call__(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest, self.largest))
+
+
+@dataclass(frozen=True)
+class ReadOnly:
+    """From here on nobody may write into `folder`."""
+
+    folder: Path
+
+    def __call__(self) -> None:
+        self.folder.chmod(0o555)
 
 
 def _give_up_root() -> None:
@@ -214,6 +238,23 @@ def cut(path: Path, place: float) -> None:
 def copy(run: Path, to: Path) -> Path:
     shutil.copytree(run, to)
     return to
+
+
+def write_shards(parent: Path, step: int, count: int) -> None:
+    """A checkpoint as `count` processes would write it: each its own third, half, ... of a small field."""
+    axis = Axis.uniform("x", 12, 1 / 12)
+    entry = FieldEntry(dtype="<f8", axes=(axis,))
+    values = np.random.default_rng(step).standard_normal(12)
+    target, temporary = parent / f"{step:08d}", parent / ".tmp-test"
+    (temporary / "shards").mkdir(parents=True)
+    records = []
+    for number, part in enumerate(np.split(values, count)):
+        block = Block((number * part.size,), part.copy())
+        pieces, record = build_shard(number, {"density": entry}, {"density": [block]})
+        write_durably(temporary / record.file, pieces)
+        records.append(record)
+    manifest = Manifest(step=step, time=0.0, index=False, fields={"density": entry}, shards=tuple(records))
+    commit(temporary, target, manifest, lambda: None, lambda stage: None)
 
 
 def wait_for(happened: Callable[[], object], seconds: float = 60) -> None:

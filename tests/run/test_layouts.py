@@ -128,6 +128,7 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     assert_alike(tmp_path / "run", one_device)
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_run_within_seconds_and_the_run_continues(one_device, tmp_path):
     run, config = tmp_path / "run", one_device.parent / "case.yaml"
     longer = [

@@ -27,7 +27,7 @@ from simulator.cli import main
 from simulator.storage import committed
 
 # dt by CFL, aligned snapshots, soft spectra: whatever a schedule has to carry over an interruption.
-CASE = CASE.replace("cfl: 0.3", "cfl: 0.1").replace("output: {", "output: {checkpoints: {every_steps: 7}, ")
+CASE = CASE.replace("stop: 1.0", "stop: 3.1").replace("output: {", "output: {checkpoints: {every_steps: 7}, ")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_kill_9_between_events(config, undisturbed, tmp_path, capsys):
         wait_until(lambda: rows(run) > 20 and committed(run / "checkpoints"))
         process.kill()
         process.wait()
-    assert rows(run) < 70
+    assert rows(run) < 60
     assert simulate(config, run) == 0
     shown = capsys.readouterr().out
     assert "was cut off at t = " in shown and "continuing from" in shown
@@ -145,13 +145,14 @@ def test_it_continues_on_two_processes(half, undisturbed):
 
 
 @pytest.mark.spmd
+@pytest.mark.slow
 def test_it_continues_with_another_backend(half, undisturbed):
     assert main(["resume", str(half), "fft.backend=jaxdecomp"]) == 0
     assert_alike(half, undisturbed)
 
 
 def assert_alike(run: Path, reference: Path) -> None:
-    """To 1e-12 of the field's maximum over the 50 further steps (issue 4)."""
+    """To 1e-12 of the field's maximum over some 50 further steps (issue 4)."""
     assert largest_difference(run, reference) < 1e-12
     found, expected = table(run), table(reference)
     np.testing.assert_array_equal(found["step"], expected["step"])
@@ -170,13 +171,13 @@ def test_a_later_stop_continues_a_finished_run(undisturbed, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(undisturbed, run)
     before = (run / "diagnostics.csv").read_text()
-    assert main(["resume", str(run), "time.stop=1.1"]) == 0
-    assert "time.stop: 1.0 -> 1.1\n" in capsys.readouterr().out
+    assert main(["resume", str(run), "time.stop=3.3"]) == 0
+    assert "time.stop: 3.1 -> 3.3\n" in capsys.readouterr().out
     assert (run / "diagnostics.csv").read_text().startswith(before)
-    assert table(run)["time"][-1] == 1.1 and open_run(run).config["time"]["stop"] == 1.1
-    assert [snapshot.time for snapshot in open_run(run).snapshots][-2:] == [1.0, 1.1]
-    assert main(["resume", str(run), "time.stop=0.9"]) == 2
-    assert "time.stop: 0.9 lies before t = 1.1" in capsys.readouterr().err
+    assert table(run)["time"][-1] == 3.3 and open_run(run).config["time"]["stop"] == 3.3
+    assert [snapshot.time for snapshot in open_run(run).snapshots][-3:] == [3.1, 3.2, 3.3]
+    assert main(["resume", str(run), "time.stop=3.0"]) == 2
+    assert "time.stop: 3 lies before t = 3.3" in capsys.readouterr().err
 
 
 def test_a_frozen_key_is_refused(half, config, capsys):
@@ -248,7 +249,10 @@ def test_a_second_start_is_refused_while_the_first_runs(config, tmp_path, capsys
 def test_another_dt_counts_from_the_checkpoint(tmp_path):
     """With a fixed dt, time is t0 + n dt; t0 is where that dt began, whatever chose dt before."""
     run, config = tmp_path / "run", write_case(tmp_path, CASE)
-    assert simulate(config, run, "grid.shape=8,8,8", "time.dt=0.1", "time.max_steps=3") == 0
+    assert (
+        simulate(config, run, "grid.shape=8,8,8", "output.snapshots=null", "time.dt=0.1", "time.max_steps=3")
+        == 0
+    )
     assert main(["resume", str(run), "time.dt=0.03", "time.max_steps=6"]) == 0
     assert main(["resume", str(run), "time.cfl=0.1", "time.max_steps=8"]) == 0
     middle = table(run)["time"][-1]

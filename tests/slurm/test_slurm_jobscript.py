@@ -34,6 +34,7 @@ state |= {"restart_count": starts} | plan.get("state", {})
 if first:
     (run / "state.json").write_text(json.dumps(state, indent=2))
     print("left:", state["reason"], flush=True)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as the run does at its end
 time.sleep(0.3)
 sys.exit(plan.get("code", 3 if stopped else 0))
 """

@@ -22,7 +22,7 @@ def flow(
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = run_config_class().model_validate(
         {
-            "model": {"kind": "navier_stokes", "viscosity": viscosity},
+            "model": blocks.pop("model", {"kind": "navier_stokes", "viscosity": viscosity}),
             "initial": initial,
             "grid": grid,
             "time": {"stop": 1.0},

@@ -1,0 +1,92 @@
+"""Probability densities of velocity, its gradients, vorticity, and whatever else a model evolves."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from simulator.diagnostics.measured import Measured
+from simulator.models.model import Fields
+from simulator.spectral import Transform
+from simulator.spectral.operators import curl
+from simulator.spectral.program import Program
+
+
+class _Counter:
+    """Counts values (component, x, y, z) in bins, each device its own."""
+
+    def __init__(self, transform: Transform, bins: int, reach: float):
+        self._transform, self._bins, self._reach = transform, bins, reach
+
+    @cached_property
+    def _program(self) -> Program:
+        physical, bins = self._transform.physical, self._bins
+        axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+        def local(scaled):
+            place = jnp.floor(scaled * bins).ravel()
+            index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
+            counts = jnp.zeros(bins + 1, jnp.float64).at[index].add(1.0)[:bins]
+            return (lax.psum(counts, axes) if physical.mesh.size > 1 else counts,)
+
+        return Program(local, physical.mesh, [physical.spec_of(4)], [PartitionSpec()], name="histogram")
+
+    def density(self, modes: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Probability density of all components of `modes` (component, *order) together, over values in units of
+        their standard deviation; and that."""
+        layout, physical = self._transform.layout, self._transform.physical
+        mean = layout.at_zero(modes).real.mean()
+        square = layout.inner(modes, modes).mean() - mean**2
+        deviation = jnp.sqrt(jnp.maximum(square, 0))
+        unit = jnp.where(deviation > 0, deviation, 1)
+        values = (self._transform.inverse(modes) - mean) / unit
+        scaled = (values / self._reach + 1) / 2
+        (counts,) = self._program(physical.hold(jnp.where(physical.inside(), scaled, jnp.inf)))
+        width = 2 * self._reach / self._bins
+        return counts / (modes.shape[0] * self._transform.grid.points * width), deviation
+
+
+def histograms(
+    transform: Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
+) -> Measured:
+    """`NAME` (sigma,): probability density of a quantity against its value in standard deviations from the mean,
+    the components of vectors taken together; `NAME_deviation`. Values beyond +-reach deviations are in no bin.
+
+    Quantities: every field of the model; of vectors also the curl (`vorticity`, `current`); of the velocity also
+    `longitudinal_gradient` and `transverse_gradient`.
+    """
+    layout, counter = transform.layout, _Counter(transform, bins, reach)
+    quantities: dict[str, Callable[[Fields], jax.Array]] = {}
+
+    def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[Fields], jax.Array]:
+        def modes(fields: Fields) -> jax.Array:
+            k = layout.wavenumbers(fields[field].real.dtype)
+            return jnp.stack([1j * k[j] * fields[field][i] for i, j in pairs])
+
+        return modes
+
+    for field, lead in components.items():
+        quantities[field] = (lambda f, n=field: f[n]) if lead else (lambda f, n=field: f[n][None])
+        if field in _CURLS:
+            quantities[_CURLS[field]] = lambda f, n=field: curl(layout, f[n])
+    if "velocity" in components:
+        quantities["longitudinal_gradient"] = derivatives("velocity", [(i, i) for i in range(3)])
+        others = [(i, j) for i in range(3) for j in range(3) if i != j]
+        quantities["transverse_gradient"] = derivatives("velocity", others)
+
+    def compute(fields: Fields) -> dict[str, jax.Array]:
+        found = {}
+        for name, modes in quantities.items():
+            found[name], found[f"{name}_deviation"] = counter.density(layout.hold(modes(fields)))
+        return found
+
+    centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
+    variables = {n: ("sigma",) for n in quantities} | {f"{n}_deviation": () for n in quantities}
+    return Measured({"sigma": centres}, variables, compute)
+
+
+_CURLS = {"velocity": "vorticity", "magnetic": "current"}

@@ -1,0 +1,71 @@
+"""Spectra: sums over shells, cylinders and planes of spectral space."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from simulator.spectral import Layout
+from simulator.spectral.program import Program
+
+Direction = Literal["perpendicular", "parallel"]
+
+
+def shell_spectra(layout: Layout, energies: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """E(k) by name, (shells,): summed over the shells, times the shells' width, it is the energy."""
+    return {name: layout.shell_sum(energy) / layout.shell_width for name, energy in energies.items()}
+
+
+def flux(transfer: jax.Array, width: float) -> jax.Array:
+    """Pi(k) = -sum of T over wavenumbers up to k: what leaves for larger ones. `transfer` is T(k), (shells,)."""
+    return -jnp.cumsum(transfer, -1) * width
+
+
+class Bins:
+    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`).
+
+    Every mode is in one bin, n = round(k / dk): the sums over all bins are the sums over all modes.
+    """
+
+    def __init__(self, layout: Layout, axis: str, direction: Direction):
+        self._layout, self._axis, self._direction = layout, axis, direction
+        units = layout.grid.fundamental
+        labels = {a: float(np.abs(layout.labels[a]).max()) * u for a, u in zip("xyz", units, strict=True)}
+        mine = [axis] if direction == "parallel" else [a for a in "xyz" if a != axis]
+        present = [units["xyz".index(a)] for a in mine if layout.grid.shape["xyz".index(a)] > 1]
+        self.width = max(present, default=layout.shell_width)
+        self.count = round(sum(labels[a] ** 2 for a in mine) ** 0.5 / self.width) + 1
+
+    def wavenumbers(self) -> np.ndarray:
+        """Central wavenumber of each bin."""
+        return np.arange(self.count) * self.width
+
+    def spectrum(self, energy: jax.Array) -> jax.Array:
+        """The energy of modes (*order) per wavenumber in each bin, (bins,)."""
+        layout = self._layout
+        k = dict(zip("xyz", layout.wavenumbers(), strict=True))
+        along = k.pop(self._axis)
+        across = sum(other**2 for other in k.values())
+        radius = abs(along) if self._direction == "parallel" else jnp.sqrt(across)  # type: ignore[arg-type]
+        n = jnp.minimum(jnp.rint(radius / self.width).astype(jnp.int32), self.count - 1)
+        index = layout.hold(jnp.broadcast_to(n, layout.shape))
+        weighted = layout.hold(layout.weight(energy.dtype) * energy)
+        (sums,) = _summing(layout, self.count)(index, weighted)
+        return sums / self.width
+
+
+@lru_cache(maxsize=64)
+def _summing(layout: Layout, count: int) -> Program:
+    """Sums of one device's values by index, added up over the devices."""
+    axes = tuple(dict.fromkeys(layout.sharded.values()))
+
+    def local(index, values):
+        sums = jnp.zeros(count, values.dtype).at[index.ravel()].add(values.ravel())
+        return (lax.psum(sums, axes) if layout.mesh.size > 1 else sums,)
+
+    return Program(local, layout.mesh, [layout.spec, layout.spec], [PartitionSpec()], name="bin_sum")

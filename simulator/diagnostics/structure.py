@@ -1,0 +1,59 @@
+"""Structure functions: moments of velocity increments."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from simulator.diagnostics.measured import Measured
+from simulator.models.model import Fields
+from simulator.spectral import Grid, Local, Transform
+from simulator.spectral.operators import translate
+
+
+def default_separations(grid: Grid) -> tuple[float, ...]:
+    """About six per octave, from the finest grid spacing to half the shortest box, rounded to multiples of the
+    spacing."""
+    present = [i for i, n in enumerate(grid.shape) if n > 1]
+    spacing = min(grid.spacing[i] for i in present)
+    most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
+    steps = np.unique(np.rint(2 ** np.arange(0, np.log2(max(most, 1)) + 1e-9, 1 / 6)).astype(int))
+    return tuple(float(n * spacing) for n in steps)
+
+
+def structure_functions(
+    transform: Transform, separations: Sequence[float], orders: Sequence[int], name: str = "velocity"
+) -> Measured:
+    """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
+
+    `longitudinal_P` is of the component along e, `transverse_P` the mean of the two others; (axis, r). Shifts are
+    made in spectral space, so that r need not be a multiple of the grid's spacing.
+    """
+    layout = transform.layout
+
+    def moments(values, points, parameters) -> Local:
+        du = values["du"]
+        return Local({}, {}, {f"{i}_{p}": du[i] ** p for i in range(3) for p in orders})
+
+    def compute(fields: Fields) -> dict[str, jax.Array]:
+        u = fields[name]
+        found: dict[str, list[jax.Array]] = {}
+        for e in range(3):
+
+            def at(r, e=e):
+                shift = tuple(r.astype(u.real.dtype) if i == e else 0.0 for i in range(3))
+                du = layout.hold(translate(layout, u, shift) - u)  # type: ignore[arg-type]
+                return transform.evaluate({"du": du}, moments).means
+
+            means = lax.map(at, jnp.asarray(separations, jnp.float64))
+            others = [i for i in range(3) if i != e]
+            for p in orders:
+                found.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
+                across = (means[f"{others[0]}_{p}"] + means[f"{others[1]}_{p}"]) / 2
+                found.setdefault(f"transverse_{p}", []).append(across)
+        return {name: jnp.stack(rows) for name, rows in found.items()}
+
+    variables = {f"{kind}_{p}": ("axis", "r") for kind in ("longitudinal", "transverse") for p in orders}
+    return Measured({"axis": np.arange(3), "r": np.asarray(separations, float)}, variables, compute)

@@ -1,0 +1,81 @@
+"""Random forcing with a correlation time."""
+
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.forcing.forcing import Band, Embedding, Forced, band_modes, needs_velocity
+from simulator.initial.initial import Files
+from simulator.models.model import Fields
+from simulator.settings import Integer, Positive, Real, Settings
+from simulator.spectral import Transform
+from simulator.spectral.random import mode_normals
+
+
+class OrnsteinUhlenbeckSettings(Settings):
+    kind: Literal["ornstein_uhlenbeck"] = "ornstein_uhlenbeck"
+    rate: Positive
+    """Energy added per time (and mass), on average, to a flow that does not react within the correlation time."""
+    correlation_time: Positive
+    band: Band = (0.0, 2.5)
+    solenoidal_weight: Annotated[Real, Field(ge=0, le=1)] = 1.0
+    """1: only solenoidal modes; 0: only compressive ones; what an incompressible flow takes is 1."""
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
+
+
+class OrnsteinUhlenbeck:
+    """Every mode of the band has a complex vector b that follows an Ornstein-Uhlenbeck process,
+
+    b(t + dt) = b(t) exp(-dt / T) + sqrt(1 - exp(-2 dt / T)) xi,  <xi_i* xi_j> = delta_ij,
+
+    and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets the variance of
+    f to rate / T: a flow that responds by du/dt = f then takes up `rate`. One that turns over within T takes
+    less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys.
+    512, A81 (2010).
+
+    xi is keyed by seed, mode and number of the step: the history is the same on any number of devices and after
+    a restart.
+    """
+
+    Settings = OrnsteinUhlenbeckSettings
+
+    def __init__(
+        self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Forced, files: Files
+    ):
+        needs_velocity(model, "ornstein_uhlenbeck")
+        weight = settings.solenoidal_weight
+        if "velocity" in model.solenoidal and weight != 1:
+            raise UserError(
+                f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
+            )
+        self.settings = settings
+        self._modes = band_modes(transform.grid, settings.band)
+        self._embed = Embedding(transform.layout, self._modes)
+        self._dtype = np.result_type(transform.dtype, np.complex64)
+        k = self._modes * np.array(transform.grid.fundamental)
+        self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
+        # <|f|^2>: 2 w^2 + (1 - w)^2 of each mode, of which there are two for each that is listed.
+        variance = 2 * len(k) * (2 * weight**2 + (1 - weight) ** 2)
+        self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
+
+    def _noise(self, step: jax.Array | int) -> jax.Array:
+        normal = mode_normals(self._modes, self.settings.seed, step, 3)
+        return (normal[..., 0] + 1j * normal[..., 1]) * 0.5**0.5
+
+    def memory(self) -> dict[str, jax.Array]:
+        return {"forcing": self._noise(0)}
+
+    def renewed(self, memory: dict[str, Any], step: jax.Array, dt: jax.Array) -> dict[str, Any]:
+        passed = dt / self.settings.correlation_time
+        fresh = jnp.sqrt(-jnp.expm1(-2 * passed))
+        return {"forcing": memory["forcing"] * jnp.exp(-passed) + fresh * self._noise(step)}
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        b, weight = memory["forcing"], self.settings.solenoidal_weight
+        compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
+        f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
+        return {"velocity": self._embed(f).astype(self._dtype)}

@@ -1,0 +1,83 @@
+"""A force from a user's Python function."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.forcing.forcing import Forced, Memoryless
+from simulator.initial.initial import Files
+from simulator.models.model import Fields
+from simulator.settings import InputPath, Settings
+from simulator.spectral import Local, Transform
+from simulator.spectral.operators import project
+
+
+class PythonSettings(Settings):
+    kind: Literal["python"] = "python"
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    function: str
+    """function(x, y, z, t, **parameters) gives a dict of accelerations by field."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Python(Memoryless):
+    """`function(x, y, z, t, **parameters)` gives a dict of accelerations by field.
+
+    It gets the coordinates of a part of the grid's points, in any arrangement, as arrays that broadcast, and has to
+    work point by point with jax.numpy; vectors are three components. What has to be solenoidal is projected.
+    """
+
+    Settings = PythonSettings
+
+    def __init__(self, settings: PythonSettings, transform: Transform, model: Forced, files: Files):
+        self.settings, self.transform, self.model = settings, transform, model
+        self._function = files.function(str(settings.path), settings.function)
+        self._where = f"function: {settings.path}: {settings.function}"
+        one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
+        jax.eval_shape(self._values, (one, one, one), jax.ShapeDtypeStruct((), jnp.float64))
+
+    def _values(self, points: Any, time: jax.Array) -> Fields:
+        try:
+            found = self._function(*points, time, **self.settings.parameters)
+        except jax.errors.JAXTypeError as error:
+            raise UserError(
+                f"{self._where}: uses numpy, or an if, on the coordinates; use jax.numpy instead"
+            ) from error
+        except Exception as error:
+            raise UserError(f"{self._where}: {type(error).__name__}: {error}") from error
+        if not isinstance(found, Mapping) or not found:
+            raise UserError(f"{self._where}: a dict of accelerations by field is needed, not {found!r}")
+        shape = np.broadcast_shapes(*(p.shape for p in points))
+        return {name: self._whole(name, value, shape) for name, value in found.items()}
+
+    def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+        known = self.model.components
+        if name not in known:
+            raise UserError(f"{self._where}: returned {name!r}; this model's fields are {', '.join(known)}")
+        lead = known[name]
+        try:
+            if lead:
+                if len(value) != lead[0]:
+                    raise ValueError(f"{lead[0]} components are needed, not {len(value)}")
+                value = jnp.stack([jnp.broadcast_to(jnp.asarray(v), shape) for v in value])
+            whole = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{self._where}: {name}: {error}") from None
+        return whole.astype(self.transform.dtype)
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        def force(values, points, time) -> Local:
+            return Local(self._values(points, time))
+
+        # The points come with some field; one component is the least.
+        some = next(iter(fields.values()))
+        some = some[0] if some.ndim > 3 else some
+        found = self.transform.evaluate({"some": some}, force, time).products
+        layout = self.transform.layout
+        return {n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()}

@@ -1,0 +1,134 @@
+"""Steady forces made of few modes."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from simulator.errors import UserError
+from simulator.forcing.forcing import Forced, Memoryless, needs_velocity
+from simulator.initial.initial import Files
+from simulator.models.model import Fields
+from simulator.settings import Count, Real, Settings
+from simulator.spectral import Layout, Transform
+
+
+class Waves:
+    """Coefficients of sin(n X), cos(n X) and 1 along an axis, X = 2 pi x / L; products of three axes are fields."""
+
+    def __init__(self, layout: Layout, dtype):
+        self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
+
+    def sin(self, axis: str, n: int = 1) -> jax.Array:
+        k = self._layout.integers(axis)
+        return (jnp.where(k == n, -0.5j, 0) + jnp.where(k == -n, 0.5j, 0)).astype(self._dtype)
+
+    def cos(self, axis: str, n: int = 1) -> jax.Array:
+        k = self._layout.integers(axis)
+        return jnp.where(abs(k) == n, 0.5, 0).astype(self._dtype)
+
+    def one(self, axis: str) -> jax.Array:
+        return jnp.where(self._layout.integers(axis) == 0, 1, 0).astype(self._dtype)
+
+    def vector(self, *components: jax.Array) -> jax.Array:
+        """(3, *order) from components that broadcast."""
+        shape = self._layout.shape
+        return self._layout.hold(jnp.stack([jnp.broadcast_to(c, shape) for c in components]))
+
+
+def _kept(transform: Transform, axes: str, n: int, kind: str) -> None:
+    """Refuses wavenumbers that the grid does not keep."""
+    most = min(transform.grid.kept["xyz".index(a)] for a in axes)
+    if n > most:
+        raise UserError(
+            f"kind: {kind} needs the integer wavenumber {n} along {axes}; this grid keeps up to {most}"
+        )
+
+
+class _Steady(Memoryless):
+    """A force that depends on nothing; it is made of its few modes wherever it is needed."""
+
+    transform: Transform
+    _force: Callable[[Waves], jax.Array]
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        return {"velocity": self._force(Waves(self.transform.layout, self.transform.dtype))}
+
+
+class KolmogorovSettings(Settings):
+    kind: Literal["kolmogorov"] = "kolmogorov"
+    amplitude: Real = 1.0
+    """Largest acceleration."""
+    wavenumber: Count = 1
+    """Periods of the force across the box."""
+
+
+class Kolmogorov(_Steady):
+    """f = F sin(n Y) e_x, Y = 2 pi y / Ly: Meshalkin & Sinai, J. Appl. Math. Mech. 25, 1700 (1961)."""
+
+    Settings = KolmogorovSettings
+
+    def __init__(self, settings: KolmogorovSettings, transform: Transform, model: Forced, files: Files):
+        needs_velocity(model, "kolmogorov")
+        _kept(transform, "y", settings.wavenumber, "kolmogorov")
+        self.settings, self.transform = settings, transform
+
+    def _force(self, waves: Waves) -> jax.Array:
+        s = self.settings
+        f = s.amplitude * waves.one("x") * waves.sin("y", s.wavenumber) * waves.one("z")
+        return waves.vector(f, jnp.zeros_like(f), jnp.zeros_like(f))
+
+
+class TaylorGreenSettings(Settings):
+    kind: Literal["taylor_green"] = "taylor_green"
+    amplitude: Real = 1.0
+
+
+class TaylorGreen(_Steady):
+    """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i."""
+
+    Settings = TaylorGreenSettings
+
+    def __init__(self, settings: TaylorGreenSettings, transform: Transform, model: Forced, files: Files):
+        needs_velocity(model, "taylor_green")
+        _kept(transform, "xyz", 1, "taylor_green")
+        self.settings, self.transform = settings, transform
+
+    def _force(self, w: Waves) -> jax.Array:
+        lx, ly, _ = self.transform.grid.box
+        a = self.settings.amplitude
+        fx = a * w.sin("x") * w.cos("y") * w.cos("z")
+        fy = -a * ly / lx * w.cos("x") * w.sin("y") * w.cos("z")
+        return w.vector(fx, fy, jnp.zeros_like(fx))
+
+
+class AbcSettings(Settings):
+    kind: Literal["abc"] = "abc"
+    amplitude: Real = 1.0
+    A: Real = 1.0
+    B: Real = 1.0
+    C: Real = 1.0
+
+
+class Abc(_Steady):
+    """f = F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
+
+    Settings = AbcSettings
+
+    def __init__(self, settings: AbcSettings, transform: Transform, model: Forced, files: Files):
+        needs_velocity(model, "abc")
+        _kept(transform, "xyz", 1, "abc")
+        self.settings, self.transform = settings, transform
+
+    def _force(self, w: Waves) -> jax.Array:
+        s = self.settings
+        a, b, c = (s.amplitude * value for value in (s.A, s.B, s.C))
+        along_x = w.one("y") * w.one("z")
+        along_y = w.one("x") * w.one("z")
+        along_z = w.one("x") * w.one("y")
+        return w.vector(
+            a * w.sin("z") * along_z + c * w.cos("y") * along_y,
+            b * w.sin("x") * along_x + a * w.cos("z") * along_z,
+            c * w.sin("y") * along_y + b * w.cos("x") * along_x,
+        )

@@ -1,0 +1,56 @@
+"""The Orszag-Tang vortex."""
+
+from collections.abc import Mapping
+from math import pi
+from typing import Literal
+
+import jax.numpy as jnp
+
+from simulator.initial.initial import Fields, Files, from_values, only, vector
+from simulator.settings import Real, Settings
+from simulator.spectral import Transform
+
+
+class OrszagTangSettings(Settings):
+    kind: Literal["orszag_tang"] = "orszag_tang"
+    amplitude: Real = 1.0
+    """Of the velocity."""
+    magnetic_amplitude: Real = 0.8
+    """Of the magnetic field; 1 in two dimensions gives both fields the energy 2."""
+    dimensions: Literal[2, 3] = 3
+
+
+class OrszagTang:
+    """u = A (-2 sin Y, 2 sin X, 0), b = B (-2 sin 2Y + sin Z, 2 sin X + sin Z, sin X + sin Y), X_i = 2 pi x_i / L_i;
+    in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
+
+    Orszag & Tang, J. Fluid Mech. 90, 129 (1979); three dimensions: Mininni, Pouquet & Montgomery, Phys. Rev. Lett.
+    97, 244503 (2006).
+    """
+
+    Settings = OrszagTangSettings
+
+    def __init__(self, settings: OrszagTangSettings):
+        self.settings = settings
+
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+        only("velocity", wanted, "orszag_tang")
+        only("magnetic", wanted, "orszag_tang")
+        lx, ly, lz = transform.grid.box
+        s = self.settings
+        third = 1.0 if s.dimensions == 3 else 0.0
+
+        def values(x, y, z):
+            x, y, z = 2 * pi * x / lx, 2 * pi * y / ly, 2 * pi * z / lz
+            a, b = s.amplitude, s.magnetic_amplitude
+            return {
+                "velocity": vector(transform, -2 * a * jnp.sin(y), 2 * a * jnp.sin(x), 0 * x),
+                "magnetic": vector(
+                    transform,
+                    b * (-2 * jnp.sin(2 * y) + third * jnp.sin(z)),
+                    b * (2 * jnp.sin(x) + third * jnp.sin(z)),
+                    b * third * (jnp.sin(x) + jnp.sin(y)),
+                ),
+            }
+
+        return from_values(transform, values)
