@@ -21,7 +21,7 @@ def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
     any direction about 3/2 of its length over the spacing, on average.
     """
     layout, spacing = transform.layout, transform.grid.spacing
-    corners = [c for c in itertools.product((0, 1), repeat=3) if sum(c) < 3]
+    corners: list[tuple[int, ...]] = [c for c in itertools.product((0, 1), repeat=3) if sum(c) < 3]
     shifted = [
         translate(layout, psi, (c[0] * spacing[0], c[1] * spacing[1], c[2] * spacing[2])) for c in corners
     ]
