@@ -1,6 +1,7 @@
 """What is measured, against sums over modes and against flows of which it is known."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -13,7 +14,11 @@ from simulator.diagnostics.structure import default_separations, structure_funct
 from simulator.spectral import Grid
 
 MODELS: Mapping[str, dict] = {
-    "navier_stokes": {"viscosity": 0.02, "rotation": [0, 0, 1], "scalars": [{"name": "dye", "diffusivity": 0.02}]},
+    "navier_stokes": {
+        "viscosity": 0.02,
+        "rotation": [0, 0, 1],
+        "scalars": [{"name": "dye", "diffusivity": 0.02}],
+    },
     "mhd": {"viscosity": 0.02, "resistivity": 0.02},
     "boussinesq": {"viscosity": 0.02, "diffusivity": 0.02, "stratification": 2.0},
 }
@@ -79,7 +84,9 @@ def test_transfers_sum_to_zero(simulation, state):
         exchanged = found["transfer/buoyancy_flux"].sum() * layout.shell_width
         assert exchanged == pytest.approx(measured(simulation, state)["buoyancy_flux"], rel=1e-12)
     through = found["flux/kinetic_energy"]
-    np.testing.assert_allclose(through, -np.cumsum(found["transfer/kinetic_energy"]) * layout.shell_width, atol=1e-15)
+    np.testing.assert_allclose(
+        through, -np.cumsum(found["transfer/kinetic_energy"]) * layout.shell_width, atol=1e-15
+    )
 
 
 def test_directional_spectra(simulation, state, spectra):
@@ -95,7 +102,9 @@ def test_directional_spectra(simulation, state, spectra):
     u, at = np.asarray(state.fields["velocity"]), layout.order.index("z")
     flat = np.take(u, 0, axis=1 + at)
     unit = kind.coordinates["k_parallel"][1]
-    assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(0.5 * (abs(flat) ** 2).sum(), rel=1e-13)
+    assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(
+        0.5 * (abs(flat) ** 2).sum(), rel=1e-13
+    )
 
 
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
@@ -110,7 +119,9 @@ def test_structure_functions_of_order_two_follow_from_the_modes(simulation, stat
     k = layout.wavenumbers()
     for e in range(3):
         for n, r in enumerate(separations):
-            exact = [2 * (weight * abs(u[i]) ** 2 * (1 - np.cos(np.asarray(k[e]) * r))).sum() for i in range(3)]
+            exact = [
+                2 * (weight * abs(u[i]) ** 2 * (1 - np.cos(np.asarray(k[e]) * r))).sum() for i in range(3)
+            ]
             assert found["longitudinal_2"][e, n] == pytest.approx(exact[e], rel=1e-12)
             across = (sum(exact) - exact[e]) / 2
             assert found["transverse_2"][e, n] == pytest.approx(across, rel=1e-12)
@@ -128,7 +139,9 @@ def test_histograms_count_every_point(simulation, state):
     width = 12.0 / 60
     for name in kind.variables:
         if not name.endswith("_deviation"):
-            assert found[name].sum() * width == pytest.approx(1, abs=1e-12), name  # 6 deviations hold all here
+            assert found[name].sum() * width == pytest.approx(1, abs=1e-12), (
+                name
+            )  # 6 deviations hold all here
     nx, ny, nz = simulation.grid.shape
     v = np.asarray(transform.inverse(state.fields["velocity"]))[:, :nx, :ny, :nz]
     deviation = np.sqrt((v**2).mean() - v.mean() ** 2)
@@ -175,4 +188,4 @@ def test_default_separations():
     h = 2 * np.pi / 64
     assert found[0] == pytest.approx(h) and found[-1] == pytest.approx(np.pi)
     assert np.allclose(np.rint(np.array(found) / h), np.array(found) / h)
-    assert all(b > a for a, b in zip(found, found[1:], strict=False))
+    assert all(b > a for a, b in pairwise(found))
