@@ -27,13 +27,8 @@ def plot_run(path: str | Path) -> Plotted:
     """Draw what the run in `path` has written so far into its folder `plots/`.
 
     `diagnostics.png`, `spectrum_QUANTITY.png`, `spectrum_compensated.png`, `slices_FIELD.png`, and of the series that
-<<<<<<< HEAD
-    the run was asked for `transfer_QUANTITY.png`, `structure_functions.png`, `histogram_QUANTITY.png`. UserError
-    where `path` is not a run, or one without anything to draw.
-=======
     the run was asked for `transfer_QUANTITY.png`, `structure_functions.png`, `histogram_QUANTITY.png`.
     UserError where `path` is not a run, or one without anything to draw.
->>>>>>> main
     """
     run = open_run(path)
     folder = run.path / "plots"
