@@ -193,6 +193,7 @@ def by_rk4():
     return small("rk4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["rk2", "rk3", "etdrk4"])
 def test_integrators_agree_on_a_flow(by_rk4, integrator):
     """At the same small dt: what is left is the lower order's error, (k u dt)^(p+1) / (p+1)! and smaller."""

@@ -73,7 +73,12 @@ def test_alfven_waves(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("square", "rotation"), [(4.0, (0.0, 0.0, 0.0)), (4.0, (0.3, 0.0, 0.8)), (-2.0, (0.0, 0.0, 0.0))]
+    ("square", "rotation"),
+    [
+        pytest.param(4.0, (0.0, 0.0, 0.0), marks=pytest.mark.slow),
+        (4.0, (0.3, 0.0, 0.8)),
+        (-2.0, (0.0, 0.0, 0.0)),
+    ],
 )
 def test_internal_waves_and_convection(tmp_path, square, rotation):
     """A plane wave in a stratified, rotating fluid: omega^2 = (N^2 |k x e|^2 + 4 (Omega . k)^2) / k^2, an exact
