@@ -368,7 +368,10 @@ class Simulation:
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
         if hasattr(self.model, "begin"):
-            fields = cast(Any, self.model).begin(fields)
+            try:
+                fields = cast(Any, self.model).begin(fields)
+            except UserError as error:
+                raise self.config.error("initial", str(error)) from error
         finite = jax.device_get(self._finite(fields))
         if bad := [name for name in fields if not finite[name]]:
             raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
