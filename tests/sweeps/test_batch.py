@@ -26,11 +26,11 @@ CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
 
 def together(sweep: Sweep) -> None:
     sweep.prepare()
-    ((members, keys),) = groups(sweep.runs)
-    folders = [run.folder for run in members]
+    (group,) = groups(sweep.runs)
+    folders = [run.folder for run in group.runs]
     for folder in folders:
         begun(folder, os.getpid(), folder / "log", {})
-    assert run_together(folders, keys) == 0
+    assert run_together(folders, group.keys) == 0
 
 
 def alone(sweep: Sweep, where: Path) -> list[Path]:
@@ -117,7 +117,10 @@ def test_a_signal_stops_every_member_with_a_checkpoint_and_they_continue(study) 
 
 
 def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]]]:
-    return [([run.index for run in members], keys) for members, keys in groups(sweep.runs, parts)]
+    return [
+        ([run.index for run in members], keys)
+        for members, keys in ((group.runs, group.keys) for group in groups(sweep.runs, parts))
+    ]
 
 
 def test_runs_of_other_shapes_and_precisions_are_other_groups(study) -> None:
