@@ -9,6 +9,7 @@ import pytest
 from flow_support import flow, last, marched, measured, order
 
 from simulator.run import checkpoint
+from simulator.spectral.operators import hermitian
 from simulator.storage import save
 
 SHAPE = (12, 9, 10)
@@ -197,3 +198,29 @@ def test_integrators_agree_on_a_flow(by_rk4, integrator):
     """At the same small dt: what is left is the lower order's error, (k u dt)^(p+1) / (p+1)! and smaller."""
     tolerance = {"rk2": 1e-6, "rk3": 1e-8, "etdrk4": 1e-9}[integrator]
     assert 0 < difference(by_rk4, small(integrator)) < tolerance
+
+
+@pytest.mark.parametrize(
+    ("model", "forcing"),
+    [
+        ({"kind": "navier_stokes", "viscosity": 0.0}, {"kind": "linear", "coefficient": 2.0}),
+        ({"kind": "navier_stokes", "viscosity": 0.0}, {"kind": "constant_power", "rate": 2.0, "band": [1, 3]}),
+        ({"kind": "boussinesq", "viscosity": 0.0, "diffusivity": 0.0, "stratification": -4.0}, None),
+    ],
+)
+def test_what_the_grid_does_not_show_does_not_grow(model, forcing):
+    """The anti-Hermitian part of the plane kz = 0 has no values on the grid, so nothing nonlinear would stop it."""
+    simulation = flow(8, 8, 8, initial={"kind": "random", "peak": 2}, model=model, forcing=forcing)
+    layout, state = simulation.transform.layout, simulation.state
+
+    def invisible(fields):
+        return {n: f - hermitian(layout, f) for n, f in fields.items()}
+
+    noise = {n: 1e-3 * layout.weight() * 1j * abs(f) for n, f in state.fields.items()}
+    start = {n: f + invisible(noise)[n] for n, f in state.fields.items()}
+    step, state = jax.jit(simulation.step), replace(state, fields=start)
+    before = max(float(abs(f).max()) for f in invisible(state.fields).values())
+    assert before > 1e-6
+    for _ in range(20):
+        state = step(state, 0.02)
+    assert max(float(abs(f).max()) for f in invisible(state.fields).values()) < 1.0001 * before
