@@ -204,7 +204,10 @@ def test_integrators_agree_on_a_flow(by_rk4, integrator):
     ("model", "forcing"),
     [
         ({"kind": "navier_stokes", "viscosity": 0.0}, {"kind": "linear", "coefficient": 2.0}),
-        ({"kind": "navier_stokes", "viscosity": 0.0}, {"kind": "constant_power", "rate": 2.0, "band": [1, 3]}),
+        (
+            {"kind": "navier_stokes", "viscosity": 0.0},
+            {"kind": "constant_power", "rate": 2.0, "band": [1, 3]},
+        ),
         ({"kind": "boussinesq", "viscosity": 0.0, "diffusivity": 0.0, "stratification": -4.0}, None),
     ],
 )
