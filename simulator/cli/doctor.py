@@ -16,7 +16,9 @@ def add_parser(subparsers: Any) -> None:
         help="check processes, cores and GPUs as srun gives them, and let them work together",
         description="Every process prints where it is and what it has; then all exchange data and do a "
         "distributed transform. Whatever is wrong is named with its cure; the exit code is 1 then.",
-        epilog="example: srun --nodes=2 --ntasks-per-node=2 simulator doctor",
+        epilog="In a job, put srun before it, with the flags that the run will have:\n"
+        "  srun --nodes=2 --ntasks-per-node=2 simulator doctor\n\n"
+        "example: simulator doctor",
     )
     parser.add_argument("--platform", choices=("auto", "cpu", "gpu"), default="auto")
     parser.add_argument(

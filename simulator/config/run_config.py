@@ -190,6 +190,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
             raise wrong(
                 "time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do"
             )
+        if self.forcing is not None and getattr(registries.models[kind], "split", False):
+            raise wrong("forcing", f"{kind} takes none; leave the key out")
         kinds = getattr(registries.models[kind], "dealias", (self.grid.dealias,))
         if self.grid.dealias not in kinds:
             raise wrong("grid.dealias", f"{kind} takes {' or '.join(kinds)} only, not {self.grid.dealias}")

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.choices import Candidate, Devices, Modes
@@ -131,7 +132,7 @@ def bench_transforms(
     with contextlib.ExitStack() as stack:
         if processes == 1 and devices[0].platform == "cpu":
             values = np.random.default_rng(0).standard_normal((COMPONENTS, *shape)).astype(dtype)
-            contenders.append(Scipy(values, count))
+            contenders.append(Scipy(values, max(count, usable_cores())))
             peer = stack.enter_context(mpi4py_fft(shape, np.dtype(dtype), COMPONENTS, count))
             if peer is None:
                 report("left out: mpi4py-fft (SIMULATOR_MPI4PY_FFT names no interpreter that has it)")

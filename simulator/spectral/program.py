@@ -6,17 +6,20 @@ transposition rule. `Program` wraps it in a primitive that has them all; each de
 transformation applied to the local function, so that it communicates what the original communicates.
 """
 
+import hashlib
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_derivatives import zero_from_primal
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -78,13 +81,15 @@ class Program:
             shape.append(local)
         return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
 
-    def _result_shapes(self, avals: Sequence[Any]) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Global shapes and types of the results for the given global arguments."""
+    def _local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
+        """The function, traced for one device's blocks of the given global arguments."""
         local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
-        out = jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local).out_avals
+        return jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local)
+
+    def _global_shapes(self, local: ClosedJaxpr) -> tuple[jax.ShapeDtypeStruct, ...]:
         return tuple(
             jax.ShapeDtypeStruct(tuple(n * self._factor(s, i) for i, n in enumerate(o.shape)), o.dtype)
-            for o, s in zip(out, self.outputs, strict=True)
+            for o, s in zip(local.out_avals, self.outputs, strict=True)
         )
 
     @cached_property
@@ -98,8 +103,10 @@ class Program:
         """The function on global arrays, as XLA will partition it."""
         if self.mesh.size == 1:
             return self.function(*arrays)
-        shapes = self._result_shapes(arrays)
+        traced = self._local_jaxpr(arrays)
+        shapes = self._global_shapes(traced)
         into, out = self._shardings
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
 
         @custom_partitioning
         def call(*operands):
@@ -107,12 +114,20 @@ class Program:
             return tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
         call.def_partition(
-            partition=lambda mesh, arguments, results: (self.mesh, self.function, out, into),
+            partition=lambda mesh, arguments, results: (
+                self.mesh,
+                lambda *operands: self.function(*operands[:-1]),
+                out,
+                (*into, everywhere),
+            ),
             infer_sharding_from_operands=lambda mesh, arguments, results: out,
             sharding_rule=_independent_dimensions,
         )
         held = (lax.with_sharding_constraint(a, s) for a, s in zip(arrays, into, strict=True))
-        return tuple(lax.with_sharding_constraint(r, s) for r, s in zip(call(*held), out, strict=True))
+        # The body of a custom partitioning is not part of the program that JAX's compile cache goes by: without a
+        # fingerprint of it, another body of the same shapes would silently run the one that was compiled before.
+        found = call(*held, np.uint32(fingerprint(traced)))
+        return tuple(lax.with_sharding_constraint(r, s) for r, s in zip(found, out, strict=True))
 
     # ---- derived programs ------------------------------------------------------------------------------
 
@@ -239,6 +254,37 @@ def _batched_pull(pull: Local, axes: tuple[int | None, ...], results: int) -> Lo
         return tuple(f if a == 0 else f.sum(0) for f, a in zip(found, axes[count:], strict=True))
 
     return batched
+
+
+def fingerprint(jaxpr: ClosedJaxpr) -> int:
+    """32 bits that tell programs apart: of the operations, their parameters and all constants."""
+    digest = hashlib.sha256()
+
+    def constant(value: Any) -> None:
+        array = np.asarray(value)
+        digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+
+    def add(value: Any) -> None:
+        if isinstance(value, ClosedJaxpr):
+            for item in value.consts:
+                constant(item)
+        if isinstance(value, ClosedJaxpr | Jaxpr):
+            for equation in value.eqns:
+                for operand in equation.invars:
+                    if isinstance(operand, Literal):  # printed with few digits
+                        constant(operand.val)
+                for name in sorted(equation.params):
+                    add(equation.params[name])
+        elif isinstance(value, tuple | list):
+            for item in value:
+                add(item)
+        elif isinstance(value, np.ndarray | jax.Array):
+            constant(value)
+
+    add(jaxpr)
+    # Addresses of Python functions differ from process to process and mean nothing.
+    digest.update(re.sub(r"0x[0-9a-f]+", "", str(jaxpr)).encode())
+    return int.from_bytes(digest.digest()[:4], "little")
 
 
 def _names(spec: PartitionSpec) -> set[str]:

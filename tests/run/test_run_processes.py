@@ -1,0 +1,35 @@
+"""Four processes, then one, two, three, and four again: one run on whatever it gets."""
+
+from pathlib import Path
+
+import pytest
+from fault_support import CONFIG, assert_clean, assert_near, call, start_all, steps
+
+from simulator.run.open import open_run
+from simulator.storage import committed, open_snapshot
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
+    (tmp_path / "run.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 100"))
+    arguments = ["run", tmp_path / "run.yaml", "time.cfl=null", "time.dt=0.05", "--output"]
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    code, said = call([*arguments, undisturbed], tmp_path)
+    assert code == 0, said
+    for leg, count in enumerate((4, 1, 2, 3, 4), start=1):
+        more = [f"devices.count={count if count > 1 else 4}", f"time.max_steps={20 * leg}"]
+        if count == 1:
+            assert call([*arguments, run, *more], tmp_path)[0] == 0
+        else:
+            for process in start_all([*arguments, run, *more], tmp_path, count):
+                code, said = process.ended()
+                assert code == 0, said
+        assert steps("checkpoints", run)[-1] == 20 * leg
+        newest = open_snapshot(committed(run / "checkpoints")[-1])
+        # Six kz planes over four processes are 2 + 2 + 2 + none: what has only padding writes no shard.
+        assert len(newest.manifest.shards) == min(count, 3)
+    assert_near(run, undisturbed)
+    assert_clean(run)
+    assert open_run(run).diagnostics["step"].tolist() == list(range(101))
+    assert open_run(run).snapshots.steps == open_run(undisturbed).snapshots.steps
