@@ -2,9 +2,9 @@
 
 A quadratic product on N points gives the mode k an error from k + N e for vectors e of zeros and ones. Where only
 modes within 2 sqrt(2) / 3 of the Nyquist wavenumber are kept, e has a single one. On a grid moved by half a spacing
-along x, y and z that error has the opposite sign: it cancels between two evaluations of a step on grids moved by d and
-by d + dx / 2, up to what the integrator lets change between them; and what is left has a random phase, drawn anew
-for every step. Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Rogallo, NASA TM 81315 (1981).
+along x, y and z that error has the opposite sign: it cancels between two evaluations of a step on grids moved by d
+and by d + dx / 2, up to what the integrator lets change between them; and what is left has a random phase, drawn
+anew for every step. Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Rogallo, NASA TM 81315 (1981).
 """
 
 from collections.abc import Iterator

@@ -284,12 +284,12 @@ def test_two_steps_at_once_in_one_allocation(slurm, tmp_path, alone) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG)
     step = "srun --exact --nodes=2 --ntasks=2 --cpus-per-task=1 --mem=0 --overlap"
     run = f"{step} {' '.join(SIMULATOR)} run c.yaml devices.count=2 --output"
-    script = f"{run} 0 & one=$!; {run} 1 & wait $! && wait $one"
+    script = f"{run} one & one=$!; {run} two & wait $! && wait $one"
     done = slurm.run(
         "salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", script, cwd=tmp_path, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("0", "1"):
+    for name in ("one", "two"):
         same(tmp_path / name, alone)
 
 
