@@ -54,9 +54,9 @@ def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: s
 base: base.yaml
 sweep:
   zip:
-    model.viscosity: [0.01, 0.02, 0.05]
-    initial.kind: [taylor_green, abc, random]
-    time.stop: [1.0, 0.6, 1.2]
+    model.viscosity: [0.01, 0.05]
+    initial.kind: [taylor_green, random]
+    time.stop: [0.6, 1.0]
   list: [{{precision: {precision}}}]
 """,
         CFL,
