@@ -30,6 +30,7 @@ COMMANDS = (
     "devices",
     "doctor",
     "bench",
+    "validate",
 )
 
 

@@ -23,5 +23,6 @@ class GridSettings(Settings):
         2 * math.pi,
     )
     """Lengths of the periodic box along x, y and z; entries such as 2*pi are understood."""
-    dealias: Literal["two_thirds", "none"] = "two_thirds"
-    """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; none keeps all."""
+    dealias: Literal["two_thirds", "spherical", "none"] = "two_thirds"
+    """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical those within 2 sqrt(2)/3 of the Nyquist
+    wavenumber, with random phase shifts; none keeps all."""

@@ -160,6 +160,10 @@ def _time_settings(integrators: Mapping[str, Any]) -> type[TimeSettings]:
     )
 
 
+_REACH = {"two_thirds": 1.0, "spherical": 2**-0.5, "none": 2 / 3}
+"""The integrators' limits hold for wavenumbers up to 2/3 of the largest; how far others lower them."""
+
+
 def _fitting(registries: Registries) -> dict[str, Any]:
     """Validators for what a model decides beyond its own block: a model that is solved by split steps (`split`) has
     its own integrators, and `dealias` lists the kinds that a model takes, its default first."""
@@ -190,9 +194,19 @@ def _fitting(registries: Registries) -> dict[str, Any]:
             raise wrong(
                 "time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do"
             )
+        if self.forcing is not None and getattr(registries.models[kind], "split", False):
+            raise wrong("forcing", f"{kind} takes none; leave the key out")
         kinds = getattr(registries.models[kind], "dealias", (self.grid.dealias,))
         if self.grid.dealias not in kinds:
             raise wrong("grid.dealias", f"{kind} takes {' or '.join(kinds)} only, not {self.grid.dealias}")
+        if not getattr(registries.models[kind], "split", False):
+            limit = registries.integrators[self.time.integrator].max_cfl * _REACH[self.grid.dealias]
+            if self.time.cfl is not None and self.time.cfl > limit:
+                raise wrong(
+                    "time.cfl",
+                    f"must be at most {limit:.2g} with {self.time.integrator} and grid.dealias: "
+                    f"{self.grid.dealias}, not {self.time.cfl:g}",
+                )
         return self
 
     return {

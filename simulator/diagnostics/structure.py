@@ -43,8 +43,8 @@ def structure_functions(
         for e in range(3):
 
             def at(r, e=e):
-                shift = tuple(r.astype(u.real.dtype) if i == e else 0.0 for i in range(3))
-                du = layout.hold(translate(layout, u, shift) - u)  # type: ignore[arg-type]
+                shift = (r if e == 0 else 0.0, r if e == 1 else 0.0, r if e == 2 else 0.0)
+                du = layout.hold(translate(layout, u, shift) - u)
                 return transform.evaluate({"du": du}, moments).means
 
             means = lax.map(at, jnp.asarray(separations, jnp.float64))

@@ -105,7 +105,7 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> np.ndarray:
     first = (kz > 0) | ((kz == 0) & ((ky > 0) | ((ky == 0) & (kx > 0))))
     inside = (k2 >= band[0] ** 2 * (1 - _MARGIN)) & (k2 <= band[1] ** 2 * (1 + _MARGIN))
     if grid.dealias == "spherical":
-        inside &= ((2 * labels / np.array(grid.shape)) ** 2).sum(1) <= 8 / 9 + 1e-12
+        inside &= ((2 * labels / np.array(grid.shape)) ** 2).sum(1) < 8 / 9 - 1e-12
     found = labels[first & inside]
     if not len(found):
         lowest = min(u for u, kept in zip(grid.fundamental, grid.kept, strict=True) if kept)

@@ -1,4 +1,7 @@
-"""Forces proportional to the velocity."""
+"""Forces proportional to the velocity.
+
+They act on its Hermitian part: what the grid does not show of a spectral array would grow with nothing to stop it.
+"""
 
 from typing import Any, Literal
 
@@ -10,6 +13,7 @@ from simulator.initial.initial import Files
 from simulator.models.model import Fields
 from simulator.settings import Positive, Settings
 from simulator.spectral import Transform
+from simulator.spectral.operators import hermitian
 
 
 class LinearSettings(Settings):
@@ -28,7 +32,8 @@ class Linear(Memoryless):
         self.settings, self.transform = settings, transform
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
-        u, k2 = fields["velocity"], self.transform.layout.k_squared(self.transform.dtype)
+        layout = self.transform.layout
+        u, k2 = hermitian(layout, fields["velocity"]), layout.k_squared(self.transform.dtype)
         return {"velocity": jnp.where(k2 == 0, 0, self.settings.coefficient * u)}
 
 
@@ -53,6 +58,7 @@ class ConstantPower(Memoryless):
         self.settings, self.transform = settings, transform
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
-        layout, u = self.transform.layout, fields["velocity"]
+        layout = self.transform.layout
+        u = hermitian(layout, fields["velocity"])
         inside = jnp.where(in_band(layout, self.settings.band), u, 0)
         return {"velocity": inside * (self.settings.rate / layout.inner(inside, inside).sum())}

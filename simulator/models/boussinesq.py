@@ -33,7 +33,7 @@ from simulator.models.fluid import (
 from simulator.models.model import Balance, Fields
 from simulator.settings import NonNegative, Real, wrong
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, project
+from simulator.spectral.operators import curl, divergence, hermitian, project
 
 
 class BoussinesqSettings(FlowSettings):
@@ -107,7 +107,10 @@ class Boussinesq:
         return ()
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        layout, u = self.transform.layout, fields["velocity"]
+        layout = self.transform.layout
+        if self.settings.stratification < 0:  # what the grid does not show would grow with nothing to stop it
+            fields = {name: hermitian(layout, field) for name, field in fields.items()}
+        u = fields["velocity"]
         background = self.settings.stratification * along(self.up, u)
         return {
             "velocity": project(layout, products["force"] + self._lift(fields)),

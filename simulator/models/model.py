@@ -8,6 +8,7 @@ import jax
 
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
+from simulator.spectral.operators import translate
 from simulator.spectral.transform import Tree
 
 Fields = dict[str, jax.Array]
@@ -155,16 +156,30 @@ Force = Callable[[Fields, jax.Array], Fields]
 """(fields, time) to tendencies of some of the fields, by name."""
 
 
+Shift = tuple[jax.Array, jax.Array, jax.Array]
+"""How far the grid's points are moved, as lengths along x, y, z."""
+
+
 def tendency(
-    model: Model, fields: Fields, time: jax.Array, force: Force | None = None
+    model: Model, fields: Fields, time: jax.Array, force: Force | None = None, shift: Shift | None = None
 ) -> tuple[Fields, dict[str, jax.Array]]:
     """The explicit part of the right-hand side and the maxima found on the way. A model whose three parts depend on
-    more than the fields at a point has a `tendency` of its own."""
+    more than the fields at a point has a `tendency` of its own.
+
+    With `shift` the products are taken at points of a moved grid, which turns the phase of their aliasing errors.
+    """
     if isinstance(model, WithTendency):
         rates, maxima = model.tendency(fields, time)
     else:
-        found = model.transform.evaluate(model.inputs(fields), model.pointwise, model.parameters(time))
-        rates, maxima = model.combine(found.products, fields), found.maxima
+        inputs, layout = model.inputs(fields), model.transform.layout
+        if shift is not None:
+            inputs = jax.tree.map(lambda f: layout.hold(translate(layout, f, shift)), inputs)
+        found = model.transform.evaluate(inputs, model.pointwise, model.parameters(time))
+        products, maxima = found.products, found.maxima
+        if shift is not None:
+            back = (-shift[0], -shift[1], -shift[2])
+            products = jax.tree.map(lambda f: layout.hold(translate(layout, f, back)), products)
+        rates = model.combine(products, fields)
     if force is not None:
         rates = rates | {name: rates[name] + added for name, added in force(fields, time).items()}
     return rates, maxima

@@ -15,6 +15,7 @@ from simulator.models.cosmology import Background, CosmologySettings
 from simulator.models.external import AbsorberSettings, ExternalSettings, absorption, external_potential
 from simulator.models.matter import center, density_power, edge_share
 from simulator.models.model import Fields
+from simulator.models.vortices import pierced_faces
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import gradient
@@ -208,6 +209,7 @@ class SchrodingerPoisson:
             "max_density": found.maxima["largest"],
             **{f"momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
             **{f"center_{axis}": x for axis, x in zip("xyz", center(self.real.layout, rho), strict=True)},
+            "vortex_faces": pierced_faces(self.transform, psi),
             "edge_energy": self._edge(psi, found.means["density"]),
         }
         if self.background is not None:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
+from simulator.errors import UserError
 from simulator.models.matter import center, density_power, edge_share
 from simulator.models.model import Fields
 from simulator.settings import Count, NonNegative, Positive, Real, Settings
@@ -38,8 +39,8 @@ class SelfGravitatingGasSettings(Settings):
     hyperviscosity: DampingSettings | None = None
     """Further damping of momentum at small scales."""
     background_density: Literal["mean"] | Positive = "mean"
-    """The density at which the speed of sound and the viscosities are given. Gravity always acts on the deviation
-    from the mean: the periodic box as a whole attracts nothing."""
+    """The density at which the speed of sound and the viscosities are given, and that of a start that gives none.
+    Gravity always acts on the deviation from the mean: the periodic box as a whole attracts nothing."""
     external_acceleration: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
     """A constant acceleration of all the gas."""
     max_edge_energy: Positive = 0.05
@@ -70,8 +71,17 @@ class SelfGravitatingGas:
         self.isothermal = settings.polytropic_exponent == 1
 
     def begin(self, fields: Fields) -> Fields:
-        """Density and momentum from the density and velocity of an initial condition."""
-        layout = self.transform.layout
+        """Density and momentum from the density and velocity of an initial condition. One that gives no density gets
+        the background density everywhere; UserError where that is not set."""
+        layout, given = self.transform.layout, self.settings.background_density
+        if not float(jnp.max(abs(fields["density"]))):
+            if given == "mean":
+                raise UserError(
+                    "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
+                    "everywhere"
+                )
+            zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
+            fields = {**fields, "density": layout.hold(jnp.where(zero, given, fields["density"]))}
 
         @jax.jit
         def momentum(fields: Fields) -> Fields:

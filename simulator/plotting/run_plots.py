@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from simulator.errors import UserError
+from simulator.plotting import statistics
 from simulator.plotting.slices import colour_map, fields, slices
 from simulator.plotting.spectra import names, spectrum
 from simulator.plotting.style import draw
@@ -24,8 +26,9 @@ class Plotted:
 def plot_run(path: str | Path) -> Plotted:
     """Draw what the run in `path` has written so far into its folder `plots/`.
 
-    `diagnostics.png`, `spectrum_QUANTITY.png` and `slices_FIELD.png`. UserError where `path` is not a run, or
-    one without anything to draw.
+    `diagnostics.png`, `spectrum_QUANTITY.png`, `spectrum_compensated.png`, `slices_FIELD.png`, and of the series that
+    the run was asked for `transfer_QUANTITY.png`, `structure_functions.png`, `histogram_QUANTITY.png`.
+    UserError where `path` is not a run, or one without anything to draw.
     """
     run = open_run(path)
     folder = run.path / "plots"
@@ -41,9 +44,8 @@ def plot_run(path: str | Path) -> Plotted:
         else:
             missing.append(f"{run.path / 'diagnostics.csv'}: no rows yet")
     if (found := _series(run, "spectra", missing)) is not None:
-        files += [
-            draw(partial(spectrum, found, name), folder / f"spectrum_{name}.png") for name in names(found)
-        ]
+        files += _spectra(run, found, folder)
+    files += _statistics(run, folder, missing)
     if (found := _series(run, "slices", missing)) is not None:
         files += [
             draw(partial(slices, found, name), folder / f"slices_{name}.png", colour_map(name))
@@ -52,6 +54,44 @@ def plot_run(path: str | Path) -> Plotted:
     if not files:
         raise UserError("\n".join(missing) or f"{run.path}: nothing to draw yet")
     return Plotted(tuple(files), tuple(missing))
+
+
+def _spectra(run: Run, series: SeriesReader, folder: Path) -> list[Path]:
+    files = [draw(partial(spectrum, series, name), folder / f"spectrum_{name}.png") for name in names(series)]
+    try:
+        diagnostics = run.diagnostics
+    except UserError:
+        diagnostics = {}
+    if statistics.compensated(series, diagnostics) is not None:
+        build = partial(statistics.compensated, series, diagnostics)
+        files.append(draw(cast(Any, build), folder / "spectrum_compensated.png"))
+    for name in series.variables:
+        if name.startswith("perpendicular/"):
+            quantity = name.partition("/")[2]
+            build = partial(statistics.directional, series, quantity)
+            files.append(draw(build, folder / f"spectrum_directional_{quantity}.png"))
+    return files
+
+
+def _statistics(run: Run, folder: Path, missing: list[str]) -> list[Path]:
+    """Pictures of the series that are only there where asked for."""
+    files: list[Path] = []
+    for kind in ("transfer", "structure_functions", "histograms"):
+        if not (run.path / f"{kind}.h5").exists() or (found := _series(run, kind, missing)) is None:
+            continue
+        match kind:
+            case "transfer":
+                for name in statistics.transfers(found):
+                    files.append(
+                        draw(partial(statistics.transfer, found, name), folder / f"transfer_{name}.png")
+                    )
+            case "structure_functions":
+                files.append(draw(partial(statistics.structure, found), folder / "structure_functions.png"))
+            case "histograms":
+                for name in statistics.histogram_names(found):
+                    build = partial(statistics.histogram, found, name)
+                    files.append(draw(build, folder / f"histogram_{name}.png"))
+    return files
 
 
 def _series(run: Run, name: str, missing: list[str]) -> SeriesReader | None:

@@ -55,7 +55,8 @@ _NAMES = {
     "energy": r"energy $E$",
     "kinetic_energy": r"kinetic energy $\langle u^2\rangle/2$",
     "magnetic_energy": r"magnetic energy $\langle b^2\rangle/2$",
-    "potential_energy": r"potential energy $\langle b^2\rangle/2N^2$",
+    "potential_energy": "potential energy",
+    "density": r"density $\rho$",
     "dissipation": r"dissipation $\varepsilon$",
     "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
     "speed": r"speed $|\mathbf{u}|$",
@@ -66,6 +67,7 @@ _SPECTRA = {
     "energy": r"energy spectrum $E(k)$",
     "kinetic_energy": r"kinetic energy spectrum $E_u(k)$",
     "magnetic_energy": r"magnetic energy spectrum $E_b(k)$",
+    "density_power": r"density power spectrum $P(k)$",
     "velocity": r"kinetic energy spectrum $E_u(k)$",
     "magnetic": r"magnetic energy spectrum $E_b(k)$",
 }

@@ -238,6 +238,7 @@ class _Run:
                     "physical": str(transform.physical.spec),
                     "spectral": str(transform.layout.spec),
                     "order": transform.layout.order,
+                    "choice": self.simulation.choice,
                 },
                 environment_set=cluster.environment.made,
             ),
@@ -318,7 +319,8 @@ class _Run:
         before = read_state(self.folder)
         known = (before.last_checkpoint, before.last_checkpoint_time) if before else (None, None)
         step, at = self.last_checkpoint or known
-        job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+        array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+        job = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
         write_state(
             self.folder,
             RunState(

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.cluster import Allocation, discover
+from simulator.cluster.cache import base_folder
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
@@ -22,9 +23,11 @@ from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS
 from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State
 from simulator.models.model import Budgeted, Force
+from simulator.run import provenance
 from simulator.run.inputs import Inputs
 from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
 from simulator.spectral.backends import choose
+from simulator.spectral.measure import measured
 from simulator.spectral.operators import project
 from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
 
@@ -40,16 +43,22 @@ def modes_of(config: RunConfig) -> Modes:
     return Modes(grid_of(config))
 
 
-def transform_of(config: RunConfig, devices: Sequence[Any], **kind: bool) -> Transform:
-    """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not."""
+def transform_of(
+    config: RunConfig, devices: Sequence[Any], choice: tuple[str, str] | None = None, **kind: bool
+) -> Transform:
+    """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not.
+
+    `choice` is what `fft.backend: auto` has measured: backend and plan.
+    """
     # One plan for all transforms of a model: their physical fields have to lie alike.
-    plan = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
+    first = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
+    backend, plan = choice or (first.backend, first.plan)
     return make_transform(
         grid_of(config),
         devices,
         np.float64 if config.precision == "double" else np.float32,
-        backend=plan.backend,
-        decomposition=plan.plan,
+        backend=backend,
+        decomposition=plan,
         block=None if config.fft.block == "auto" else config.fft.block,
         **kind,
     )
@@ -112,6 +121,7 @@ class Simulation:
         self.cluster = cluster or connect(config, discover(os.environ))
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
+        self.choice = self._measured_choice() if config.fft.backend == "auto" else None
         self.model: Model | SplitModel = self._make_model()
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
@@ -128,8 +138,35 @@ class Simulation:
             self._state = self._placed(jax.jit(self._beginning)(self._initial_fields()))
         return self._state
 
+    def _measured_choice(self) -> dict[str, Any]:
+        """What `fft.backend: auto` comes to, with what it holds for: as the run's folder has it from an earlier start
+        on the same devices, else measured."""
+        cluster, config = self.cluster, self.config
+        here = {
+            "devices": len(cluster.devices),
+            "processes": cluster.num_processes,
+            "kind": cluster.devices[0].device_kind,
+            "decomposition": config.fft.decomposition,
+        }
+        earlier = provenance.read(Path(config.output.directory)) if cluster.is_first else {}
+        known = cluster.broadcast(earlier.get("mesh", {}).get("choice"))
+        if known and all(known.get(key) == value for key, value in here.items()):
+            return known
+        found = measured(
+            modes_of(config),
+            cluster.devices,
+            np.float64 if config.precision == "double" else np.float32,
+            decomposition=config.fft.decomposition,
+            folder=base_folder(os.environ),
+            broadcast=cluster.broadcast,
+            report=self.report if cluster.is_first else lambda line: None,
+        )
+        return {**here, "backend": found.backend, "plan": found.decomposition}
+
     def _make_model(self) -> Any:
-        kind, make = MODELS[self.config.model.kind], partial(transform_of, self.config, self.cluster.devices)
+        kind = MODELS[self.config.model.kind]
+        choice = (self.choice["backend"], self.choice["plan"]) if self.choice else None
+        make = partial(transform_of, self.config, self.cluster.devices, choice)
         try:
             if hasattr(kind, "create"):
                 return kind.create(self.config.model, make, self.inputs)
@@ -331,7 +368,10 @@ class Simulation:
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
         if hasattr(self.model, "begin"):
-            fields = cast(Any, self.model).begin(fields)
+            try:
+                fields = cast(Any, self.model).begin(fields)
+            except UserError as error:
+                raise self.config.error("initial", str(error)) from error
         finite = jax.device_get(self._finite(fields))
         if bad := [name for name in fields if not finite[name]]:
             raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")

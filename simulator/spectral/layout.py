@@ -178,7 +178,8 @@ class Layout(_Arrangement):
                 self._along(a, (2 * self.padded_labels(a) / n) ** 2, jnp.float64)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
             )
-            mask = mask & (sum(squares) <= 8 / 9 + 1e-12)
+            # Not those on the sphere itself: (N/3, N/3, 0) twice is aliased to minus itself.
+            mask = mask & (sum(squares) < 8 / 9 - 1e-12)
         return mask
 
     truncated: bool = True

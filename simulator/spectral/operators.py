@@ -79,8 +79,10 @@ def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
     return jnp.where(itself, symmetric, field)
 
 
-def translate(layout: Layout, field: jax.Array, shift: tuple[float, float, float]) -> jax.Array:
-    """The field f(x + shift): coefficients times exp(i k . shift)."""
+def translate(
+    layout: Layout, field: jax.Array, shift: tuple[float | jax.Array, float | jax.Array, float | jax.Array]
+) -> jax.Array:
+    """The field f(x + shift): coefficients times exp(i k . shift), in the field's own precision."""
     kx, ky, kz = _k(layout, field)
     phase = kx * shift[0] + ky * shift[1] + kz * shift[2]
-    return field * jnp.exp(1j * phase)
+    return field * jnp.exp(1j * phase).astype(field.dtype)

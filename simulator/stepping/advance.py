@@ -11,9 +11,10 @@ from jax import lax
 
 from simulator.diagnostics.budget import RESIDUAL, budget, residual
 from simulator.forcing import Forcing
-from simulator.models import Model, SplitModel, State, tendency
+from simulator.models import Fields, Model, SplitModel, State, tendency
 from simulator.models.model import Budgeted
 from simulator.stepping.integrator import Integrator
+from simulator.stepping.shifts import phase_shifts
 from simulator.stepping.splitting import Splitting
 
 TOLERANCE = 1e-6
@@ -73,11 +74,14 @@ def one_step(
         return _split_step(cast(SplitModel, model), integrator, state, choose)
     model = cast(Model, model)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
-    first, maxima = tendency(model, state.fields, state.time, force)
+    shifts = phase_shifts(model.transform.grid, state.step)
+    first, maxima = tendency(model, state.fields, state.time, force, next(shifts))
     dt, origin, since, time = choose(model.rate(maxima))
-    fields = integrator.step(
-        state.fields, state.time, dt, first, lambda f, t: tendency(model, f, t, force)[0], model.decay()
-    )
+
+    def later(fields: Fields, time: jax.Array) -> Fields:
+        return tendency(model, fields, time, force, next(shifts))[0]
+
+    fields = integrator.step(state.fields, state.time, dt, first, later, model.decay())
     if hasattr(model, "trouble"):  # it tells from the fields why no step can be taken
         fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}

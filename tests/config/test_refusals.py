@@ -19,7 +19,7 @@ ADDED = [
     ("grid: {box: [1, 1, 0]}", "4: grid.box.2: must be greater than 0, not 0"),
     ("grid: {box: [1, 1, two]}", "4: grid.box.2: 'two' is no number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
     ("grid: {box: [1, 1, .inf]}", "4: grid.box.2: a finite number is needed, not inf"),
-    ("grid: {dealias: two_third}", "4: grid.dealias: unknown choice 'two_third', did you mean two_thirds? known: two_thirds, none"),
+    ("grid: {dealias: two_third}", "4: grid.dealias: unknown choice 'two_third', did you mean two_thirds? known: two_thirds, spherical, none"),
     ("grid: 64", "4: grid: a block of keys is needed, not 64"),
     ("grid:", "4: grid: has no value; give one, or leave the key out"),
     ("viscosity: 1", "4: viscosity: unknown key, did you mean model.viscosity?"),

@@ -1,6 +1,8 @@
 """The configurations in configs/ and the schema that editors read beside them."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +58,15 @@ def _gist(schema: Any) -> Any:
     for key in ("properties", "$defs"):
         gist |= {f"{key}.{name}": _gist(inner) for name, inner in schema.get(key, {}).items()}
     return gist
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_every_shipped_configuration_runs(name: str, tmp_path: Path) -> None:
+    """Its first steps, on a small grid."""
+    command = [sys.executable, "-m", "simulator", "run", str(CONFIGS / name), "grid.shape=16,16,16"]
+    done = subprocess.run(
+        [*command, "time.max_steps=2", "--output", str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 2" in done.stdout

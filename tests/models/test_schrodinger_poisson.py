@@ -51,6 +51,7 @@ def test_order(name: str) -> None:
     assert abs(math.log2(errors[0] / errors[1]) - order) < 0.25
 
 
+@pytest.mark.slow
 def test_the_two_orders_of_splitting_agree() -> None:
     """kick_drift_kick differs from drift_kick_drift by O(dt^2): halving dt divides the difference by 4."""
     differences = []
@@ -221,6 +222,7 @@ def test_single_precision_follows_double() -> None:
     [
         ("time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
         ("grid.dealias=two_thirds", "grid.dealias: schrodinger_poisson takes none only, not two_thirds"),
+        ("forcing={kind: linear, coefficient: 1}", "forcing: schrodinger_poisson takes none"),
         ("time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
         ("model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
         ("model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),

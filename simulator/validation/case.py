@@ -1,0 +1,100 @@
+"""What a validation case is: a computation, and numbers held against a source."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from simulator.config import run_config_class
+from simulator.models import State
+from simulator.run.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Check:
+    """One number: it passes where |measured - expected| <= allowed, both relative to the expected value unless
+    `absolute`."""
+
+    quantity: str
+    expected: float
+    measured: float
+    allowed: float
+    source: str
+    absolute: bool = False
+
+    @property
+    def error(self) -> float:
+        """Absolute, or relative to the expected value."""
+        difference = abs(self.measured - self.expected)
+        return difference if self.absolute else difference / abs(self.expected)
+
+    @property
+    def passed(self) -> bool:
+        return bool(np.isfinite(self.measured) and self.error <= self.allowed)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measured curve, and the reference beside it as points."""
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    reference_x: np.ndarray
+    reference_y: np.ndarray
+    labels: tuple[str, str]
+    source: str
+
+
+@dataclass(frozen=True)
+class Result:
+    checks: Sequence[Check]
+    curves: Sequence[Curve] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    what: str
+    """In a line."""
+    run: Callable[[], Result]
+    full: bool = field(default=False)
+    """Left to `--full`: for a GPU, or a night."""
+
+
+def simulation(
+    model: dict[str, Any], initial: dict[str, Any], shape: Sequence[int], **blocks: Any
+) -> Simulation:
+    """A simulation on all devices at hand, without a folder."""
+    grid = {"shape": list(shape), **blocks.pop("grid", {})}
+    config = {"model": model, "initial": initial, "grid": grid, "time": {"stop": 1.0}, **blocks}
+    return Simulation(run_config_class().model_validate(config))
+
+
+def march(
+    simulation: Simulation, dt: float, steps: int, every: int = 0
+) -> tuple[State, dict[str, np.ndarray]]:
+    """The state after `steps` steps, and its diagnostics by name at every `every`-th step, the first and the last."""
+    step, state, rows = jax.jit(simulation.step), simulation.state, []
+    for number in range(steps + 1):
+        if number in (0, steps) or (every and number % every == 0):
+            found = jax.device_get(simulation.diagnostics(state))
+            rows.append({"time": float(state.time), **{name: float(v) for name, v in found.items()}})
+        if number < steps:
+            state = step(state, dt)
+    return state, {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def with_fields(simulation: Simulation, **fields: jax.Array) -> State:
+    """The initial state with other fields."""
+    state = simulation.state
+    kind = next(iter(state.fields.values())).dtype
+    hold = simulation.transform.layout.hold
+    return State(
+        **{
+            **state.__dict__,
+            "fields": {**state.fields, **{n: hold(f.astype(kind)) for n, f in fields.items()}},
+        }
+    )

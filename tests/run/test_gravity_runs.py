@@ -1,0 +1,76 @@
+"""Gas and waves through the command line: rows, pictures' data, restart bit for bit, other layouts, stops."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_support import simulate, write_case
+
+from simulator.run.open import open_run
+
+WAVE = """\
+model: {kind: schrodinger_poisson, self_interaction: 0.5}
+grid: {shape: [12, 10, 8], box: [6, 5, 4]}
+initial: {kind: soliton, core_radius: 0.8}
+time: {stop: 0.4, cfl: 0.5, integrator: composition4}
+devices: {platform: cpu, count: 2}
+output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}, snapshots: {fields: [psi, density]}}
+"""
+GAS = """\
+model: {kind: self_gravitating_gas, sound_speed: 1.0, viscosity: 0.01, polytropic_exponent: 1.4}
+grid: {shape: [12, 10, 8]}
+initial: {kind: jeans_wave, amplitude: 0.05}
+time: {stop: 0.4, cfl: 0.3}
+devices: {platform: cpu, count: 2}
+output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        pytest.param(WAVE, "psi", id="wave"),
+        pytest.param(GAS, "momentum", id="gas", marks=pytest.mark.slow),
+    ],
+)
+def test_restart_bit_for_bit_and_on_other_devices(tmp_path: Path, text: str, field: str) -> None:
+    """A run that was interrupted after 3 steps ends as the one that was not; on 4 devices to 1e-12."""
+    config = write_case(tmp_path, text)
+    assert simulate(config, tmp_path / "whole") == 0
+    for name, count in (("same", 2), ("other", 4)):
+        simulate(config, tmp_path / name, "time.max_steps=3")
+        assert simulate(config, tmp_path / name, f"devices.count={count}") == 0
+    whole, same, other = (open_run(tmp_path / n) for n in ("whole", "same", "other"))
+    assert len(whole.diagnostics["step"]) > 5
+    for column, values in whole.diagnostics.items():
+        assert np.array_equal(same.diagnostics[column], values), column
+    a, b, c = (np.asarray(r.snapshots[-1][field][...]) for r in (whole, same, other))
+    assert np.array_equal(a, b)
+    assert np.abs(a - c).max() < 1e-12 * np.abs(a).max()
+    assert np.asarray(whole.spectra["density_power"]).shape[0] >= 5
+    assert "density/xy" in whole.slices.variables
+
+
+def test_an_under_resolved_wave_warns_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_case(tmp_path, WAVE)
+    assert simulate(config, tmp_path / "run", "initial.core_radius=0.3", "time.stop=0.02") == 0
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("warning: the wave function is under-resolved") == 1
+
+
+@pytest.mark.slow
+def test_gas_that_loses_its_density_ends_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Colliding cold streams make a void that a 12 x 10 x 8 grid cannot hold: exit 1, rows before it are whole."""
+    config = write_case(tmp_path, GAS)
+    start = "initial={kind: zeldovich_wave, amplitude: 0.6}"
+    code = simulate(
+        config, tmp_path / "run", start, "model.sound_speed=0.01", "time.stop=2", "model.viscosity=0"
+    )
+    printed = capsys.readouterr()
+    assert code == 1
+    text = printed.out + printed.err
+    assert "the density lost its sign" in text or "the flow is under-resolved" in text
+    assert "Traceback" not in text
+    assert np.isfinite(open_run(tmp_path / "run").diagnostics["energy"]).all()

@@ -1,0 +1,182 @@
+"""Runs that are stepped together, against the same runs alone."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sweep_support import BASE
+
+from simulator.run.open import open_run
+from simulator.run.simulation import Simulation
+from simulator.run.state import read_state
+from simulator.sweeps import Sweep
+from simulator.sweeps.batch import with_value
+from simulator.sweeps.ensemble import run_together
+from simulator.sweeps.grouping import groups
+from simulator.sweeps.record import begun, read_record
+from simulator.sweeps.status import statuses_of
+
+CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
+
+
+def together(sweep: Sweep) -> None:
+    sweep.prepare()
+    (group,) = groups(sweep.runs)
+    folders = [run.folder for run in group.runs]
+    for folder in folders:
+        begun(folder, os.getpid(), folder / "log", {})
+    assert run_together(folders, group.keys) == 0
+
+
+def alone(sweep: Sweep, where: Path) -> list[Path]:
+    folders = []
+    for run in sweep.runs:
+        folder = where / run.hash
+        output = run.config.output.model_copy(update={"directory": folder})
+        assert (
+            Simulation(run.config.model_copy(update={"output": output}), report=lambda line: None).run() == 0
+        )
+        folders.append(folder)
+    return folders
+
+
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.slow)])
+def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys) -> None:
+    """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of single
+    precision, of every field's maximum, with the same steps, rows and times."""
+    sweep = study(
+        f"""\
+base: base.yaml
+sweep:
+  zip:
+    model.viscosity: [0.01, 0.05]
+    initial.kind: [taylor_green, random]
+    time.stop: [0.6, 1.0]
+  list: [{{precision: {precision}}}]
+""",
+        CFL,
+    )
+    together(sweep)
+    tolerance = 1e-12 if precision == "double" else 1e-6
+    for run, folder in zip(sweep.runs, alone(sweep, tmp_path / "alone"), strict=True):
+        one, other = open_run(run.folder), open_run(folder)
+        assert list(one.diagnostics) == list(other.diagnostics)
+        np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
+        for name in ("time", "energy", "dissipation", "enstrophy", "max_speed"):
+            found, expected = one.diagnostics[name], other.diagnostics[name]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
+        assert one.snapshots.steps == other.snapshots.steps
+        found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
+        np.testing.assert_allclose(
+            one.spectra.at(-1)["kinetic_energy"],
+            other.spectra.at(-1)["kinetic_energy"],
+            rtol=0,
+            atol=tolerance,
+        )
+        assert found.dtype == expected.dtype
+        assert read_state(run.folder).state == "finished"  # type: ignore[union-attr]
+        assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]
+
+
+def test_a_member_that_fails_leaves_the_others_alone(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e200, 2]}}\n")
+    together(sweep)
+    found = statuses_of([run.folder for run in sweep.runs])
+    assert [str(status.stage) for status in found] == ["done", "failed", "done"]
+    assert "is not finite" in found[1].detail
+
+
+def test_a_signal_stops_every_member_with_a_checkpoint_and_they_continue(study) -> None:
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}}\n",
+        BASE.replace("stop: 0.1", "stop: 200"),
+    )
+    folders = [run.folder for run in sweep.runs]
+
+    def stop_when_both_run() -> None:
+        while not all(read_state(folder) and read_state(folder).step for folder in folders):  # type: ignore[union-attr]
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop_when_both_run, daemon=True)
+    thread.start()
+    together(sweep)
+    states = [read_state(folder) for folder in folders]
+    assert [state.state for state in states if state] == ["stopped", "stopped"]
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}}\n",
+        BASE.replace("stop: 0.1", "stop: 200"),
+    )
+    assert [str(s.stage) for s in statuses_of(folders)] == ["interrupted", "interrupted"]
+
+
+def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]]]:
+    return [
+        ([run.index for run in members], keys)
+        for members, keys in ((group.runs, group.keys) for group in groups(sweep.runs, parts))
+    ]
+
+
+def test_runs_of_other_shapes_and_precisions_are_other_groups(study) -> None:
+    sweep = study(
+        "base: base.yaml\n"
+        "sweep: {grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}}"
+    )
+    keys = ("model.viscosity", "time.dt")
+    assert keyed(sweep) == [([0, 1, 4, 5], keys), ([2, 3, 6, 7], keys)]
+
+
+def test_groups_are_divided_among_several_jobs(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2, 3, 4, 5]}}")
+    assert keyed(sweep, 2) == [([0, 1], ()), ([2, 3, 4], ())]
+
+
+def test_runs_with_devices_of_their_own_are_not_batched(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{devices.count: 2}]}")
+    assert keyed(sweep) == [([0], ()), ([1], ())]
+
+
+def test_a_number_that_decides_what_is_computed_is_not_batched(
+    study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that asks whether its viscosity is zero has a program for each answer."""
+    from simulator.models.navier_stokes import NavierStokes
+
+    decay = NavierStokes.decay
+
+    def choosing(self):
+        return (
+            decay(self)
+            if self.settings.viscosity > 0
+            else {"velocity": 0.0 * self.transform.layout.k_squared()}
+        )
+
+    monkeypatch.setattr(NavierStokes, "decay", choosing)
+    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2], initial.amplitude: [1, 2]}}")
+    assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
+
+
+def test_a_value_deep_in_the_settings() -> None:
+    from simulator.settings import Settings
+
+    class Inner(Settings):
+        a: float
+        b: float
+
+    class Outer(Settings):
+        parts: tuple[Inner, ...]
+        one: Inner
+
+    settings = Outer(parts=(Inner(a=1, b=2), Inner(a=3, b=4)), one=Inner(a=5, b=6))
+    changed = with_value(with_value(settings, "parts.1.a", 7.0), "one.b", 8.0)
+    assert json.loads(changed.model_dump_json()) == {
+        "parts": [{"a": 1, "b": 2}, {"a": 7, "b": 4}],
+        "one": {"a": 5, "b": 8},
+    }
+    assert settings.parts[1].a == 3

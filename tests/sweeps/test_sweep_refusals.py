@@ -1,0 +1,207 @@
+"""Every mistake, by file and line, of all runs together, before anything is created."""
+
+import pytest
+from sweep_support import BASE
+
+HEAD = "base: base.yaml\nsweep:\n"
+PART = "study.yaml:3: sweep."
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("gird: {a: [1]}", "gird: unknown key, did you mean sweep.grid?"),
+        ("grid: [1]", "grid: keys of the run's file and their values are needed, not [1]"),
+        ("grid: {}", "grid: names no key; give one, or leave it out"),
+        (
+            "grid: {model.viscosity: 1}",
+            "grid.model.viscosity: a list of values is needed, e.g. [1], not 1",
+        ),
+        (
+            "grid: {model.viscosity: []}",
+            "grid.model.viscosity: an empty list, so the sweep would have no runs; give at least one value",
+        ),
+        (
+            "zip: {model.viscosity: [1, 2], time.dt: [0.1, 0.2, 0.3]}",
+            "zip.time.dt: has 3 values and model.viscosity has 2; lists in zip have one length",
+        ),
+        (
+            "list: []",
+            "list: an empty list, so the sweep would have no runs; give an entry, or leave it out",
+        ),
+        ("list: [5]", "list.0: keys of the run's file and their values are needed, not 5"),
+        (
+            "grid: {output.directory: [a, b]}",
+            "grid.output.directory: is where all runs of the sweep lie; give it in the base",
+        ),
+        (
+            "grid: {slurm.time: [1, 2]}",
+            "grid.slurm.time: is one for the whole array; give it in this file's slurm block",
+        ),
+        (
+            "grid: {model..viscosity: [1]}",
+            "grid.model..viscosity: a key of the run's file is written with dots, e.g. model.viscosity",
+        ),
+        (
+            "list: [{time.cfl: 0.5, time.dt: 0.1}]",
+            "list.0.time.dt: excludes time.cfl, which the same run is given; keep one of the two",
+        ),
+        (
+            "sample: {n: 2, parameters: {model.viscosity: {log_uniform: [0, 1]}}}",
+            "sample.parameters.model.viscosity: log_uniform: both numbers must be above zero, not [0.0, 1.0]",
+        ),
+        (
+            "sample: {n: 2, parameters: {model.viscosity: {uniform: [2, 1]}}}",
+            "sample.parameters.model.viscosity: uniform: the first number must be below the second, not [2.0, 1.0]",
+        ),
+        (
+            "sample: {n: 2, parameters: {model.viscosity: {}}}",
+            "sample.parameters.model.viscosity: one of uniform, log_uniform, normal, choice is needed, "
+            "e.g. {uniform: [0, 1]}",
+        ),
+        (
+            "sample: {n: 20000, parameters: {model.viscosity: {uniform: [1, 2]}}}",
+            "sample.n: must be at most 10000, not 20000",
+        ),
+        (
+            "sample: {method: sobol, n: 2, parameters: {model.viscosity: {uniform: [1, 2]}}}",
+            "sample.method: unknown choice 'sobol'; known: latin_hypercube, random",
+        ),
+    ],
+)
+def test_a_block_that_cannot_be_read(refused, block: str, message: str) -> None:
+    assert refused(f"{HEAD}  {block}\n") == [PART + message]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("base: base.yaml\n", ["study.yaml:1: sweep: missing; it is required"]),
+        (
+            "base: base.yaml\nsweep: {}\n",
+            ["study.yaml:2: sweep: varies nothing; give grid, zip, list or sample"],
+        ),
+        (
+            "sweep: {grid: {precision: [single]}}\n",
+            [
+                "study.yaml:1: base: missing; it is required (The configuration that is varied, relative to "
+                "this file)"
+            ],
+        ),
+        (
+            "base: base.yaml\nsweeep: {}\nsweep: {grid: {precision: [single]}}\n",
+            ["study.yaml:2: sweeep: unknown key, did you mean sweep?"],
+        ),
+        (
+            "base: base.yaml\nslurm: {throtle: 3}\nsweep: {grid: {precision: [single]}}\n",
+            ["study.yaml:2: slurm.throtle: unknown key, did you mean slurm.throttle?"],
+        ),
+        (
+            HEAD + "  grid: {model.viscosity: [1]}\n  list:\n    - {model.viscosity: 2}\n",
+            [
+                "study.yaml:5: sweep.list.0.model.viscosity: is in sweep.grid (line 3) too; "
+                "a key belongs to one block"
+            ],
+        ),
+        (
+            HEAD + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosty: 1}]\n",
+            [
+                "study.yaml:4: sweep.exclude.0.model.viscosty: the sweep does not vary this key, "
+                "did you mean model.viscosity?"
+            ],
+        ),
+        (
+            HEAD + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosity: 3}]\n",
+            ["study.yaml:4: sweep.exclude.0: takes out no run; correct its values, or leave it out"],
+        ),
+        (
+            HEAD
+            + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosity: 1}, {model.viscosity: 2}]\n",
+            ["study.yaml:4: sweep.exclude: takes out all 2 runs; leave at least one"],
+        ),
+        (
+            HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
+            [
+                "study.yaml:5: sweep.grid.model.viscosity.2: gives a run twice, the one with model.viscosity: 0.01; "
+                "leave one of them out"
+            ],
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_a_sweep(refused, text: str, lines: list[str]) -> None:
+    assert refused(text) == lines
+
+
+def test_the_mistakes_of_all_runs_come_together_each_once(refused) -> None:
+    """Three runs each have a mistake of their own, from both files; one mistake is that of many runs."""
+    base = BASE.replace("stop: 0.1", "stop: -1")
+    text = HEAD + "  grid:\n    model.viscosity: [0.1, -1,\n      -2]\n    precision: [single, duble]\n"
+    assert sorted(refused(text, base)) == [
+        "base.yaml:5: time.stop: must be greater than 0, not -1",
+        "study.yaml:4: model.viscosity: must be at least 0, not -1",
+        "study.yaml:5: model.viscosity: must be at least 0, not -2",
+        "study.yaml:6: precision: unknown choice 'duble', did you mean double? known: double, single",
+    ]
+
+
+def test_a_key_that_no_run_has_is_found_where_it_was_given(refused) -> None:
+    lines = refused(HEAD + "  grid: {model.viscosty: [0.1]}\n")
+    assert lines == ["study.yaml:3: model.viscosty: unknown key, did you mean model.viscosity?"]
+
+
+def test_what_only_grid_and_devices_together_forbid(refused) -> None:
+    (line,) = refused(HEAD + "  grid: {grid.shape: [[16, 16, 16], [4, 4, 4]], devices.count: [7]}\n")
+    assert line.startswith("study.yaml:3: devices.count: 7 devices cannot share a 4 x 4 x 4 grid")
+
+
+def test_an_output_field_that_the_model_does_not_have(refused) -> None:
+    (line,) = refused(HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n")
+    assert line.startswith(
+        "study.yaml:3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (
+            "final.enrgy",
+            "'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt, energy, "
+            "kinetic_energy, dissipation",
+        ),
+        (
+            "maximum.energy",
+            "'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first, min, max, mean, "
+            "integral",
+        ),
+        (
+            "energy",
+            "'energy' is no expression; write e.g. final.energy, max.dissipation, mean.enstrophy[time>0.5] or "
+            "wall_time",
+        ),
+        ("mean.energy[time]", "[time] is no condition; write e.g. [time>0.5] or [time>0.5,time<=2]"),
+        ("mean.energy[t>1]", "'mean.energy[t>1]': no diagnostic 't', did you mean dt?"),
+        ("max.energy[time>x]", "'x' is no number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
+    ],
+)
+def test_collecting_what_is_not_there(refused, expression: str, message: str) -> None:
+    (line,) = refused(
+        f'base: base.yaml\nsweep: {{grid: {{precision: [single]}}}}\ncollect: [steps, "{expression}"]\n'
+    )
+    assert line.startswith(f"study.yaml:3: collect.1: {message}")
+
+
+def test_collecting_something_twice(refused) -> None:
+    text = "base: base.yaml\nsweep: {grid: {precision: [single]}}\ncollect:\n  - steps\n  - steps\n"
+    assert refused(text) == ["study.yaml:5: collect.1: 'steps' is there twice; leave one of them out"]
+
+
+def test_a_folder_that_holds_something_else(study, tmp_path) -> None:
+    from simulator.errors import UserError
+
+    (tmp_path / "out" / "study").mkdir(parents=True)
+    (tmp_path / "out" / "study" / "thesis.tex").write_text("")
+    with pytest.raises(UserError) as caught:
+        study("base: base.yaml\nsweep: {grid: {precision: [single]}}\n")
+    folder = tmp_path / "out" / "study"
+    assert str(caught.value) == f"{folder}: holds something else than a sweep; give this one another name"

@@ -1,0 +1,229 @@
+"""What holds for every flow model: invariants, budgets, any number of devices, either precision, gradients."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flow_support import flow, last, marched, measured, order
+
+from simulator.run import checkpoint
+from simulator.spectral.operators import hermitian
+from simulator.storage import save
+
+SHAPE = (12, 9, 10)
+MODELS = {
+    "navier_stokes": {
+        "viscosity": 0.02,
+        "rotation": [0.1, 0.0, 0.5],
+        "hyperviscosity": {"order": 2, "coefficient": 1e-4},
+        "drag": {"coefficient": 0.1, "below": 1.5},
+        "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
+    },
+    "mhd": {"viscosity": 0.02, "resistivity": 0.01},
+    "boussinesq": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0},
+}
+OTHERS = {
+    "navier_stokes": {"scalars": {"dye": {"peak": 2}}},
+    "mhd": {"magnetic": {"energy": 0.3, "helicity": 0.5, "mean_field": [0.3, 0.0, 0.2]}},
+    "boussinesq": {"scalars": {"buoyancy": {"variance": 0.4}}},
+}
+NOISE = {"kind": "ornstein_uhlenbeck", "rate": 0.2, "correlation_time": 0.3, "band": [1, 2], "seed": 5}
+DT = 0.02
+
+
+def simulation(kind, *, forcing=NOISE, parameters=None, shape=SHAPE, **options):
+    return flow(
+        *shape,
+        initial={"kind": "random", "peak": 2, "seed": 7, **OTHERS[kind]},
+        model={"kind": kind, **MODELS[kind], **(parameters or {})},
+        forcing=forcing,
+        **options,
+    )
+
+
+def difference(a, b) -> float:
+    """Largest difference of two states' fields over their modes, relative to each field's largest mode."""
+    worst = 0.0
+    for name, field in a.fields.items():
+        one, other = np.asarray(field), np.asarray(b.fields[name])
+        cut = tuple(
+            slice(0, min(m, n)) for m, n in zip(one.shape, other.shape, strict=True)
+        )  # padding differs
+        worst = max(worst, abs(one[cut] - other[cut]).max() / abs(one).max())
+    return float(worst)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def alone(kind):
+    return simulation(kind)
+
+
+@pytest.fixture(scope="module")
+def states(alone):
+    return list(marched(alone, DT, 6))
+
+
+@pytest.mark.spmd
+def test_devices_do_not_matter(kind, states):
+    found = last(marched(simulation(kind, count=4), DT, 6))
+    assert difference(states[-1], found) < 1e-12
+    np.testing.assert_array_equal(found.memory["forcing"], states[-1].memory["forcing"])
+
+
+def test_a_restart_goes_on_bit_for_bit(kind, alone, states, tmp_path):
+    """Through the files of a checkpoint: the random forcing too."""
+    saved = states[3]
+    save(tmp_path, 3, checkpoint.datasets(saved, alone.transform), {"time": float(saved.time)})
+    loaded = checkpoint.load(tmp_path / "00000003", alone.template, alone.transform)
+    for _ in range(3):
+        loaded = jax.jit(alone.step)(loaded, DT)
+    for a, b in zip(jax.tree.leaves(loaded), jax.tree.leaves(states[-1]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_budget_closes(alone, states):
+    """The trapezoidal rule over a step is of order 2: below 1e-3 of the dissipation for resolved steps. The noise
+    is constant within a step, so that it costs nothing."""
+    rows = [measured(alone, state) for state in states[1:]]
+    assert all(abs(row["budget_residual"]) < 1e-3 for row in rows), [row["budget_residual"] for row in rows]
+    halves = [measured(alone, s)["budget_residual"] for s in (*marched(alone, DT / 2, 1),)][1:]
+    assert abs(halves[0]) < abs(rows[0]["budget_residual"]) / 3
+    assert all(row["injection"] != 0 for row in rows)
+
+
+def test_fields_stay_solenoidal(alone, states):
+    row = measured(alone, states[-1])
+    # k u / k^2 of round-off in each of the modes: some 100 eps of the largest velocity.
+    assert row["max_divergence"] < 1e-13 * row["max_speed"]
+    assert row.get("max_magnetic_divergence", 0.0) < 1e-13
+
+
+@pytest.mark.slow
+def test_single_precision_follows_double(kind, states):
+    found = last(marched(simulation(kind, precision="single"), DT, 6))
+    # 6 steps of 4 right-hand sides with some 10 roundings of 6e-8 each, relative to the largest mode.
+    assert 1e-9 < difference(states[-1], found) < 6 * 4 * 10 * 6e-8
+
+
+@pytest.mark.spmd
+@pytest.mark.slow
+def test_gradients_through_a_step(kind):
+    """Of the energy after a step with respect to every initial mode, on 4 devices, against central differences:
+    their error is h^2 = 1e-8 of third derivatives and eps / h = 1e-12."""
+    many = simulation(kind, count=4)
+    state, layout = many.state, many.transform.layout
+
+    def energy(fields):
+        after = many.step(replace(state, fields=fields), DT)
+        return sum(layout.inner(f, f).sum() for f in after.fields.values())
+
+    gradient = jax.jit(jax.grad(energy))(state.fields)
+    direction = {n: jnp.where(layout.weight() == 2, 1.7 * f, f) for n, f in state.fields.items()}
+    h = 1e-4
+    ends = [
+        float(jax.jit(energy)({n: f + s * h * direction[n] for n, f in state.fields.items()}))
+        for s in (1, -1)
+    ]
+    # JAX's gradient g of a real function of complex z: df = Re(g dz).
+    expected = sum(float((g * direction[n]).real.sum()) for n, g in gradient.items())
+    assert (ends[0] - ends[1]) / (2 * h) == pytest.approx(expected, rel=1e-6)
+
+
+INVARIANTS = {
+    "navier_stokes": ("energy", "helicity"),
+    "mhd": ("energy", "cross_helicity", "magnetic_helicity"),
+    "boussinesq": ("energy",),
+}
+IDEAL = {
+    "navier_stokes": {
+        "viscosity": 0,
+        "hyperviscosity": None,
+        "drag": None,
+        "scalars": [],
+        "rotation": [0, 0, 1],
+    },
+    "mhd": {"viscosity": 0, "resistivity": 0},
+    "boussinesq": {"viscosity": 0, "diffusivity": 0},
+}
+
+
+def test_ideal_invariants_converge_with_the_integrator(kind):
+    """Energy is conserved by the truncated equations, and the helicities where their means do not interfere:
+    rotation changes helicity through <u> only, magnetic helicity is conserved without a mean field. RK4's own
+    error of a quadratic invariant is of order 5."""
+    initial = {"kind": "random", "peak": 2, "seed": 7, "helicity": 0.3}
+    if kind == "mhd":
+        initial["magnetic"] = {"energy": 0.4, "helicity": 0.5, "seed": 1}
+    if kind == "boussinesq":
+        initial |= OTHERS[kind]
+    ideal = flow(*SHAPE, initial=initial, model={"kind": kind, **MODELS[kind], **IDEAL[kind]})
+    first = measured(ideal, ideal.state)
+    lost = {name: [] for name in INVARIANTS[kind]}
+    for n in (8, 16):
+        found = measured(ideal, last(marched(ideal, 0.6 / n, n)))
+        for name, losses in lost.items():
+            losses.append(abs(found[name] - first[name]))
+    for name, losses in lost.items():
+        assert abs(first[name]) > 1e-2 and order(losses)[0] > 3.9, (name, losses)
+        assert losses[-1] < 1e-5
+
+
+def small(integrator: str):
+    model = {"kind": "navier_stokes", "viscosity": 0.05}
+    simulation = flow(
+        8,
+        8,
+        8,
+        initial={"kind": "random", "peak": 2},
+        model=model,
+        time={"stop": 1, "integrator": integrator},
+    )
+    return last(marched(simulation, 0.005, 4))
+
+
+@pytest.fixture(scope="module")
+def by_rk4():
+    return small("rk4")
+
+
+@pytest.mark.parametrize("integrator", ["rk2", "rk3", "etdrk4"])
+def test_integrators_agree_on_a_flow(by_rk4, integrator):
+    """At the same small dt: what is left is the lower order's error, (k u dt)^(p+1) / (p+1)! and smaller."""
+    tolerance = {"rk2": 1e-6, "rk3": 1e-8, "etdrk4": 1e-9}[integrator]
+    assert 0 < difference(by_rk4, small(integrator)) < tolerance
+
+
+@pytest.mark.parametrize(
+    ("model", "forcing"),
+    [
+        ({"kind": "navier_stokes", "viscosity": 0.0}, {"kind": "linear", "coefficient": 2.0}),
+        (
+            {"kind": "navier_stokes", "viscosity": 0.0},
+            {"kind": "constant_power", "rate": 2.0, "band": [1, 3]},
+        ),
+        ({"kind": "boussinesq", "viscosity": 0.0, "diffusivity": 0.0, "stratification": -4.0}, None),
+    ],
+)
+def test_what_the_grid_does_not_show_does_not_grow(model, forcing):
+    """The anti-Hermitian part of the plane kz = 0 has no values on the grid, so nothing nonlinear would stop it."""
+    simulation = flow(8, 8, 8, initial={"kind": "random", "peak": 2}, model=model, forcing=forcing)
+    layout, state = simulation.transform.layout, simulation.state
+
+    def invisible(fields):
+        return {n: f - hermitian(layout, f) for n, f in fields.items()}
+
+    noise = {n: 1e-3 * layout.weight() * 1j * abs(f) for n, f in state.fields.items()}
+    start = {n: f + invisible(noise)[n] for n, f in state.fields.items()}
+    step, state = jax.jit(simulation.step), replace(state, fields=start)
+    before = max(float(abs(f).max()) for f in invisible(state.fields).values())
+    assert before > 1e-6
+    for _ in range(20):
+        state = step(state, 0.02)
+    assert max(float(abs(f).max()) for f in invisible(state.fields).values()) < 1.0001 * before
