@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from simulator.config import load_config
     from simulator.run.open import open_run
     from simulator.run.simulation import Simulation
+    from simulator.sweeps import open_sweep
 
 __all__ = ["Simulation", "load_config", "open_run", "open_sweep"]
 

@@ -1,6 +1,8 @@
 """What every test relies on: the tiers, eight virtual CPU devices, double precision, Hypothesis' profile."""
 
 import os
+import random
+import time
 
 import hypothesis
 import jax
@@ -13,6 +15,12 @@ TIERS = ("slow", "slurm", "gpu")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
     parser.addoption("--slurm", action="store_true", help="run the tests on a throwaway Slurm cluster too")
+    parser.addoption(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="run as many of the tests as fit, in another order every day; the rest are skipped",
+    )
     parser.addoption("--gpu", action="store_true", help="run the tests that need a GPU too, on that GPU")
 
 
@@ -34,3 +42,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
+    if config.getoption("budget") is not None:
+        # Test files stay together: they share compiled functions and fixtures.
+        files = sorted({item.path for item in items})
+        random.Random(int(time.time() // 86400)).shuffle(files)
+        items.sort(key=lambda item: files.index(item.path))
+
+
+_began = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    budget = item.config.getoption("budget")
+    if budget is not None and time.monotonic() - _began > budget:
+        pytest.skip(f"no time left of --budget {budget:g} s")

@@ -80,10 +80,12 @@ class Curve:
     y: np.ndarray
 
 
-def against(x: Parameter, y: Sequence[float], name: str, hue: Parameter | None = None) -> Figure:
+def against(
+    x: Parameter, y: Sequence[float], name: str, hue: Parameter | None = None, *, joined: bool = True
+) -> Figure:
     """`y` of every run against the parameter `x`; one colour for each value of `hue`. nan is left out.
 
-    Points of one colour are joined where each value of `x` occurs once among them.
+    `joined`: the points of one colour are one curve, because runs differ in nothing else.
     """
     result = figure(WIDTH, 4.0)
     axes = result.subplots()
@@ -102,7 +104,7 @@ def against(x: Parameter, y: Sequence[float], name: str, hue: Parameter | None =
             at,
             heights,
             color=shades(value),
-            linestyle=LINES[number % len(LINES)] if x.numeric and len(np.unique(at)) == len(at) else "",
+            linestyle=LINES[number % len(LINES)] if x.numeric and joined else "",
             # Curves that coincide are both seen: a wide pale line below, hollow marks around.
             linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
             marker=MARKS[number % len(MARKS)],

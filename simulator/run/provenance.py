@@ -75,7 +75,8 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     def git(*arguments: str) -> str | None:
         try:
             answer = subprocess.run(
-                ["git", "-C", str(folder), *arguments],
+                # without its locks: a run that is killed here would leave one, and nobody could commit any more
+                ["git", "--no-optional-locks", "-C", str(folder), *arguments],
                 capture_output=True,
                 text=True,
                 timeout=10,

@@ -1,7 +1,7 @@
-"""One compiled step for many runs: the model's numbers as arrays, batched with `vmap`.
+"""One compiled step for many runs: the numbers of a configuration as arrays, batched with `vmap`.
 
-A model is built anew inside the traced function, from its settings with arrays in place of numbers. So nothing of
-a model has to be written for this, as long as it treats its numbers as numbers.
+A simulation is built anew inside the traced function, from settings with arrays in place of numbers. So nothing of
+a model or a forcing has to be written for this, as long as it treats its numbers as numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.models import MODELS, Model, State
+from simulator.models import State
 from simulator.run.simulation import Simulation
 from simulator.settings import Settings
-from simulator.stepping import TimeStep, Until, advance_of
+from simulator.stepping import Until
 
 Values = dict[str, Any]
 """Scalars by key: `model.viscosity`, `time.dt`."""
@@ -28,34 +28,25 @@ class BatchedStep:
         self._simulation, self.keys = simulation, tuple(keys)
 
     def values(self, numbers: Mapping[str, float]) -> Values:
-        """One run's values, of the types that the step needs: the model computes in the fields' precision, the
-        clock in double."""
+        """One run's values, of the types that the step needs: the equations are computed in the fields' precision,
+        the clock in double."""
         dtype = self._simulation.dtype
         return {
             key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype)
             for key in self.keys
         }
 
-    def model(self, values: Values) -> Model:
-        """The model with these values."""
-        settings = self._simulation.config.model
+    def variant(self, values: Values) -> Simulation:
+        """The simulation with these values, which may be traced."""
+        config = self._simulation.config
         for key, value in values.items():
-            block, _, rest = key.partition(".")
-            if block == "model":
-                settings = with_value(settings, rest, value)
-        return MODELS[settings.kind](settings, self._simulation.transform)
-
-    def time_step(self, values: Values) -> TimeStep:
-        """How dt is chosen with these values."""
-        time = self._simulation.config.time
-        fixed, cfl, largest = (values.get(f"time.{n}", getattr(time, n)) for n in ("dt", "cfl", "max_dt"))
-        return TimeStep(fixed, cfl, largest)
+            config = with_value(config, key, value)
+        given = self._simulation
+        return Simulation(config, cluster=given.cluster, inputs=given.inputs, report=given.report)
 
     def advance(self, values: Values, state: State, until: Until) -> State:
         """The loop over steps of one run; `vmap` makes it that of many."""
-        return advance_of(self.model(values), self._simulation.integrator, self.time_step(values))(
-            state, until
-        )
+        return self.variant(values).advance(state, until)
 
     @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
@@ -77,34 +68,49 @@ class BatchedStep:
     @cached_property
     def diagnostics(self) -> Callable[[Values, State], dict[str, jax.Array]]:
         """Compiled: the scalars of diagnostics.csv."""
-        return jax.jit(lambda values, state: self.model(values).diagnostics(state.fields, state.time))
+        return jax.jit(lambda values, state: self.variant(values).diagnostics(state))
 
     @cached_property
     def spectra(self) -> Callable[[Values, State], dict[str, jax.Array]]:
         """Compiled: the shell spectra."""
-        return jax.jit(lambda values, state: self.model(values).spectra(state.fields))
+        return jax.jit(lambda values, state: self.variant(values).spectra(state))
 
     def field(self, name: str) -> Callable[[Values, State], jax.Array]:
         """Compiled: the values of one field, evolved or derived, (..., x, y, z)."""
         if name not in self._fields:
-            evolved = name in self._simulation.model.components
-            inverse = self._simulation.transform.inverse
-
-            def values_of(values: Values, state: State) -> jax.Array:
-                if evolved:
-                    return inverse(state.fields[name])
-                return self.model(values).derived()[name](state.fields)
-
-            self._fields[name] = jax.jit(values_of)
+            self._fields[name] = jax.jit(lambda values, state: self.variant(values).values(name)(state))
         return self._fields[name]
 
     @cached_property
     def _fields(self) -> dict[str, Callable[[Values, State], jax.Array]]:
         return {}
 
+    def why_not(self) -> str | None:
+        """Why the step cannot be traced, batched, with arrays for `keys`; None where it can. Needs no device."""
+        until = Until(np.float64(0), np.float64(0), np.int64(0))
+        given = (self.values(dict.fromkeys(self.keys, 1.0)), self._simulation.template, until)
+
+        def twice(leaf: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype)
+
+        return _obstacle(jax.vmap(self.advance), *jax.tree.map(twice, given))
+
+    def shares(self, measure: Callable[[Values, State], Any]) -> bool:
+        """Whether one program of `measure` serves all runs: it traces with arrays for `keys`."""
+        values = self.values(dict.fromkeys(self.keys, 1.0))
+        return _obstacle(measure, values, self._simulation.template) is None
+
+
+def _obstacle(function: Callable[..., Any], *arguments: Any) -> str | None:
+    try:
+        jax.eval_shape(function, *arguments)
+    except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return None
+
 
 def with_value(settings: Any, key: str, value: Any) -> Any:
-    """Settings with another value of `key` (`scalars.0.diffusivity`), not validated: it may be an array."""
+    """Settings with another value of `key` (`model.scalars.0.diffusivity`), not validated: it may be an array."""
     name, _, rest = key.partition(".")
     if isinstance(settings, tuple | list):
         i = int(name)
@@ -113,20 +119,3 @@ def with_value(settings: Any, key: str, value: Any) -> Any:
     assert isinstance(settings, Settings)
     inner = with_value(getattr(settings, name), rest, value) if rest else value
     return settings.model_copy(update={name: inner})
-
-
-def traceable(simulation: Simulation, keys: Sequence[str]) -> bool:
-    """Whether everything that a run computes can be traced, batched, with arrays for `keys`. Raises what the
-    tracing raises where it cannot. Needs no device: shapes alone."""
-    step = BatchedStep(simulation, keys)
-
-    def twice(leaf: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype)
-
-    clock = np.float64(0)
-    given = (dict.fromkeys(keys, 1.0), simulation.template, Until(clock, clock, np.int64(0)))
-    values, state, until = jax.tree.map(twice, (step.values(given[0]), *given[1:]))
-    jax.eval_shape(jax.vmap(step.advance), values, state, until)
-    for measured in (step.diagnostics, step.spectra, *(step.field(name) for name in simulation.field_names)):
-        jax.eval_shape(jax.vmap(measured), values, state)
-    return True

@@ -24,7 +24,7 @@ from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
-from simulator.models import MODELS, State
+from simulator.models import State
 from simulator.run.execute import Choices, execute
 from simulator.run.folder import CONFIG
 from simulator.run.inputs import Inputs
@@ -50,6 +50,7 @@ class Ensemble:
         self._asked: dict[int, tuple[State, Until]] = {}
         self._found: dict[int, State | BaseException] = {}
         self._latest: dict[int, State] = {}
+        self._shares: dict[str, bool] = {}
 
     def compile(self) -> None:
         """Compiles the step for all, before anything is written, by a call in which nobody takes a step. Raises
@@ -60,6 +61,12 @@ class Ensemble:
         jax.block_until_ready(
             self.step.together(tuple(self.values), (nothing,) * count, (_nowhere(),) * count)
         )
+
+    def shared_program(self, name: str, measure: Any) -> Any:
+        """`measure` where one program of it serves all runs, else None."""
+        if name not in self._shares:
+            self._shares[name] = self.step.shares(measure)
+        return measure if self._shares[name] else None
 
     def advance(self, number: int, state: State, until: Until) -> State:
         """The steps of one run: waits until all runs at work have asked, then they are taken together.
@@ -103,7 +110,8 @@ def _nowhere() -> Until:
 
 
 class Member(Simulation):
-    """One run of an ensemble: everything compiled is shared."""
+    """One run of an ensemble: its steps are taken together with the others', and what measures is compiled once
+    for all where it can be."""
 
     def __init__(
         self,
@@ -115,8 +123,6 @@ class Member(Simulation):
     ):
         super().__init__(config, cluster=ensemble.shared.cluster, inputs=inputs, report=report)
         self._ensemble, self._number = ensemble, number
-        self.transform = ensemble.shared.transform
-        self.model = MODELS[config.model.kind](config.model, self.transform)
 
     @property
     def _own(self) -> Any:
@@ -128,16 +134,21 @@ class Member(Simulation):
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
-        return partial(self._ensemble.step.diagnostics, self._own)
+        shared = self._ensemble.shared_program("diagnostics", self._ensemble.step.diagnostics)
+        return partial(shared, self._own) if shared else jax.jit(self._diagnostics)
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        return partial(self._ensemble.step.spectra, self._own)
+        shared = self._ensemble.shared_program("spectra", self._ensemble.step.spectra)
+        return (
+            partial(shared, self._own) if shared else jax.jit(lambda state: self.model.spectra(state.fields))
+        )
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
             raise KeyError(name)
-        return partial(self._ensemble.step.field(name), self._own)
+        shared = self._ensemble.shared_program(name, self._ensemble.step.field(name))
+        return partial(shared, self._own) if shared else super().values(name)
 
     @cached_property
     def _finite(self) -> Callable[..., dict[str, jax.Array]]:

@@ -80,7 +80,10 @@ def _run(
 def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Job]:
     from simulator.sweeps.grouping import groups
 
-    work = [Job(*group) for group in groups(runs, jobs)]
+    found = groups(runs, jobs)
+    for line in dict.fromkeys(line for group in found for line in group.obstacles):
+        _say(line)
+    work = [Job(group.runs, group.keys) for group in found]
     for job in work:
         if job.keys:
             _say(

@@ -86,9 +86,10 @@ def _against(
     statuses: Sequence[Status],
 ) -> Pictures:
     found = [collected(run, expressions, status) for run, status in zip(sweep.runs, statuses, strict=True)]
+    joined = set(sweep.varied) <= {x.key, hue.key if hue else x.key}
     return {
         _file_name(f"{e.text}_against_{x.key}"): partial(
-            studies.against, x, [values[e.text] for values in found], e.text, hue
+            studies.against, x, [values[e.text] for values in found], e.text, hue, joined=joined
         )
         for e in expressions
         if any(values[e.text] == values[e.text] for values in found)

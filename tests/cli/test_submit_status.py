@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -176,7 +175,7 @@ def test_a_row_of_the_table(run):
     cells = found.cells(NOW)
     assert cells[:7] == (str(run), "17", "running", "50", "0.5 / 1", "50.0", "10")
     assert cells[8] == "step 40, t = 0.4"
-    os.utime(run / "lock", (time.time() - 100,) * 2)
+    os.utime(run / "lock", (NOW.timestamp() - 100,) * 2)
     assert look_at(run, NOW).word == "killed"
 
 

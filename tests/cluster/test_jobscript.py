@@ -31,7 +31,7 @@ def test_a_shipped_script_ends_like_all_others(path):
     given = flags(text)
     assert {"--requeue", "--open-mode=append", "--signal=B:USR2@120"} <= set(given)
     assert not [flag for flag in given if re.match(r"--(partition|account|mem|qos)", flag)]
-    assert len(SHIPPED) == 2
+    assert len(SHIPPED) == 3
 
 
 def test_a_script_asks_for_what_is_given_and_nothing_else():

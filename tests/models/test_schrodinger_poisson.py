@@ -51,6 +51,7 @@ def test_order(name: str) -> None:
     assert abs(math.log2(errors[0] / errors[1]) - order) < 0.25
 
 
+@pytest.mark.slow
 def test_the_two_orders_of_splitting_agree() -> None:
     """kick_drift_kick differs from drift_kick_drift by O(dt^2): halving dt divides the difference by 4."""
     differences = []

@@ -22,7 +22,7 @@ from simulator.cli import main
 from simulator.files import write_durably
 from simulator.run import execute
 from simulator.run.open import open_run
-from simulator.storage import Axis, Writer, committed, open_snapshot
+from simulator.storage import Axis, Snapshot, Writer, committed, open_snapshot
 from simulator.storage.commit import commit
 from simulator.storage.dataset import Block
 from simulator.storage.manifest import FieldEntry, Manifest
@@ -209,11 +209,16 @@ def assert_equal(run: Path, undisturbed: Path) -> None:
             np.testing.assert_array_equal(mine[variable], other[variable])
 
 
+def compared(snapshot: Snapshot) -> list[str]:
+    """The fields and the clock: a budget's residual is round-off itself, and has no size to be compared with."""
+    return [name for name in snapshot if snapshot.manifest.fields[name].is_mesh or name in ("time", "dt")]
+
+
 def assert_near(run: Path, other: Path, tolerance: float = 1e-12) -> None:
     """The last checkpoints of two layouts agree, relative to each field's maximum."""
     mine, theirs = (open_snapshot(committed(r / "checkpoints")[-1]) for r in (run, other))
     assert mine.step == theirs.step
-    for name in theirs:
+    for name in compared(theirs):
         values = theirs[name][...]
         assert np.abs(mine[name][...] - values).max() <= tolerance * np.abs(values).max(), name
 

@@ -42,7 +42,9 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, events):
     assert state is not None and state.state == "failed" and state.reason == line
     assert line in (run / "run.log").read_text()
     rows = table(run)
-    assert all(np.isfinite(values).all() for values in rows.values())
+    assert all(
+        np.isfinite(rows[name]).all() for name in ("time", "dt", "energy", "enstrophy", "max_speed", "cfl")
+    )
     for folder in [*committed(run / "snapshots"), *committed(run / "checkpoints")]:
         assert verify(folder).ok
         assert all(np.isfinite(values).all() for values in contents(folder).values())

@@ -58,6 +58,7 @@ def test_an_under_resolved_wave_warns_once(tmp_path: Path, capsys: pytest.Captur
     assert (printed.out + printed.err).count("warning: the wave function is under-resolved") == 1
 
 
+@pytest.mark.slow
 def test_gas_that_loses_its_density_ends_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,8 +49,10 @@ def assert_alike(run, reference):
     assert largest_difference(run, reference) < TOLERANCE
     found, expected = table(run), table(reference)
     assert found.keys() == expected.keys()
+    # What is a small difference of large numbers is as exact as those: of u . omega, of k u, of energies over dt.
+    scales = {"helicity": 1.0, "max_divergence": 1.0, "budget_residual": expected["energy"][0] / 0.05}
     for name, values in expected.items():
-        scale = abs(values).max() if name not in ("helicity", "max_divergence") else 1.0
+        scale = scales.get(name, abs(values).max())
         np.testing.assert_allclose(found[name], values, rtol=0, atol=TOLERANCE * scale, err_msg=name)
     spectra = open_run(run).spectra["kinetic_energy"]
     np.testing.assert_allclose(spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE)
@@ -193,7 +195,7 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
         found["all-gather"].count == found["collective-permute"].count == found["reduce-scatter"].count == 0
     )
     # What is left is the maximum that dt is chosen from: a few numbers.
-    assert found["all-reduce"].bytes < 100
+    assert found["all-reduce"].bytes < 1000 < simulation.state.fields["velocity"].nbytes / 4 / 10
     # Per right-hand side, a device sends 3/4 of its part of 6 fields and of 3 products; in (kz, y, x) layout
     # 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which is of (x, y, kz) with 16 x.
     per_side = 9 * (8 * 20 * 16) * 16 / 4 * 3 / 4

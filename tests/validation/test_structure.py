@@ -74,6 +74,7 @@ def test_linear_growth_follows_the_growth_factor() -> None:
     assert np.abs(ratio / 2 - 1).max() < 0.01
 
 
+@pytest.mark.slow
 def test_the_field_has_the_spectrum_asked_for() -> None:
     """P(k) at the start is P D^2 within the scatter of 24 modes a shell and more; a table of the same power law gives
     the same field; a finer grid keeps the large scales."""
