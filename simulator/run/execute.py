@@ -111,6 +111,7 @@ class _Run:
             claimed()
             return self._locked(decision)
         except (RunFailure, OSError) as error:
+            self._check()  # what an orphan misses was removed by who took the run over: say that
             self._failed(reason(error))
             raise RunFailure(reason(error)) from error
         except Exception as error:
@@ -188,7 +189,7 @@ class _Run:
                 writer,
                 watch,
                 progress=wake,
-                committed=self._committed,
+                committed=lambda folder: output.write(lambda: self._committed(folder)),
                 alive=lambda: watchdog.feed("the last wake of the loop"),
             )
             self.first_step = int(self.simulation.state.step)
@@ -301,7 +302,7 @@ class _Run:
         if folder.parent.name == "checkpoints":
             self.last_checkpoint = (
                 int(folder.name),
-                open_snapshot(folder).time if self.cluster.is_first else 0.0,
+                open_snapshot(folder).time,
             )
             self.last_state = 0.0
 

@@ -161,8 +161,11 @@ class Writer:
         return self._finish(self._save)
 
     def close(self) -> None:
-        """End the background thread; an unfinished save stays uncommitted."""
+        """End the background thread; an unfinished save stays uncommitted, and process 0 removes what there is."""
         self._threads.shutdown(wait=True)
+        if self._save is not None and self._cluster.process_id == 0:
+            with contextlib.suppress(OSError):
+                remove_tree(self._save.temporary)
 
     def _settle(self, save: _Save) -> None:
         wait([save.phase])  # an error is looked at where all processes agree on it
@@ -229,9 +232,11 @@ class Writer:
         return record.model_dump(mode="json")
 
     def _commit(self, save: _Save, manifest: Manifest) -> None:
+        self._check()  # whoever took the run over has removed the temporary folder: say that, not that it is missing
         commit(save.temporary, save.target, manifest, self._check, self._hook)
         try:
             if manifest.index:
+                self._check()  # the folder may be another's by now, under the same name
                 write_index(save.target, manifest)
                 write_xdmf(save.target, manifest)
                 self._hook("index written")

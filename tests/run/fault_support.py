@@ -1,17 +1,15 @@
 """Runs in processes of their own, to be killed, frozen or starved; and what two equal runs have in common."""
 
-import contextlib
 import ctypes
 import multiprocessing
 import os
-import re
 import resource
 import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -275,15 +273,10 @@ def everything(run: Path) -> dict[str, bytes]:
     return {str(p.relative_to(run)): p.read_bytes() for p in files}
 
 
-def table(run: Path) -> Iterator[list[str]]:
-    for line in (run / "diagnostics.csv").read_text().splitlines():
-        yield re.split(",", line)
+def freeze() -> None:
+    """Stops this process until somebody continues it."""
+    signal.raise_signal(signal.SIGSTOP)
 
 
-@contextlib.contextmanager
-def frozen(process: Started) -> Iterator[None]:
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
+def is_frozen(process: Started) -> bool:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -24,7 +24,8 @@ from fault_support import (
     cut,
     everything,
     flip,
-    frozen,
+    freeze,
+    is_frozen,
     start,
     start_all,
     steps,
@@ -254,10 +255,9 @@ def test_a_blow_up_leaves_everything_before_it(place: Path, tmp_path: Path):
 # ---- other writers -----------------------------------------------------------------------------------------
 
 
-def test_a_live_run_is_verified_and_refused_and_an_orphan_writes_nothing(place: Path, tmp_path: Path):
+def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path: Path):
     run = tmp_path / "run"
-    (tmp_path / "long.yaml").write_text(CONFIG.replace("max_steps: 40", "max_steps: 100000"))
-    arguments = ["run", tmp_path / "long.yaml", "--output", run]
+    arguments = ["run", place / "run.yaml", "time.max_steps=100000", "--output", run]
     first = start(arguments, place)
     try:
         wait_for(lambda: len(steps("checkpoints", run)) == 3)
@@ -267,21 +267,45 @@ def test_a_live_run_is_verified_and_refused_and_an_orphan_writes_nothing(place: 
         holder = read_holder(run)
         assert holder is not None and holder.pid == first.pid
         assert code == 2 and said.startswith(f"{run}/lock: {holder} is writing this run (lock renewed"), said
-
-        with frozen(first):  # its node is lost, as it seems, for an hour
-            os.utime(run / "lock", (0, 0))
-            code, said = call([*arguments, f"time.max_steps={steps('checkpoints', run)[-1] + 40}"], place)
-            assert code == 0, said
-            assert f"took over {run}/lock from {holder}: not renewed for" in said
-            before = everything(run)
+        (run / "stop").touch()
         code, said = first.ended()
+        assert code == 3, said
+        assert_clean(run)
+    finally:
+        first.kill()
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "gathered",
+        pytest.param("copied", marks=pytest.mark.slow),
+        pytest.param("done", marks=pytest.mark.slow),
+    ],
+)
+def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path, stage: str):
+    """Its node was lost in the middle of a save, as it seemed for an hour; another start finished the run."""
+    run = tmp_path / "run"
+    arguments = ["run", place / "run.yaml", "--output", run]
+    orphan = start(arguments, place, Harm(stage, nth=7, act=freeze))
+    try:
+        wait_for(lambda: is_frozen(orphan))
+        holder = read_holder(run)
+        os.utime(run / "lock", (0, 0))
+        code, said = call(arguments, place)
+        assert code == 0, said
+        assert f"took over {run}/lock from {holder}: not renewed for" in said
+        before = everything(run)
+        os.kill(orphan.pid, signal.SIGCONT)
+        code, said = orphan.ended()
         assert code == 1, said
-        assert "the lock of this run now belongs to nobody; nothing more is written" in said.splitlines()[-1]
+        last = said.splitlines()[-1]
+        assert last == f"{run}/lock: the lock of this run now belongs to nobody; nothing more is written"
         after = everything(run)
         assert [name for name in {**before, **after} if before.get(name) != after.get(name)] == []
         assert_clean(run)
     finally:
-        first.kill()
+        orphan.kill()
 
 
 # ---- folders that are none of ours, or not of this configuration ---------------------------------------------
