@@ -333,9 +333,9 @@ def _connect(
         )
     finally:  # initialize returns when all have come, so all have read it
         rendezvous.retract(folder, allocation.rendezvous)
-        if made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # whether there will be a run is decided later
+        # Whether there will be a run is decided later. Another step may have made the folder, or still use it.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _own_name(allocation: Allocation) -> str:
