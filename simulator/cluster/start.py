@@ -323,7 +323,6 @@ def _connect(
         address = rendezvous.find(folder, allocation.rendezvous, host)
         _initialize(allocation, local_ids, address, timeout=60)
         return None
-    made = not folder.exists()
     try:
         return rendezvous.serve(
             folder,
