@@ -17,7 +17,7 @@ from simulator.cluster.cache import base_folder
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
-from simulator.diagnostics.budget import RESIDUAL, closes, injection
+from simulator.diagnostics.budget import RESIDUAL, closes, injection, momentary, residual_now
 from simulator.errors import UserError
 from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS
@@ -245,6 +245,8 @@ class Simulation:
             found["injection"] = injection(self.model, state.fields, state.time, self._force(state))
         if RESIDUAL in state.memory:
             found[RESIDUAL] = state.memory[RESIDUAL]
+        elif momentary(self.model):
+            found[RESIDUAL] = residual_now(self.model, state.fields, state.time, self._force(state))
         return {**found, "rate": rate}
 
     def _force(self, state: State) -> Force | None:
