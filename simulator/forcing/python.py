@@ -59,7 +59,9 @@ class Python(Memoryless):
     def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
         known = accelerated(self.model)
         if name not in known:
-            raise UserError(f"{self._where}: returned {name!r}; a force on this model acts on {', '.join(known)}")
+            raise UserError(
+                f"{self._where}: returned {name!r}; a force on this model acts on {', '.join(known)}"
+            )
         lead = known[name]
         try:
             if lead:

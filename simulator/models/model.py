@@ -67,6 +67,12 @@ class Model(Protocol):
         ...
 
 
+def own_transforms(model: Any) -> Mapping[str, Transform]:
+    """The transforms of fields that have one of their own; all others have `model.transform`, and all share its
+    arrangement of points."""
+    return getattr(model, "transforms", {})
+
+
 class SplitModel(Protocol):
     """An equation du/dt = T u + V(u) u whose two parts are solved exactly one after the other.
 

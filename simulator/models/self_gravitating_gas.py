@@ -25,14 +25,14 @@ class DampingSettings(Settings):
     coefficient: NonNegative
 
 
-class SelfGravitatingGasSettings(Settings):
-    kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
+class GasSettings(Settings):
+    """What gas is, whatever attracts it."""
+
+    kind: str
     sound_speed: NonNegative
     """Speed of sound at the background density; 0 is cold gas."""
     polytropic_exponent: Real = Field(default=1.0, ge=1.0, le=3.0)
     """gamma in p ~ rho^gamma; 1 is isothermal."""
-    gravitational_constant: NonNegative = 1.0
-    """G, length^3 / (mass time^2); 0 turns gravity off."""
     viscosity: NonNegative = 0.0
     """Shear viscosity over background density, length^2 / time."""
     bulk_viscosity: NonNegative = 0.0
@@ -46,6 +46,12 @@ class SelfGravitatingGasSettings(Settings):
     """A constant acceleration of all the gas."""
     max_edge_energy: Positive = 0.05
     """The run stops when modes near the grid's edge hold this share of the squared momentum; 1 never does."""
+
+
+class SelfGravitatingGasSettings(GasSettings):
+    kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
+    gravitational_constant: NonNegative = 1.0
+    """G, length^3 / (mass time^2); 0 turns gravity off."""
     green: Green = "exact"
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
@@ -53,7 +59,7 @@ class SelfGravitatingGasSettings(Settings):
 class SelfGravitatingGas:
     """rho_t + div m = 0,
     m_t + div(m m / rho) + grad p = -rho grad Phi + rho (a + f) + mu lap v + (mu / 3 + zeta) grad div v,
-    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f is the forcing.
+    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f: forcing.
 
     In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
     integrated exactly. There is no shock capturing: the run stops, saying so, where the gas is no longer resolved or
@@ -76,8 +82,8 @@ class SelfGravitatingGas:
         self.isothermal = settings.polytropic_exponent == 1
 
     def begin(self, fields: Fields) -> Fields:
-        """Density and momentum from the density and velocity of an initial condition. One that gives no density gets
-        the background density everywhere; UserError where that is not set."""
+        """Density and momentum from the density and velocity, or momentum, of an initial condition. One that gives no
+        density gets the background density everywhere; UserError where that is not set."""
         layout, given = self.transform.layout, self.settings.background_density
         if not float(jnp.max(abs(fields["density"]))):
             if given == "mean":
@@ -88,18 +94,20 @@ class SelfGravitatingGas:
             zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
             fields = {**fields, "density": layout.hold(jnp.where(zero, given, fields["density"]))}
 
+        def product(values, points, parameters) -> Local:
+            return Local(values["density"] * values["velocity"])
+
         @jax.jit
-        def momentum(fields: Fields) -> Fields:
-            def product(values, points, parameters) -> Local:
-                return Local({"momentum": values["density"] * values["velocity"]})
+        def begun(fields: Fields) -> Fields:
+            m = (
+                fields["momentum"]
+                if "momentum" in fields
+                else self.transform.evaluate(fields, product).products
+            )
+            found = {"density": fields["density"], "momentum": m}
+            return {name: layout.hold(hermitian(layout, field)) for name, field in found.items()}
 
-            found = self.transform.evaluate(fields, product).products
-            return {
-                "density": layout.hold(hermitian(layout, fields["density"])),
-                "momentum": layout.hold(hermitian(layout, found["momentum"])),
-            }
-
-        return momentum(fields)
+        return begun(fields)
 
     def _background(self, fields: Fields) -> jax.Array:
         given = self.settings.background_density
@@ -123,7 +131,7 @@ class SelfGravitatingGas:
         if push:
             inputs["pull"] = inputs.get("pull", 0) - push["velocity"]
         found = self.transform.evaluate(inputs, self.pointwise, {"background": background})
-        return self.combine(found.products, fields), {"rate": self._rate(found.maxima, fields, background)}
+        return self.combine(found.products, fields), {"rate": self.limit(found.maxima, fields)}
 
     def inputs(self, fields: Fields) -> Fields:
         given = {"density": fields["density"], "momentum": fields["momentum"]}
@@ -197,10 +205,15 @@ class SelfGravitatingGas:
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"]
 
-    def _rate(self, maxima: Mapping[str, jax.Array], fields: Fields, background: jax.Array) -> jax.Array:
-        """Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses the densest point. The
-        last two are so far from the limits of an explicit step that the sum is a safe rate."""
-        s, grid, layout = self.settings, self.transform.grid, self.transform.layout
+    def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
+        """The rate that limits dt. Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
+        the densest point. The last two are so far from the limits of an explicit step that the sum is a safe rate."""
+        s, grid, layout, background = (
+            self.settings,
+            self.transform.grid,
+            self.transform.layout,
+            self._background(fields),
+        )
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
         sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
         crossing = maxima["advection"] + sound * sum(1 / h for h in grid.spacing)

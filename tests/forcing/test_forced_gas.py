@@ -1,11 +1,9 @@
 """Forces on gas are accelerations: what they add to momentum and energy, and the budget that results."""
 
-
+import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-
-import gravity_cases as cases
 from gravity_cases import GAS, measured, stepped
 
 from simulator.errors import UserError
@@ -14,7 +12,8 @@ from simulator.spectral.operators import project
 
 CLUMPS = (
     '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
-    '"velocity": [0.3 * jnp.sin(y) + 0.1 + 0 * z + 0 * x, 0.2 * jnp.cos(x + z) + 0 * y, 0.1 * jnp.sin(x) + 0 * y + 0 * z]}'
+    '"velocity": [0.3 * jnp.sin(y) + 0.1 + 0 * z + 0 * x, 0.2 * jnp.cos(x + z) + 0 * y, '
+    "0.1 * jnp.sin(x) + 0 * y + 0 * z]}"
 )
 KINDS = {
     "linear": "{kind: linear, coefficient: 0.4}",
@@ -55,8 +54,8 @@ def acceleration(run) -> np.ndarray:
     "kind", [k if k == "constant_power" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
 )
 def test_momentum_gains_density_times_acceleration(kind: str) -> None:
-    """d(rho u)/dt with the force minus without it is rho f, to round-off: the density's and the force's modes are few.
-    The injection is the box mean of rho u . f, by a sum over the grid's points."""
+    """d(rho u)/dt with the force minus without it is rho f, to round-off: the modes of density and force are few. The
+    injection is the box mean of rho u . f, by a sum over the grid's points."""
     run = gas(kind)
     s = run.state
 
@@ -75,7 +74,7 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
 
 @pytest.mark.slow
 def test_the_steady_forces_are_accelerations() -> None:
-    *_, x, y, z = (None, *np.meshgrid(*[2 * np.pi * np.arange(16) / 16] * 3, indexing="ij"))
+    x, y, _ = np.meshgrid(*[2 * np.pi * np.arange(16) / 16] * 3, indexing="ij")
     assert np.abs(acceleration(gas("kolmogorov"))[0] - 0.7 * np.sin(2 * y)).max() < 1e-14
     assert np.abs(acceleration(gas("abc"))[2] - np.sin(y) - np.cos(x)).max() < 1e-14
     assert np.abs(acceleration(gas("python"))[0] - np.sin(x)).max() < 1e-14
@@ -94,7 +93,7 @@ def test_linear_forcing_does_not_push_the_gas_as_a_whole() -> None:
 
 
 def test_constant_power_is_exact_at_every_evaluation() -> None:
-    """Also while the gas is compressed; and the energy grows by rate x time less what viscosity took, to rk4's error."""
+    """Also while the gas is compressed; and the energy grows by rate x time less what viscosity took."""
     run = gas("constant_power", "model.viscosity=0.05", "model.gravitational_constant=0.02")
     state, rows = run.state, []
     for _ in range(4):
@@ -129,11 +128,12 @@ def test_the_budget_closes(model: str) -> None:
     """dE/dt = injection + rho v . a - dissipation: to round-off at the start, whose velocity has few modes, and later
     up to what truncation takes, which falls exponentially with resolution."""
     found = []
-    for n in (12, 18):
+    for n in (16, 24):
         run = gas("ornstein_uhlenbeck", model, f"grid.shape={n},{n},{n}")
         assert abs(measured(run)["budget_residual"]) < 1e-13
         found.append(abs(measured(run, stepped(run, run.state, 0.4, 10))["budget_residual"]))
-    assert found[0] < 0.02 and found[1] < found[0] / 5
+    # Measured with shear viscosity alone: 8.3e-4 and 9.3e-6.
+    assert found[0] < 3e-3 and found[1] < found[0] / 20
 
 
 def test_a_force_cannot_make_mass() -> None:
