@@ -166,7 +166,7 @@ _REACH = {"two_thirds": 1.0, "spherical": 2**-0.5, "none": 2 / 3}
 
 def _fitting(registries: Registries) -> dict[str, Any]:
     """Validators for what a model decides beyond its own block: a model that is solved by split steps (`split`) has
-    its own integrators, all of them or those that it lists (`integrators`), and `dealias` lists the kinds that a model
+    its own integrators, all or those that it lists (`integrators`), and `dealias` lists the kinds that a model
     takes; the first of each is its default."""
 
     def integrators(kind: Any) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """The initial conditions of a composite: one for each component."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, cast
 
 from pydantic import Field, create_model
 
@@ -14,7 +14,7 @@ from simulator.settings import Settings
 
 def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
     """The initial condition whose components start from any of `parts`."""
-    one = Annotated[Union[tuple(p.Settings for p in parts.values())], Field(discriminator="kind")]  # noqa: UP007
+    one: Any = Annotated[Union[tuple(p.Settings for p in parts.values())], Field(discriminator="kind")]  # noqa: UP007
 
     class Composite:
         """Each component starts as its own model would alone, under the composite's gravity.
@@ -26,7 +26,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             "CompositeInitialSettings",
             __base__=Settings,
             kind=(Literal["composite"], "composite"),
-            components=(dict[str, one], ...),
+            components=(cast(Any, dict[str, one]), ...),
         )
 
         def __init__(self, settings: Any):

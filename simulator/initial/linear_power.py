@@ -68,14 +68,16 @@ def linear_power(settings: LinearPowerSettings, model: Any, files: Files) -> Pow
     elif settings.table is not None:
         found = _interpolated(*_table(settings, files))
     else:
-        size = settings.amplitude or 0.0
+        found = _power_law(settings.amplitude or 0.0, settings.index)
+    return found if settings.cutoff is None else _damped(found, settings.cutoff)
 
-        def found(k: jax.Array) -> jax.Array:
-            return size * k**settings.index
 
-    if settings.cutoff is None:
-        return found
-    return lambda k: found(k) * jnp.exp(-((k / settings.cutoff) ** 2))
+def _power_law(size: float, index: float) -> Power:
+    return lambda k: size * k**index
+
+
+def _damped(power: Power, cutoff: float) -> Power:
+    return lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
 
 
 def _table(settings: LinearPowerSettings, files: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +97,7 @@ def camb_spectrum(
 
     Lewis, Challinor & Lasenby, Astrophys. J. 538, 473 (2000).
     """
-    import camb
+    import camb  # pyright: ignore[reportMissingImports] - an extra
 
     h = 10 * cosmology.hubble  # H0 in km/s/kpc is 1000 km/s/Mpc
     corner = math.hypot(*(math.pi * n / length for n, length in zip(grid.shape, grid.box, strict=True)))

@@ -54,7 +54,8 @@ class GasComponent:
         def pulled(values: Fields, points: Points, parameters) -> Local:
             weight = values["density"] * values["pull"]
             v = (values["momentum"] - parameters * weight) / values["density"]
-            advection = sum(abs(v[i]) / h for i, h in enumerate(self.transform.grid.spacing))
+            dx, dy, dz = self.transform.grid.spacing
+            advection = abs(v[0]) / dx + abs(v[1]) / dy + abs(v[2]) / dz
             densest = values["density"]
             return Local(weight, {"advection": advection, "densest": densest, "thinnest": -densest})
 

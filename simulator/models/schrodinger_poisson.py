@@ -31,7 +31,7 @@ UNDER_RESOLVED = 1e-3
 class WaveSettings(Settings):
     """What waves of matter are, whatever attracts them."""
 
-    kind: str
+    kind: Any
     hbar_over_m: Positive | None = None
     """hbar / m, length^2 / time; 1 where nothing else sets it."""
     self_interaction: Real = 0.0

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ class DampingSettings(Settings):
 class GasSettings(Settings):
     """What gas is, whatever attracts it."""
 
-    kind: str
+    kind: Any
     sound_speed: NonNegative
     """Speed of sound at the background density; 0 is cold gas."""
     polytropic_exponent: Real = Field(default=1.0, ge=1.0, le=3.0)

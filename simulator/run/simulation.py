@@ -359,7 +359,7 @@ class Simulation:
     def _initial_fields(self) -> dict[str, jax.Array]:
         initial = INITIALS[self.config.initial.kind](self.config.initial)
         try:
-            fields = start_of(initial, self.model, self.inputs)
+            fields = start_of(initial, self.model, cast(Any, self.inputs))
         except UserError as error:
             raise self.config.error("initial", str(error)) from error
         for name in self.model.solenoidal:

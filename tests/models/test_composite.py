@@ -156,7 +156,7 @@ def test_two_fluids_collapse_together() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", ["kick_drift_kick", "drift_kick_drift"])
 def test_order_and_conservation(integrator: str) -> None:
-    """Errors and the drift of energy fall as dt^2. Mass to round-off; momentum up to what aliasing makes of the waves':
+    """Errors and the drift of energy fall as dt^2. Mass to round-off; momentum up to the aliasing of the waves:
     the whole keeps what its parts exchange."""
     run, march = coupled(integrator)
     free = both(f"time.integrator={integrator}", "model.components.0.viscosity=0")
