@@ -10,7 +10,7 @@ import numpy as np
 from simulator.diagnostics.histograms import histograms
 from simulator.diagnostics.measured import Measured, directional_spectra, transfer
 from simulator.diagnostics.structure import default_separations, structure_functions
-from simulator.models import Fields, State
+from simulator.models import Fields, State, own_transforms
 from simulator.models.model import Spectral
 from simulator.run.series import Series
 from simulator.run.simulation import Simulation
@@ -44,8 +44,8 @@ def measured(simulation: Simulation, kind: str) -> Measured:
                 transform, settings.separations or default_separations(transform.grid), settings.orders
             )
         case "histograms":
-            if not layout.real:
-                raise refused("needs real fields")
+            if not layout.real or own_transforms(model):
+                raise refused("needs real fields of one transform")
             return histograms(transform, model.components, settings.bins, settings.range)
     shells = Measured(
         {"k": layout.shell_wavenumbers()},

@@ -22,6 +22,21 @@ grid: {shape: [12, 12, 12]}
 initial: {kind: composite, components: {gas: {kind: jeans_wave, amplitude: 0.1}, waves: {kind: uniform}}}
 time: {stop: 1.0, dt: 0.01}
 """
+OTHERS = [
+    (GAS, "16,16,16", 1),
+    (GAS, "20,18,24", 4),
+    (GAS, "12,10,8", 2),
+    (WAVE, "8,8,8", 1),
+    (WAVE, "12,10,16", 4),
+    (WAVE, "6,5,4", 2),
+    (BOTH, "12,12,12", 2),
+    (BOTH, "16,14,12", 1),
+]
+QUICK = (("snapshot", *OTHERS[1]), ("checkpoint", *OTHERS[4]))
+CASES = [
+    case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+    for case in [(kind, *other) for kind in ("snapshot", "checkpoint") for other in OTHERS]
+]
 
 
 def stored(run, tmp_path, kind: str) -> str:
@@ -47,20 +62,7 @@ def modes(run, name: str) -> dict[tuple[int, int, int], np.ndarray]:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("kind", ["snapshot", "checkpoint"])
-@pytest.mark.parametrize(
-    ("text", "shape", "devices"),
-    [
-        (GAS, "16,16,16", 1),
-        (GAS, "20,18,24", 4),
-        (GAS, "12,10,8", 2),
-        (WAVE, "8,8,8", 1),
-        (WAVE, "12,10,16", 4),
-        (WAVE, "6,5,4", 2),
-        (BOTH, "12,12,12", 2),
-        (BOTH, "16,14,12", 1),
-    ],
-)
+@pytest.mark.parametrize(("kind", "text", "shape", "devices"), CASES)
 def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: str, devices: int) -> None:
     python = {GAS: CLUMPS, WAVE: ROUGH, BOTH: None}[text]
     first = cases.simulation(text, python=python)

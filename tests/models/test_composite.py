@@ -293,6 +293,19 @@ def test_refusals(overrides: list[str], message: str) -> None:
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
+def test_series_that_need_a_flow_are_refused() -> None:
+    from simulator.run.measuring import check_kinds
+
+    for kind, message in (
+        ("histograms: {every: 1}", "needs real fields of one transform"),
+        ("structure_functions: {every: 1}", "needs a velocity"),
+        ("transfer: {every: 1}", "needs energy transfers"),
+    ):
+        name = kind.partition(":")[0]
+        with pytest.raises(UserError, match=f"output.{name}: {message}.*, which composite does not have"):
+            check_kinds(both(f"output={{{kind}}}"))
+
+
 def test_a_composite_start_needs_a_composite() -> None:
     start = "initial={kind: composite, components: {gas: {kind: uniform}}}"
     with pytest.raises(UserError, match=r"initial: kind: composite needs model\.kind: composite"):
