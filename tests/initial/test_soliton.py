@@ -73,8 +73,8 @@ def test_the_three_sizes_are_one() -> None:
 
 
 def test_a_soliton_moves_with_its_velocity() -> None:
-    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t, the shape stays; measured 9e-12 and 2e-9 (order 4
-    of the step)."""
+    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t, the shape stays: to 9e-12 and 2e-9 (order
+    4 of the step)."""
     v = 4 * math.pi / 14
     run = one("time.integrator=composition4", initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3")
     before, end = measured(run), stepped(run, run.state, 2.0, 60)

@@ -56,7 +56,7 @@ def test_gas_at_16_cubed(mode, gravity: float, gamma: float) -> None:
 
 
 def test_the_growing_mode_grows_from_the_start() -> None:
-    """No decaying part: ln(delta) is a straight line from the first step on; rk4 leaves (gamma dt)^4 / 120 = 1.1e-8."""
+    """No decaying part: ln(delta) is straight from the first step on; rk4 leaves (gamma dt)^4 / 120 = 1.1e-8."""
     run = cases.simulation(GAS, "initial={kind: jeans_wave}")
     rate = math.sqrt(4 * math.pi - 1)
     values = amplitudes(run, "density", (1, 0, 0), 0.01, 40)
