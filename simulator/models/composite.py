@@ -135,8 +135,9 @@ class Composite:
     # ---- what is measured --------------------------------------------------------------------------------
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Of all matter, then of each component under its name. Energies are box means. The potential energy of a
-        component is its share of the whole, half the mean of its density times the potential of all matter."""
+        """Of all matter, then of each component under its name. Energies are box means; `internal_energy` is what the
+        components have beside motion: heat, quantum pressure, interaction, traps. The potential energy of a component
+        is its share of the whole, half the mean of its density times the potential of all matter."""
         layout = self.transform.layout
         own = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
         values = {name: part.source(self.of(name, fields))[0] for name, part in self.parts.items()}
@@ -147,10 +148,11 @@ class Composite:
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in own.values())
 
-        gravity = total(shares.values())
+        gravity, own_energy, kinetic = total(shares.values()), summed("energy"), summed("kinetic_energy")
         columns = {
-            "energy": summed("energy") + gravity,
-            "kinetic_energy": summed("kinetic_energy"),
+            "energy": own_energy + gravity,
+            "kinetic_energy": kinetic,
+            "internal_energy": own_energy - kinetic,
             "potential_energy": gravity,
             "mass": summed("mass"),
             "max_density": self.transform.physical.max(total(values.values())),

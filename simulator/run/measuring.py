@@ -32,6 +32,8 @@ def measured(simulation: Simulation, kind: str) -> Measured:
             f"output.{kind}", f"{what}, which {simulation.config.model.kind} does not have"
         )
 
+    if kind == "histograms" and own_transforms(model):
+        raise refused("needs fields of one transform")
     match kind:
         case "transfer":
             if not isinstance(model, Spectral):
@@ -44,8 +46,8 @@ def measured(simulation: Simulation, kind: str) -> Measured:
                 transform, settings.separations or default_separations(transform.grid), settings.orders
             )
         case "histograms":
-            if not layout.real or own_transforms(model):
-                raise refused("needs real fields of one transform")
+            if not layout.real:
+                raise refused("needs real fields")
             return histograms(transform, model.components, settings.bins, settings.range)
     shells = Measured(
         {"k": layout.shell_wavenumbers()},

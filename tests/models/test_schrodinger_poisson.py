@@ -51,7 +51,9 @@ def test_order(name: str) -> None:
     ]
     errors = [np.abs(e - ends[2]).max() for e in ends[:2]]
     assert errors[1] > 1e-13
-    assert abs(math.log2(errors[0] / errors[1]) - order) < 0.25
+    assert (
+        abs(math.log2(errors[0] / errors[1]) - order) < 0.15
+    )  # the reference's error is 0.07 of it at order 2
 
 
 @pytest.mark.slow
@@ -111,7 +113,7 @@ def test_time_reversal(name: str) -> None:
     run = lumps(f"time.integrator={name}")
     there = stepped(run, run.state, 0.5, 5)
     back = stepped(run, there, -0.5, 5)
-    assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 1e-13
+    assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 2e-14
 
 
 def test_a_harmonic_oscillator_ground_state_rests() -> None:
@@ -132,7 +134,7 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
         before, after = (np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end))
         changes.append(np.abs(abs(after) ** 2 - abs(before) ** 2).max())
         middle = after[12, 12, 12] / before[12, 12, 12]
-        assert abs(np.angle(middle * np.exp(1j * 3 / 2 * 2.0))) < 5 * changes[-1]
+        assert abs(np.angle(middle * np.exp(1j * 3 / 2 * 2.0))) < 2 * changes[-1]
     assert changes[0] < 1e-3 and 3.9 < changes[0] / changes[1] < 4.1
     energies = measured(run)
     # <T> = <V_ext> = 3/4 w hbar rho: the virial theorem of a trap.
@@ -241,7 +243,7 @@ def test_single_precision_follows_double() -> None:
         stepped(run, run.state, 0.5, 20) for run in (lumps(f"precision={p}") for p in ("double", "single"))
     ]
     a, b = (np.asarray(e.fields["psi"]) for e in ends)
-    assert b.dtype == np.complex64 and np.abs(a - b).max() < 2e-5
+    assert b.dtype == np.complex64 and np.abs(a - b).max() < 5e-6
 
 
 @pytest.mark.parametrize(
