@@ -35,8 +35,8 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
 @pytest.mark.parametrize("gamma", [1.0, 5 / 3])
 def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
     """Without viscosity energy is kept up to what truncation takes (1/rho has all modes), which falls exponentially
-    with resolution (measured: 9.5e-6 and 5.4e-8 of the kinetic energy); with it dE/dt = - dissipation, the trapezoidal
-    rule over one step to O(dt^2), 6e-4."""
+    with resolution: 9.5e-6 and 5.4e-8 of the kinetic energy. With it dE/dt = - dissipation, the trapezoidal rule over
+    one step to O(dt^2), 6e-4."""
     lost = []
     for shape in ("16,16,16", "24,24,24"):
         ideal = clumps(f"model.polytropic_exponent={gamma}", f"grid.shape={shape}")
@@ -53,7 +53,7 @@ def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
 
 
 def test_right_hand_side_against_numpy() -> None:
-    """All terms, of density and velocity that use modes up to 1 each: nothing is truncated or aliased at 32^3, and the
+    """All terms, of density and velocity that use modes up to 1 each: nothing is truncated or aliased at 32^3; the
     largest difference is 1e-14."""
     run = clumps(
         "model.viscosity=0.1",
