@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -187,7 +186,6 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
 def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
     """One run, from its turn to its end."""
     with ensemble.turn:
-        began = time.monotonic()
         code, said = 1, ""
         # What the run says goes to its run.log; several at once would be no reading.
         with contextlib.closing(RunLog(quiet=True)) as log:
@@ -206,9 +204,7 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
             finally:
                 ensemble.leave(number)
                 if (record := read_record(folder)) is not None:
-                    ended(
-                        folder, record, code, time.monotonic() - began, said or last_line(folder / "run.log")
-                    )
+                    ended(folder, record, code, said or last_line(folder / "run.log"))
 
 
 def main(arguments: Sequence[str]) -> int:
