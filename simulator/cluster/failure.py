@@ -31,9 +31,10 @@ _LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|Coordin
 def contained(process_id: int, num_processes: int) -> Iterator[None]:
     """Guards everything that one of several processes does from its start to its end.
 
-    A UserError or RunFailure ends it with 2 or 1: together with the others where all of them raise it (process
-    0 says so), else alone within seconds. Anything else is a bug: its traceback, this process's name, 1, at
-    once. For a single process it does nothing: there the interpreter's own way is the right one.
+    A UserError or RunFailure ends it with 2 or 1: together with the others where all of them raise it, also before
+    they have met (process 0 says so), else alone within seconds. Anything else is a bug: its traceback, this
+    process's name, 1, at once. For a single process it does nothing: there the interpreter's own way is the right
+    one.
     """
     if num_processes == 1:
         yield
@@ -53,7 +54,7 @@ def install(process_id: int, num_processes: int) -> None:
 def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
     ignore_requests()
     name = describe(process_id, num_processes)
-    if isinstance(error, SystemExit):  # rich raises it, on one process, where its reader has left
+    if isinstance(error, SystemExit):
         _left_together()
         leave(error.code if isinstance(error.code, int) else int(error.code is not None))
     if isinstance(error, KeyboardInterrupt):
@@ -67,6 +68,13 @@ def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
         cause = traceback.format_exception_only(error)[-1].strip()
         leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")
     code = 2 if isinstance(error, UserError) else 1
+    if not _joined():
+        # Most likely all of them meet the same mistake. The first one says it, and ends the others by srun or the
+        # launcher; whoever is still there after that has met it alone.
+        if process_id > 0:
+            _leave_when_told(code)
+            leave(code, f"simulator: {name}: {error}")
+        leave(code, str(error))
     if not _left_together():
         leave(code, f"simulator: {name}: {error}")
     if process_id > 0:
@@ -85,15 +93,28 @@ def ignore_requests() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
+def _joined() -> bool:
+    """Whether this process has met the others."""
+    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
+
+
+def _leave_when_told(code: int) -> None:
+    """Leaves without a word if a request to end comes within seconds."""
+    with contextlib.suppress(ValueError):  # not the main thread
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os._exit(code))
+    time.sleep(_TOGETHER)
+
+
 def _left_together() -> bool:
     """Whether all processes came here within seconds, so that none of them sees a lost neighbour."""
-    import jax
-
-    if not jax.distributed.is_initialized():
+    if not _joined():
         return False
     done = threading.Event()
 
     def shut_down() -> None:
+        import jax
+
         jax.distributed.shutdown()
         done.set()
 

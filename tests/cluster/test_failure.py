@@ -1,5 +1,6 @@
 """Ways to end: an exception, a stuck process, a process whose output went to a file."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -44,6 +45,30 @@ def test_a_script_of_the_users_gets_the_same_by_the_interpreters_hook():
     """)
     assert done.returncode == 2
     assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(": no such file\n")
+
+
+MISTAKE = """
+    import sys
+    from simulator.cluster import failure
+    from simulator.errors import UserError
+    print("ready", flush=True)
+    with failure.contained(int(sys.argv[1]), 2):
+        raise UserError("c.yaml:3: no such key")
+"""
+
+
+def test_of_a_mistake_that_all_find_before_they_meet_the_first_one_tells():
+    assert python(MISTAKE, "0").stderr == "c.yaml:3: no such key\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(MISTAKE), "1"], stdout=-1, stderr=-1, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        other.terminate()  # as srun --kill-on-bad-exit and the launcher do
+        assert (other.wait(10), other.stderr.read() if other.stderr else None) == (2, "")
+    alone = python(MISTAKE, "1")
+    assert alone.returncode == 2
+    assert re.fullmatch(r"simulator: process 1 of 2 \(.*\): c.yaml:3: no such key\n", alone.stderr)
 
 
 @pytest.mark.parametrize(("code", "expected"), [("", 0), ("3", 3), ("'why'", 1)])
