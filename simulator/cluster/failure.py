@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from simulator.cluster import refusal
+from simulator.cluster.allocation import Allocation
 from simulator.cluster.launcher import log_name
 from simulator.errors import RunFailure, UserError
 
@@ -28,7 +30,7 @@ _LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|Coordin
 
 
 @contextlib.contextmanager
-def contained(process_id: int, num_processes: int) -> Iterator[None]:
+def contained(allocation: Allocation) -> Iterator[None]:
     """Guards everything that one of several processes does from its start to its end.
 
     A UserError or RunFailure ends it with 2 or 1: together with the others where all of them raise it, also before
@@ -36,24 +38,25 @@ def contained(process_id: int, num_processes: int) -> Iterator[None]:
     process's name, 1, at once. For a single process it does nothing: there the interpreter's own way is the right
     one.
     """
-    if num_processes == 1:
+    if allocation.num_processes == 1:
         yield
         return
     try:
         yield
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        _end(error, process_id, num_processes)
+        _end(error, allocation)
 
 
-def install(process_id: int, num_processes: int) -> None:
+def install(allocation: Allocation) -> None:
     """The same for whatever comes to `sys.excepthook`: `start` calls it, for scripts that use the package."""
-    if num_processes > 1:
-        sys.excepthook = lambda _, error, __: _end(error, process_id, num_processes)
+    if allocation.num_processes > 1:
+        sys.excepthook = lambda _, error, __: _end(error, allocation)
 
 
-def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
+def _end(error: BaseException, allocation: Allocation) -> NoReturn:
     ignore_requests()
-    name = describe(process_id, num_processes)
+    process_id = allocation.process_id
+    name = describe(process_id, allocation.num_processes)
     if isinstance(error, SystemExit):
         _left_together()
         leave(error.code if isinstance(error.code, int) else int(error.code is not None))
@@ -69,12 +72,11 @@ def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
         leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")
     code = 2 if isinstance(error, UserError) else 1
     if not _joined():
-        # Most likely all of them meet the same mistake. The first one says it, and ends the others by srun or the
-        # launcher; whoever is still there after that has met it alone.
-        if process_id > 0:
-            _leave_when_told(code)
-            leave(code, f"simulator: {name}: {error}")
-        leave(code, str(error))
+        if process_id == 0:
+            print(error, file=sys.stderr, flush=True)
+            refusal.told_all(allocation)
+            leave(code)
+        leave(code) if refusal.told_by_first(allocation) else leave(code, f"simulator: {name}: {error}")
     if not _left_together():
         leave(code, f"simulator: {name}: {error}")
     if process_id > 0:
@@ -96,14 +98,6 @@ def ignore_requests() -> None:
 def _joined() -> bool:
     """Whether this process has met the others."""
     return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
-
-
-def _leave_when_told(code: int) -> None:
-    """Leaves without a word if a request to end comes within seconds."""
-    with contextlib.suppress(ValueError):  # not the main thread
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: os._exit(code))
-    time.sleep(_TOGETHER)
 
 
 def _left_together() -> bool:

@@ -31,7 +31,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
         num_processes=args.num_processes,
         process_id=args.process_id,
     )
-    with contained(allocation.process_id, allocation.num_processes):
+    with contained(allocation):
         yield allocation
 
 

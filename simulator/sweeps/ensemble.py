@@ -55,7 +55,7 @@ class Ensemble:
         """Compiles the step for all, before anything is written, by a call in which nobody takes a step. Raises
         what the compilation raises."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shared.template)
-        nothing = self.shared._placed(zeros)
+        nothing = self.shared.placed(zeros)
         count = len(self.values)
         jax.block_until_ready(
             self.step.together(tuple(self.values), (nothing,) * count, (_nowhere(),) * count)
@@ -150,8 +150,8 @@ class Member(Simulation):
         return partial(shared, self._own) if shared else super().values(name)
 
     @cached_property
-    def _finite(self) -> Callable[..., dict[str, jax.Array]]:
-        return self._ensemble.shared._finite
+    def are_finite(self) -> Callable[..., dict[str, jax.Array]]:
+        return self._ensemble.shared.are_finite
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:

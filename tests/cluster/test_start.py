@@ -261,7 +261,7 @@ def test_options_of_distributed_exist_in_this_jax():
 
 CONTAINED = """
     from simulator.cluster.failure import contained
-    with contained(me, 2):
+    with contained(discover(os.environ)):
         cluster = start(discover(os.environ), platform="cpu", count=2)
         if {who}:
             raise {error}
