@@ -19,9 +19,9 @@ class LastingConsole(Console):
         options = {"highlight": False, "soft_wrap": True, "markup": False} | options
         super().__init__(file=file or sys.stdout, **options)
 
-    def _check_buffer(self) -> None:
+    def print(self, *objects: Any, **options: Any) -> None:
         try:
-            super()._check_buffer()
+            super().print(*objects, **options)
         except OSError:
             self.on_broken_pipe()
 
