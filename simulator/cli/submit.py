@@ -1,6 +1,7 @@
 """`simulator submit`: write a job script into the run folder and submit it."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     """Submit; returns the exit code."""
     from simulator.config import load_config
     from simulator.config.overrides import text_override
+    from simulator.run.progress import typed
     from simulator.run.submit import prepare, site_settings, submit
 
     overrides = with_output(args.overrides, args.output)
@@ -69,7 +71,10 @@ def execute(args: argparse.Namespace) -> int:
     number = submit(config, job)
     folder = _short(job.folder)
     print(f"submitted job {number}: {folder / 'job.sbatch'}")
-    print(f"next:\n  simulator status {folder}\n  tail -F {folder / 'logs' / f'slurm-{number}.out'}")
+    log = folder / "logs" / f"slurm-{number}.out"
+    print("next:")
+    for words in ((*typed(), "status", str(folder)), ("tail", "-F", str(log))):
+        print(f"  {shlex.join(words)}")
     return 0
 
 
