@@ -132,10 +132,10 @@ def test_the_plan_as_text(study) -> None:
     ("prepare", "stage", "detail"),
     [
         (lambda folder, record: None, Stage.WAITING, ""),
-        (lambda folder, record: ended(folder, record, 2, 1.0, "x.py: no"), Stage.FAILED, "x.py: no"),
-        (lambda folder, record: ended(folder, record, 3, 1.0, ""), Stage.WAITING, ""),
+        (lambda folder, record: ended(folder, record, 2, "x.py: no"), Stage.FAILED, "x.py: no"),
+        (lambda folder, record: ended(folder, record, 3, ""), Stage.WAITING, ""),
         (
-            lambda folder, record: ended(folder, record, -9, 1.0, "killed by SIGKILL"),
+            lambda folder, record: ended(folder, record, -9, "killed by SIGKILL"),
             Stage.INTERRUPTED,
             "cut off before its first step: killed by SIGKILL",
         ),
