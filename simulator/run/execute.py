@@ -95,6 +95,7 @@ class _Run:
         self.lock: RunLock | None = None
         self.began = time.monotonic()
         self.last_state = 0.0
+        self.seconds_before = 0.0
 
     def all_agree(self, claimed: Callable[[], object]) -> int:
         decision = self._decision(lambda: look(self.config, self.choices))
@@ -108,6 +109,8 @@ class _Run:
             self.log.say(line)
         if decision.action is Action.FINISHED:
             return 0
+        if decision.action is Action.CONTINUE and (state := read_state(self.folder)) is not None:
+            self.seconds_before = state.seconds
         try:
             claimed()
             return self._locked(decision)
@@ -340,6 +343,7 @@ class _Run:
                 last_checkpoint=step,
                 last_checkpoint_time=at,
                 advanced=advanced,
+                seconds=round(self.seconds_before + now - self.began, 3),
                 reason=reason,
             ),
         )

@@ -136,7 +136,7 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = self._placed(jax.jit(self._beginning)(self._initial_fields()))
+            self._state = self.placed(jax.jit(self._beginning)(self._initial_fields()))
         return self._state
 
     def _measured_choice(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Simulation:
             memory[RESIDUAL] = jnp.float64(0)
         return beginning(fields, memory)
 
-    def _placed(self, state: State) -> State:
+    def placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
         layout = self.transform.layout
 
@@ -343,11 +343,11 @@ class Simulation:
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""
-        found = jax.device_get(self._finite(self.state.fields))
+        found = jax.device_get(self.are_finite(self.state.fields))
         return next((name for name in self.model.components if not found[name]), None)
 
     @cached_property
-    def _finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
         return jax.jit(lambda fields: {n: jnp.isfinite(f).all() for n, f in fields.items()})
 
     def run(self, **options: Any) -> int:
@@ -364,7 +364,7 @@ class Simulation:
             raise self.config.error("initial", str(error)) from error
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
-        finite = jax.device_get(self._finite(fields))
+        finite = jax.device_get(self.are_finite(fields))
         if bad := [name for name in fields if not finite[name]]:
             raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
         return {name: fields[name] for name in self.model.components}

@@ -33,7 +33,7 @@ class TimeStep(NamedTuple):
         if self.fixed is not None:
             dt = jnp.float64(self.fixed)
         else:
-            dt = (self.cfl or 0.0) / rate.astype(jnp.float64)
+            dt = cast(float, self.cfl) / rate.astype(jnp.float64)
             dt = dt if self.largest is None else jnp.minimum(dt, self.largest)
         return jnp.where(jnp.isfinite(rate), dt, jnp.nan)
 
