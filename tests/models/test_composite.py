@@ -246,6 +246,7 @@ def test_gradient_of_the_final_density() -> None:
     assert float((slope * wave).real.sum()) == pytest.approx(difference, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_gas_that_cannot_go_on_says_so() -> None:
     from simulator.stepping import Until
 
