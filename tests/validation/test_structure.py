@@ -142,7 +142,7 @@ def test_the_spectrum_of_a_library() -> None:
 
 @pytest.mark.slow
 def test_a_box_of_the_library_s_spectrum() -> None:
-    """20 Mpc at a = 0.01: the variance of the density contrast is that of the modes that the box holds, sum of P D^2 / V,
+    """20 Mpc at a = 0.01: the variance of the density contrast is that of the modes in the box, sum of P D^2 / V,
     within the scatter of its largest waves."""
     pytest.importorskip("camb")
     from simulator.initial.linear_power import camb_spectrum
