@@ -60,8 +60,13 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
+    """The energies that add up to the total: not a share, and not those of a composite's components."""
+    owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
     parts = [
-        name for name in diagnostics if name.endswith("_energy") and np.isfinite(diagnostics[name]).any()
+        name
+        for name in diagnostics
+        if name.endswith("_energy") and name != "edge_energy" and not name.startswith(owners)
+        if np.isfinite(diagnostics[name]).any()
     ]
     return parts if len(parts) > 1 else []
 

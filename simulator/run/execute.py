@@ -14,6 +14,7 @@ from simulator.cluster.watchdog import Watchdog
 from simulator.config import diff_configs, dump_config, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason
+from simulator.models import own_transforms
 from simulator.run import checkpoint, provenance
 from simulator.run.folder import Action, Decision, RunFolder, choose_checkpoint, claim
 from simulator.run.lock import RunLock
@@ -254,7 +255,9 @@ class _Run:
         found = events(self.config.output)
         if chosen is None:
             return Schedule(found, settings.stop, max_steps=settings.max_steps)
-        state = checkpoint.load(chosen, simulation.template, simulation.transform)
+        state = checkpoint.load(
+            chosen, simulation.template, simulation.transform, own_transforms(simulation.model)
+        )
         stored = open_snapshot(chosen).attributes
         if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
             # With a fixed dt the time is origin + since * dt: another dt counts from here.
