@@ -100,7 +100,7 @@ class Output:
                     self.diagnostics(state)
                 case "spectra":
                     self.spectra(state)
-                case "transfer" | "structure_functions" | "histograms":
+                case name if name in KINDS:
                     self._measuring.take(name, state)
                 case "slices":
                     self.slices(state)
