@@ -89,6 +89,11 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+class SliceSettings(SeriesCadence):
+    fields: Annotated[tuple[str, ...], AfterValidator(_distinct)] | None = None
+    """Scalar fields to cut; by default speed, vorticity magnitude and density, where the model has them."""
+
+
 class SnapshotSettings(Cadence):
     """The first and the last state are always a snapshot; those due by simulation time are hit exactly."""
 
@@ -136,7 +141,7 @@ class OutputSettings(Settings):
     """Mass densities integrated along x, y and z in projections.h5."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
-    slices: SeriesCadence | None = None
+    slices: SliceSettings | None = None
     """Mid-plane slices in slices.h5 beside those that come with every snapshot."""
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""

@@ -1,4 +1,4 @@
-"""Energy, dissipation and enstrophy against time."""
+"""Energy, dissipation, enstrophy and what tells of collapse against time."""
 
 import math
 from collections.abc import Mapping
@@ -10,8 +10,10 @@ from matplotlib.ticker import MaxNLocator
 
 from simulator.plotting.style import WIDTH, figure, quantity
 
-PANELS = ("energy", "dissipation", "enstrophy")
+PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
 _FEW = 25
+_WIDE = 30.0
+"""A density or virial ratio that varies by more than this factor gets a logarithmic axis."""
 
 
 def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
@@ -20,20 +22,23 @@ def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
-    """One panel each for energy (with its parts where there is more than one), dissipation, and enstrophy.
+    """One panel each for energy (with its parts where there is more than one), dissipation, enstrophy, virial ratio,
+    maximum density and vortices, against the scale factor where a background expands, else against time.
 
     `diagnostics` as from `open_run`: arrays of shape (row,) by name. Quantities that are not there are left
     out.
     """
-    names = [name for name in PANELS if name in diagnostics]
-    time = diagnostics["time"]
+    names = [n for n in PANELS if n in diagnostics and (n == "energy" or np.any(diagnostics[n]))]
+    expanding = "scale_factor" in diagnostics
+    time = diagnostics["scale_factor" if expanding else "time"]
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
     top, height = 0.36 if any(parts.values()) else 0.12, 0.6 + 1.75 * len(names)
     result = figure(WIDTH, height + top)
     panels = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
     for panel, name in zip(panels, names, strict=True):
         curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
-        power = _power_of_ten(curves)
+        wide = name in ("max_density", "virial_ratio") and _wide(diagnostics[name])
+        power = 0 if wide else _power_of_ten(curves)
         for number, (curve, values) in enumerate(curves.items()):
             total = curve == name and parts[name]
             panel.plot(
@@ -48,8 +53,11 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
         if parts[name]:
             panel.legend(ncols=len(curves), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
         panel.set_ylabel(quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
-        _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
-    panels[-1].set_xlabel(r"time $t$")
+        if wide:
+            panel.set_yscale("log")
+        else:
+            _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
+    panels[-1].set_xlabel("scale factor $a$" if expanding else r"time $t$")
     if time[-1] > time[0]:
         panels[-1].set_xlim(time[0], time[-1])
     else:
@@ -59,9 +67,17 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     return result
 
 
+def _wide(values: np.ndarray) -> bool:
+    positive = values[np.isfinite(values) & (values > 0)]
+    return len(positive) > 0 and float(positive.max()) > _WIDE * float(positive.min())
+
+
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
     parts = [
-        name for name in diagnostics if name.endswith("_energy") and np.isfinite(diagnostics[name]).any()
+        name
+        for name, values in diagnostics.items()
+        # edge_energy is a share, and what a run leaves out is zero throughout.
+        if name.endswith("_energy") and name != "edge_energy" and np.any(np.isfinite(values) & (values != 0))
     ]
     return parts if len(parts) > 1 else []
 
@@ -87,4 +103,4 @@ def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
     ):
         panel.set_ylim(0, 1.08 * values.max())
     panel.yaxis.set_major_locator(MaxNLocator(5))
-    panel.ticklabel_format(axis="y", useOffset=False)
+    panel.ticklabel_format(axis="y", style="plain", useOffset=False)
