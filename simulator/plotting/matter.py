@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import is_density
-from simulator.plotting.style import WIDTH, figure, note
+from simulator.plotting.style import WIDTH, figure, note, powers_of_ten
 from simulator.run.series import SeriesReader
 
 MOST_CURVES = 6
@@ -151,6 +151,8 @@ def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
                 r, core.density(r), color="black", linewidth=1.1, linestyle="--", zorder=3,
                 label=f"soliton,\n$r_c = {core.radius:.3g}" + (rf"\,{unit}$" if unit else "$"),
             )  # fmt: skip
+    powers_of_ten(axes.xaxis)
+    powers_of_ten(axes.yaxis)
     _legend(axes)
     return result
 
@@ -188,6 +190,8 @@ def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> 
     axes.set_ylim(max(lowest / 2, top * _ROUND_OFF), top * 3)
     if labels.background is not None and len(rows) > 1:
         axes.add_line(Line2D([], [], color="black", linewidth=1.0, linestyle="--", label="linear growth"))
+    powers_of_ten(axes.xaxis)
+    powers_of_ten(axes.yaxis)
     _legend(axes)
     return result
 
@@ -234,5 +238,6 @@ def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
     axes.set_ylim(bottom=max(lowest / 2, 1e-8))
     margin = 0.05 * (max(ends) - min(ends)) + float(x[1] - x[0])
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
+    powers_of_ten(axes.yaxis)
     _legend(axes)
     return result

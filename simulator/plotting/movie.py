@@ -37,7 +37,7 @@ from simulator.plotting.style import (
 )
 from simulator.run.open import open_run
 
-INSTALL = "no ffmpeg here: pip install imageio-ffmpeg (or a system's ffmpeg) makes mp4"
+INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
 _SMALLER = 2 / 3

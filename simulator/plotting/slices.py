@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import scale_of
@@ -179,7 +180,8 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
     axes = result.add_axes(
         ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
     )
-    bar = result.colorbar(image, cax=axes, extend=extend)
+    # Few and short numbers: the label stands beside them.
+    bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(5, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
     axes.tick_params(direction="out", length=2.5, width=0.6)

@@ -13,7 +13,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 from simulator.files import replace_file
@@ -149,6 +149,24 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
     else:
         axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if most < 2 else MaxNLocator(most))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.4g}$"))
+
+
+def powers_of_ten(axis: Any) -> None:
+    """Few and plain ticks along a logarithmic axis: 1, 2 and 5 where it spans less than two decades."""
+    low, high = axis.get_view_interval()
+    short = high < 60 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
+    if short:
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"${value:.3g}$" if value >= 1e-3 else _power(value))
+        )
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _power(value: float) -> str:
+    exponent = math.floor(math.log10(value) + 1e-9)
+    digits = round(value / 10.0**exponent)
+    return rf"$10^{{{exponent}}}$" if digits == 1 else rf"${digits}\cdot 10^{{{exponent}}}$"
 
 
 def position(value: float) -> str:

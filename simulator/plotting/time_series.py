@@ -8,10 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from simulator.plotting.style import WIDTH, figure, quantity
+from simulator.plotting.style import WIDTH, figure, powers_of_ten, quantity
 
 PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
 _FEW = 25
+_STEADY = 2e-3
+"""The least change that an axis shows, relative to the value."""
 _WIDE = 30.0
 """A density or virial ratio that varies by more than this factor gets a logarithmic axis."""
 
@@ -55,6 +57,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
         panel.set_ylabel(quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
         if wide:
             panel.set_yscale("log")
+            powers_of_ten(panel.yaxis)
         else:
             _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
     panels[-1].set_xlabel("scale factor $a$" if expanding else r"time $t$")
@@ -102,5 +105,9 @@ def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
         and (single or np.ptp(values) > 0.15 * values.max())
     ):
         panel.set_ylim(0, 1.08 * values.max())
+    elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
+        # What is conserved looks conserved, and the numbers beside it stay short.
+        middle = (values.max() + values.min()) / 2
+        panel.set_ylim(middle - _STEADY * size, middle + _STEADY * size)
     panel.yaxis.set_major_locator(MaxNLocator(5))
     panel.ticklabel_format(axis="y", style="plain", useOffset=False)

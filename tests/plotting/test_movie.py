@@ -150,7 +150,7 @@ def test_no_jax_device_starts(folder):
         ("speed", [0.0, 3.0], ("viridis", 0.0, 3.0, False)),
         ("density", [0.999, 1.001], ("magma", 0.999, 1.001, False)),
         ("density", [0.5, 2.0], ("magma", 0.0, 2.0, False)),
-        ("gas_density", [0.01, 10.0], ("magma", -2.0, 1.0, True)),
+        ("gas_density", list(np.geomspace(0.01, 10.0, 4000)), ("magma", -2.0, 1.0, True)),
     ],
 )
 def test_scales(name, values, expected):
