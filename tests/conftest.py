@@ -1,5 +1,7 @@
 """What every test relies on: the tiers, eight virtual CPU devices, double precision, Hypothesis' profile."""
 
+import gc
+import itertools
 import os
 import random
 import time
@@ -56,3 +58,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     budget = item.config.getoption("budget")
     if budget is not None and time.monotonic() - _began > budget:
         pytest.skip(f"no time left of --budget {budget:g} s")
+
+
+_MAPS, _MOST_MAPS = "/proc/self/maps", 30_000
+_ended = itertools.count(1)
+
+
+def pytest_runtest_teardown() -> None:
+    """Drops compiled programs before there are too many: each holds memory mappings, of which Linux gives a process
+    65530, and where they are used up the compiler ends in a segmentation fault."""
+    if next(_ended) % 20 == 0 and os.path.exists(_MAPS):
+        with open(_MAPS) as lines:
+            count = sum(1 for _ in lines)
+        if count > _MOST_MAPS:
+            jax.clear_caches()
+            gc.collect()

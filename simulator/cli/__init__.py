@@ -51,6 +51,9 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for name in ("stdout", "stderr"):  # closed by who called us (`>&-`): Python leaves None there
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for good
     # XLA prints warnings about its own compile cache that mean nothing to a user (before JAX is imported).
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:

@@ -72,7 +72,7 @@ def execute_fft(args: argparse.Namespace) -> int:
     from simulator.cluster.start import start
 
     allocation = discover(os.environ)
-    failure.install(allocation.process_id, allocation.num_processes)
+    failure.install(allocation)
     most = usable_counts(modes, usable_cores() * allocation.num_processes, "auto")[-1]
     cluster = start(allocation, platform=args.platform, count=args.devices or "auto", limit=most)
     choose(modes, len(cluster.devices), "auto")

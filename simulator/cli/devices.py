@@ -27,7 +27,7 @@ def execute(args: argparse.Namespace) -> int:
     from simulator.cluster.failure import contained
 
     allocation = discover(os.environ)
-    with contained(allocation.process_id, allocation.num_processes):
+    with contained(allocation):
         _show(_config(args), allocation)
     return 0
 

@@ -40,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
         num_processes=args.num_processes,
         process_id=args.process_id,
     )
-    with failure.contained(allocation.process_id, allocation.num_processes):
+    with failure.contained(allocation):
         return _examine(allocation, args)
 
 

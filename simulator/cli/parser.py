@@ -50,6 +50,16 @@ def unknown_command(given: str, known: Sequence[str]) -> UserError:
     return UserError(f"simulator: unknown command {given!r}{meant} known: {', '.join(known)}")
 
 
+def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
+    """The overrides with what `--output DIR` says, which wins over `output.directory=DIR`."""
+    from simulator.config.overrides import text_override
+
+    if output is None:
+        return list(overrides)
+    kept = [override for override in overrides if not override.startswith("output.directory=")]
+    return [*kept, text_override("output.directory", output)]
+
+
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """The positional arguments of every command that reads a run's file: CONFIG [key.path=value ...]."""
     parser.add_argument("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file")

@@ -39,15 +39,18 @@ def add_parser(subparsers: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Continue; returns the exit code."""
     from simulator.config import load_config
-    from simulator.run.command import run_config
+    from simulator.config.overrides import text_override
+    from simulator.run.command import allocated, run_config
     from simulator.run.open import open_run
 
-    for override in args.overrides:
-        if override.partition("=")[0] in ("output.directory", "output"):
-            raise UserError(f"command line: {override}: resume continues in the folder RUN; move it instead")
-    folder = open_run(args.folder).path.absolute()
-    # A leading dot-dot or a link stays as it was given; the files that it names may be gone: copies run.
-    overrides = [*args.overrides, f"output.directory={folder}"]
-    return run_config(
-        load_config(folder / "config.yaml", overrides, check_files=False), args, allow=args.allow
-    )
+    with allocated(args) as allocation:
+        for override in args.overrides:
+            if override.partition("=")[0] in ("output.directory", "output"):
+                raise UserError(
+                    f"command line: {override}: resume continues in the folder RUN; move it instead"
+                )
+        folder = open_run(args.folder).path.absolute()
+        # A leading dot-dot or a link stays as it was given; the files that it names may be gone: copies run.
+        overrides = [*args.overrides, text_override("output.directory", str(folder))]
+        config = load_config(folder / "config.yaml", overrides, check_files=False)
+        return run_config(config, args, allocation, allow=args.allow)

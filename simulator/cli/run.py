@@ -1,10 +1,9 @@
 """`simulator run`: run a configuration, or continue it."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from simulator.cli.parser import add_config_arguments
+from simulator.cli.parser import add_config_arguments, with_output
 
 
 def add_parser(subparsers: Any) -> None:
@@ -37,10 +36,8 @@ def add_process_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run; returns the exit code."""
     from simulator.config import load_config
-    from simulator.run.command import run_config
+    from simulator.run.command import allocated, run_config
 
-    overrides = list(args.overrides)
-    if args.output is not None:
-        overrides = [o for o in overrides if not o.startswith("output.directory=")]
-        overrides.append(f"output.directory={Path(args.output)}")
-    return run_config(load_config(args.config, overrides), args)
+    with allocated(args) as allocation:
+        config = load_config(args.config, with_output(args.overrides, args.output))
+        return run_config(config, args, allocation)

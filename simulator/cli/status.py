@@ -46,18 +46,14 @@ def execute(args: argparse.Namespace) -> int:
 def _folder_of(arguments: list[str]) -> str:
     """What `simulator run ARGUMENTS` would take as its folder. Raises UserError as that would."""
     from simulator.cli import run
-    from simulator.cli.parser import CommandParser
+    from simulator.cli.parser import CommandParser, with_output
     from simulator.config import load_config
 
     parser = CommandParser(prog="simulator")
     run.add_parser(parser.add_subparsers())
     given = parser.parse_args(["run", *arguments])
-    overrides = [override for override in given.overrides if not override.startswith("output.directory=")]
-    if given.output is None:
-        overrides = given.overrides
-    else:
-        overrides.append(f"output.directory={given.output}")
-    return str(load_config(given.config, overrides).output.directory)
+    config = load_config(given.config, with_output(given.overrides, given.output))
+    return str(config.output.directory)
 
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")

@@ -1,10 +1,11 @@
 """`simulator submit`: write a job script into the run folder and submit it."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
-from simulator.cli.parser import add_config_arguments
+from simulator.cli.parser import add_config_arguments, with_output
 
 # the option and the key of the `slurm:` block are one name
 _OPTIONS = {
@@ -19,6 +20,8 @@ _OPTIONS = {
     "constraint": ("C", ""),
     "sbatch": ("FLAGS", "any other flags of sbatch, e.g. --sbatch='--mem=64G --exclusive'"),
 }
+
+_NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,18 +47,18 @@ def add_parser(subparsers: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Submit; returns the exit code."""
     from simulator.config import load_config
+    from simulator.config.overrides import text_override
+    from simulator.run.progress import typed
     from simulator.run.submit import prepare, site_settings, submit
 
-    overrides = list(args.overrides)
-    if args.output is not None:
-        overrides = [override for override in overrides if not override.startswith("output.directory=")]
-        overrides.append(f"output.directory={args.output}")
+    overrides = with_output(args.overrides, args.output)
     # the command line's resources are overrides of the block `slurm`, and checked as that
     for name in _OPTIONS:
         key = name.replace("-", "_")
         if (value := getattr(args, key)) is not None:
-            text = f'"{value}"' if name in ("sbatch", "time", "constraint", "account") else value
-            overrides.append(f"slurm.{key}={text}")
+            overrides.append(
+                f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
+            )
     config = load_config(args.config, overrides)
     job = prepare(config, site_settings())
     for line in job.lines:
@@ -68,7 +71,10 @@ def execute(args: argparse.Namespace) -> int:
     number = submit(config, job)
     folder = _short(job.folder)
     print(f"submitted job {number}: {folder / 'job.sbatch'}")
-    print(f"next:\n  simulator status {folder}\n  tail -F {folder / 'logs' / f'slurm-{number}.out'}")
+    log = folder / "logs" / f"slurm-{number}.out"
+    print("next:")
+    for words in ((*typed(), "status", str(folder)), ("tail", "-F", str(log))):
+        print(f"  {shlex.join(words)}")
     return 0
 
 

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from simulator.cluster import refusal
+from simulator.cluster.allocation import Allocation
 from simulator.cluster.launcher import log_name
 from simulator.errors import RunFailure, UserError
 
@@ -28,32 +30,34 @@ _LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|Coordin
 
 
 @contextlib.contextmanager
-def contained(process_id: int, num_processes: int) -> Iterator[None]:
+def contained(allocation: Allocation) -> Iterator[None]:
     """Guards everything that one of several processes does from its start to its end.
 
-    A UserError or RunFailure ends it with 2 or 1: together with the others where all of them raise it (process
-    0 says so), else alone within seconds. Anything else is a bug: its traceback, this process's name, 1, at
-    once. For a single process it does nothing: there the interpreter's own way is the right one.
+    A UserError or RunFailure ends it with 2 or 1: together with the others where all of them raise it, also before
+    they have met (process 0 says so), else alone within seconds. Anything else is a bug: its traceback, this
+    process's name, 1, at once. For a single process it does nothing: there the interpreter's own way is the right
+    one.
     """
-    if num_processes == 1:
+    if allocation.num_processes == 1:
         yield
         return
     try:
         yield
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        _end(error, process_id, num_processes)
+        _end(error, allocation)
 
 
-def install(process_id: int, num_processes: int) -> None:
+def install(allocation: Allocation) -> None:
     """The same for whatever comes to `sys.excepthook`: `start` calls it, for scripts that use the package."""
-    if num_processes > 1:
-        sys.excepthook = lambda _, error, __: _end(error, process_id, num_processes)
+    if allocation.num_processes > 1:
+        sys.excepthook = lambda _, error, __: _end(error, allocation)
 
 
-def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
+def _end(error: BaseException, allocation: Allocation) -> NoReturn:
     ignore_requests()
-    name = describe(process_id, num_processes)
-    if isinstance(error, SystemExit):  # rich raises it, on one process, where its reader has left
+    process_id = allocation.process_id
+    name = describe(process_id, allocation.num_processes)
+    if isinstance(error, SystemExit):
         _left_together()
         leave(error.code if isinstance(error.code, int) else int(error.code is not None))
     if isinstance(error, KeyboardInterrupt):
@@ -67,6 +71,12 @@ def _end(error: BaseException, process_id: int, num_processes: int) -> NoReturn:
         cause = traceback.format_exception_only(error)[-1].strip()
         leave(1, f"{''.join(traceback.format_exception(error))}simulator: {name} failed: {cause}")
     code = 2 if isinstance(error, UserError) else 1
+    if not _joined():
+        if process_id == 0:
+            print(error, file=sys.stderr, flush=True)
+            refusal.told_all(allocation)
+            leave(code)
+        leave(code) if refusal.told_by_first(allocation) else leave(code, f"simulator: {name}: {error}")
     if not _left_together():
         leave(code, f"simulator: {name}: {error}")
     if process_id > 0:
@@ -85,15 +95,20 @@ def ignore_requests() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
+def _joined() -> bool:
+    """Whether this process has met the others."""
+    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
+
+
 def _left_together() -> bool:
     """Whether all processes came here within seconds, so that none of them sees a lost neighbour."""
-    import jax
-
-    if not jax.distributed.is_initialized():
+    if not _joined():
         return False
     done = threading.Event()
 
     def shut_down() -> None:
+        import jax
+
         jax.distributed.shutdown()
         done.set()
 

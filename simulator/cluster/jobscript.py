@@ -1,23 +1,34 @@
 """Job scripts for sbatch, as a person would write them.
 
 `slurm/run_cpu.sbatch` and `slurm/run_gpu.sbatch` are such scripts for any configuration; `render` writes one
-for a certain run. All of them end in `RUN_AND_REQUEUE`.
+for a certain run. All of them begin with `LISTEN` and end in `RUN_AND_REQUEUE`.
 """
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+LISTEN = r"""
+# Requests to stop (the warning, scancel) are heard from here on, and passed on to the step once it runs: all
+# processes then stop at the same step and leave a checkpoint. A process that does not listen yet ignores
+# them, and the end of its neighbours; so they are repeated.
+asked='' step=''
+pass_on() { while sleep 0.2 && kill -USR2 "$step" 2>/dev/null; do sleep 5; done; }
+trap 'asked=yes; [ -z "$step" ] || pass_on &' TERM INT HUP USR1 USR2
+""".lstrip("\n")
+"""How every job script begins, after its flags."""
+
 RUN_AND_REQUEUE = r"""
-# The step runs in the background, so that this script hears the warning (and scancel) and can pass it on:
-# all processes then stop at the same step and leave a checkpoint. A process that does not listen yet ignores
-# it, and the end of its neighbours; so it is repeated.
-srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=1 \
-  sh -c 'trap "" TERM USR2; exec "$@"' sh "${simulator[@]}" run "$@" &
+# The step runs in the background, so that this script goes on hearing.
+(
+  trap '' TERM INT HUP USR1 USR2
+  exec srun --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --kill-on-bad-exit=1 \
+    sh -c 'trap "" TERM USR1 USR2; exec "$@"' sh "${simulator[@]}" run "$@"
+) &
 step=$!
-pass_on() { while kill -USR2 $step 2>/dev/null; do sleep 5; done; }
-trap 'pass_on &' USR2 TERM
+[ -z "$asked" ] || pass_on &
 while kill -0 $step 2>/dev/null; do wait $step; done # a signal ends `wait` early
 wait $step
 code=$?
@@ -64,7 +75,7 @@ class Resources:
     other: str | None = None
 
     def flags(self) -> list[str]:
-        """sbatch's flags, one of a line."""
+        """sbatch's flags, one of a line; without `others`."""
         options = {
             "nodes": self.nodes,
             "ntasks-per-node": self.tasks_per_node,
@@ -76,9 +87,11 @@ class Resources:
             "qos": self.qos,
             "constraint": self.constraint,
         }
-        return [f"--{name}={value}" for name, value in options.items() if value is not None] + _split(
-            self.other or ""
-        )
+        return [f"--{name}={value}" for name, value in options.items() if value is not None]
+
+    def others(self) -> list[str]:
+        """The flags in `other`, one of a line."""
+        return _split(self.other or "")
 
 
 def render(
@@ -111,6 +124,12 @@ def render(
         "--open-mode=append",
         "--requeue",
     ]
+    # Of two lines with one flag sbatch takes the last, but of two signals it mixes the parts.
+    warned = any(re.match("--signal( |=|$)", flag) for flag in resources.others())
+    warning = [
+        "# the warning: to this script, so many seconds before the time limit",
+        f"#SBATCH --signal=B:USR2@{lead}",
+    ]
     if setup is None:
         given = ["$run/config.yaml"] if arguments is None else arguments
         words = " ".join(f'"{word}"' if word.startswith("$run") else shlex.quote(word) for word in given)
@@ -120,8 +139,10 @@ def render(
         *(f"# {line}" for line in about),
         "",
         *(f"#SBATCH {flag}" for flag in map(_quoted, flags)),
-        "# the warning: to this script, so many seconds before the time limit",
-        f"#SBATCH --signal=B:USR2@{lead}",
+        *([] if warned else warning),
+        *(f"#SBATCH {flag}" for flag in map(_quoted, resources.others())),
+        "",
+        *LISTEN.splitlines(),
         "",
         _SITE,
         *(site.strip().splitlines() or ["# module load ..."]),

@@ -63,8 +63,9 @@ def launch(
             if failed is None:
                 return 3 if any(child.process.returncode == 3 for child in children) else 0
             _end(children, GRACE)
-            print(failed.story(n, logs, began), file=sys.stderr, flush=True)
             code = failed.process.returncode
+            if failed.number > 0 or code < 0:  # else it has said everything itself
+                print(failed.story(n, logs, began), file=sys.stderr, flush=True)
             return code if code > 0 else 1
     finally:
         _end(children, 0.0)

@@ -154,7 +154,7 @@ def start(
     are.
     """
     follow_launcher()
-    failure.install(allocation.process_id, allocation.num_processes)
+    failure.install(allocation)
     if allocation.process_id == 0:
         for warning in allocation.warnings:
             report(f"warning: {warning}")

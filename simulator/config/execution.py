@@ -59,7 +59,7 @@ Word = Annotated[str, AfterValidator(_one_line)]
 
 
 class SlurmSettings(Settings):
-    """Defaults of this site for `simulator submit`; whatever is not given is left to Slurm."""
+    """What `simulator submit` asks of Slurm; whatever is not given is left to Slurm."""
 
     nodes: Count | None = None
     tasks_per_node: Count | None = None
@@ -73,3 +73,5 @@ class SlurmSettings(Settings):
     constraint: Word | None = None
     sbatch: Word | None = None
     """Any other flags of sbatch, as on its command line."""
+    prologue: str | None = None
+    """Lines of shell for modules and the network, before anything starts."""

@@ -15,8 +15,11 @@ from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError
 
 
-def read_yaml(path: str | os.PathLike[str]) -> Document:
-    """The document in the file at `path`. Raises UserError where it is missing, unreadable or empty."""
+def read_yaml(
+    path: str | os.PathLike[str], needs: str = "a run needs at least model, initial and time.stop"
+) -> Document:
+    """The document in the file at `path`, whose content is keys and values. Raises UserError where it is missing,
+    unreadable or empty; `needs` says of an empty one what belongs there, and nothing where it may be empty."""
     name = os.fspath(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -32,7 +35,9 @@ def read_yaml(path: str | os.PathLike[str]) -> Document:
         raise UserError(f"{name}: cannot be read: {reason}") from None
     document = parse_yaml(text, name)
     if document.value is None:
-        raise UserError(f"{name}:1: empty; a run needs at least model, initial and time.stop")
+        if not needs:
+            return Document({}, document.lines)
+        raise UserError(f"{name}:1: empty; {needs}")
     if not isinstance(document.value, dict):
         raise UserError(f"{name}:{document.lines[()]}: keys and values are needed, e.g. 'time: {{stop: 1}}'")
     return document

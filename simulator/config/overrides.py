@@ -44,6 +44,11 @@ def parse_override(text: str) -> Override:
     return Override(path, _from_command_line(document.value))
 
 
+def text_override(key: str, text: str) -> Override:
+    """What an option of the command line says, as an override: text, and no YAML (`--output 7` is a folder)."""
+    return Override(tuple(key.split(".")), CommandLineText(text))
+
+
 def _from_command_line(value: Any) -> Any:
     match value:
         case str():

@@ -5,7 +5,7 @@ one. `RunConfig` is what the program works with; `assemble` makes the subclass t
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -166,9 +166,12 @@ _REACH = {"two_thirds": 1.0, "spherical": 2**-0.5, "none": 2 / 3}
 
 def _fitting(registries: Registries) -> dict[str, Any]:
     """Validators for what a model decides beyond its own block: a model that is solved by split steps (`split`) has
-    its own integrators, and `dealias` lists the kinds that a model takes, its default first."""
+    its own integrators, all or those that it lists (`integrators`), and `dealias` lists the kinds that a model
+    takes; the first of each is its default."""
 
-    def integrators(kind: Any) -> list[str]:
+    def integrators(kind: Any) -> Sequence[str]:
+        if known := getattr(registries.models.get(kind), "integrators", ()):
+            return known
         split = getattr(registries.models.get(kind), "split", False)
         return [n for n, c in registries.integrators.items() if getattr(c, "split", False) == split]
 

@@ -1,11 +1,11 @@
-"""The energy budget of one step."""
+"""The energy budget of one step, or of one moment."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from simulator.models.model import Budgeted, Fields, Force
+from simulator.models.model import Balance, Budgeted, Fields, Force, tendency
 
 RESIDUAL = "budget_residual"
 """Where the state's memory keeps it."""
@@ -24,6 +24,11 @@ def closes(model: object) -> bool:
     return isinstance(model, Budgeted) and model.closes
 
 
+def momentary(model: object) -> bool:
+    """Whether the model's budget can be told of a moment, and is too dear for every step."""
+    return isinstance(model, Budgeted) and getattr(model, "momentary", False)
+
+
 def injection(model: Budgeted, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
     """What the forcing adds to the energy per time."""
     return jnp.float64(0) if force is None else model.work(fields, force(fields, time))
@@ -40,7 +45,24 @@ def residual(before: Budget, after: Budget, dt: jax.Array) -> jax.Array:
     Without dissipation it is not divided.
     """
     change = (after.energy.astype(jnp.float64) - before.energy) / dt
-    gained = (before.gained + after.gained) / 2
-    lost = (before.dissipation + after.dissipation).astype(jnp.float64) / 2
+    return _relative(change, (before.gained + after.gained) / 2, (before.dissipation + after.dissipation) / 2)
+
+
+def residual_now(model: Any, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
+    """dE/dt as the equations on this grid have it minus gain and dissipation, over the dissipation: what truncation
+    adds. Time steps have no part in it."""
+    rates, decay = tendency(model, fields, time, force)[0], model.decay()
+    rates = {n: rate - decay[n] * fields[n] for n, rate in rates.items()}
+
+    def energy(f: Fields) -> tuple[jax.Array, Balance]:
+        return (found := model.balance(f)).energy, found
+
+    _, change, found = jax.jvp(energy, (fields,), (rates,), has_aux=True)
+    gained = injection(model, fields, time, force) + found.production
+    return _relative(change.astype(jnp.float64), gained, found.dissipation)
+
+
+def _relative(change: jax.Array, gained: jax.Array, dissipation: jax.Array) -> jax.Array:
+    lost = dissipation.astype(jnp.float64)
     error = change - gained + lost
     return jnp.where(lost > 0, error / jnp.where(lost > 0, lost, 1), error)

@@ -18,7 +18,7 @@ def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def flow_scalars(
-    transform: Transform, velocity: jax.Array, viscosity: float, dissipation: jax.Array, rate
+    transform: Transform, velocity: jax.Array, viscosity: float | jax.Array, dissipation: jax.Array, rate
 ) -> dict[str, jax.Array]:
     """Scalars of a velocity (3, *order), by column; `rate` comes last, for the choice of dt.
 
@@ -59,7 +59,8 @@ def flow_scalars(
         "taylor_scale": taylor,
         "turnover_time": ratio(integral, u_rms),
     }
-    if viscosity > 0:
+    # An array in the place of the number (runs that share this program) stands for one that is not zero.
+    if not (isinstance(viscosity, int | float) and viscosity == 0):
         eta = jnp.sqrt(jnp.sqrt(ratio(jnp.asarray(viscosity**3, dissipation.dtype), dissipation)))
         scalars["reynolds_taylor"] = u_rms * taylor / viscosity
         scalars["kolmogorov_scale"] = eta

@@ -22,6 +22,17 @@ class Forced(Protocol):
     solenoidal: tuple[str, ...]
 
 
+def accelerated(model: Forced) -> Mapping[str, tuple[int, ...]]:
+    """Fields that a force accelerates, and their leading shape. Gas, which evolves its momentum, says `velocity`."""
+    return getattr(model, "accelerated", model.components)
+
+
+def momentum(fields: Fields) -> jax.Array:
+    """What a force works on: the box mean of momentum . acceleration is the energy gained per time. That of an
+    incompressible flow, of density 1, is its velocity."""
+    return fields["momentum"] if "momentum" in fields else fields["velocity"]
+
+
 class Forcing(Protocol):
     """An acceleration of the velocity (or of other fields), as coefficients; a pure function of state and memory.
 
@@ -41,7 +52,7 @@ class Forcing(Protocol):
         ...
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
-        """Tendencies of some of the fields; solenoidal for solenoidal fields."""
+        """Accelerations by field; solenoidal for solenoidal fields."""
         ...
 
 
@@ -57,9 +68,9 @@ class Memoryless:
 
 def needs_velocity(model: Forced, kind: str) -> None:
     """Refuses a model that has no velocity to accelerate."""
-    if "velocity" not in model.components:
+    if "velocity" not in accelerated(model):
         raise UserError(
-            f"kind: {kind} accelerates the velocity, which this model does not evolve "
+            f"kind: {kind} accelerates the velocity, which this model does not have "
             f"(its fields are {', '.join(model.components)})"
         )
 

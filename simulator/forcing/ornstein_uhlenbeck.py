@@ -19,11 +19,11 @@ from simulator.spectral.random import mode_normals
 class OrnsteinUhlenbeckSettings(Settings):
     kind: Literal["ornstein_uhlenbeck"] = "ornstein_uhlenbeck"
     rate: Positive
-    """Energy added per time (and mass), on average, to a flow that does not react within the correlation time."""
+    """Energy added per time and mass, on average, to a flow that does not react within the correlation time."""
     correlation_time: Positive
     band: Band = (0.0, 2.5)
     solenoidal_weight: Annotated[Real, Field(ge=0, le=1)] = 1.0
-    """1: only solenoidal modes; 0: only compressive ones; what an incompressible flow takes is 1."""
+    """1: only solenoidal modes; 0: only compressive ones, which gas takes; what an incompressible flow takes is 1."""
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
 
 

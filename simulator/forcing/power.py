@@ -1,19 +1,33 @@
-"""Forces proportional to the velocity.
+"""Forces along the flow.
 
 They act on its Hermitian part: what the grid does not show of a spectral array would grow with nothing to stop it.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 
-from simulator.forcing.forcing import Band, Forced, Memoryless, band_modes, in_band, needs_velocity
+from simulator.forcing.forcing import (
+    Band,
+    Forced,
+    Memoryless,
+    band_modes,
+    in_band,
+    momentum,
+    needs_velocity,
+)
 from simulator.initial.initial import Files
 from simulator.models.model import Fields
 from simulator.settings import Positive, Settings
 from simulator.spectral import Transform
 from simulator.spectral.operators import hermitian
+
+
+class Gas(Protocol):
+    def velocity(self, fields: Fields) -> jax.Array:
+        """Coefficients (3, *order) of momentum over density."""
+        ...
 
 
 class LinearSettings(Settings):
@@ -23,31 +37,42 @@ class LinearSettings(Settings):
 
 
 class Linear(Memoryless):
-    """f = A (u - <u>): Lundgren, CTR Annual Research Briefs, 461 (2003)."""
+    """f = A (u - U) with U the velocity of the whole, <u> or, of gas, <rho u> / <rho>: it is not set in motion.
+
+    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010).
+    """
 
     Settings = LinearSettings
 
     def __init__(self, settings: LinearSettings, transform: Transform, model: Forced, files: Files):
         needs_velocity(model, "linear")
-        self.settings, self.transform = settings, transform
+        self.settings, self.transform, self.model = settings, transform, model
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
-        u, k2 = hermitian(layout, fields["velocity"]), layout.k_squared(self.transform.dtype)
-        return {"velocity": jnp.where(k2 == 0, 0, self.settings.coefficient * u)}
+        u = fields["velocity"] if "velocity" in fields else cast(Gas, self.model).velocity(fields)
+        u, k2 = hermitian(layout, u), layout.k_squared(self.transform.dtype)
+        whole = layout.at_zero(momentum(fields)).real
+        if "density" in fields:
+            whole = whole / layout.at_zero(fields["density"]).real
+        whole = whole.reshape(3, 1, 1, 1).astype(u.dtype)
+        return {"velocity": self.settings.coefficient * jnp.where(k2 == 0, u - whole, u)}
 
 
 class ConstantPowerSettings(Settings):
     kind: Literal["constant_power"] = "constant_power"
     rate: Positive
-    """Energy added per time (and mass), the box mean of f . u: kept exactly."""
+    """Energy added per time (and mass), the box mean of f . u; of gas per time and volume, that of rho u . f. Kept
+    exactly."""
     band: Band = (0.0, 2.5)
 
 
 class ConstantPower(Memoryless):
     """f = rate u_band / <u_band^2>, with u_band the modes of the band: the box mean of f . u is the rate.
 
-    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity has to have energy in the band.
+    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity has to have energy in the band. In gas
+    it is the momentum's modes in place of the velocity's: the box mean of rho u . f is the rate whatever the density,
+    and never needs a force against the flow.
     """
 
     Settings = ConstantPowerSettings
@@ -59,6 +84,6 @@ class ConstantPower(Memoryless):
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
-        u = hermitian(layout, fields["velocity"])
-        inside = jnp.where(in_band(layout, self.settings.band), u, 0)
+        flow = hermitian(layout, momentum(fields))
+        inside = jnp.where(in_band(layout, self.settings.band), flow, 0)
         return {"velocity": inside * (self.settings.rate / layout.inner(inside, inside).sum())}

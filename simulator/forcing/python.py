@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.forcing.forcing import Forced, Memoryless
+from simulator.forcing.forcing import Forced, Memoryless, accelerated
 from simulator.initial.initial import Files
 from simulator.models.model import Fields
 from simulator.settings import InputPath, Settings
@@ -57,9 +57,11 @@ class Python(Memoryless):
         return {name: self._whole(name, value, shape) for name, value in found.items()}
 
     def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-        known = self.model.components
+        known = accelerated(self.model)
         if name not in known:
-            raise UserError(f"{self._where}: returned {name!r}; this model's fields are {', '.join(known)}")
+            raise UserError(
+                f"{self._where}: returned {name!r}; a force on this model acts on {', '.join(known)}"
+            )
         lead = known[name]
         try:
             if lead:

@@ -1,7 +1,8 @@
 """Initial conditions. A new one is a class here and a line in `INITIALS`."""
 
+from simulator.initial.composite import composite
 from simulator.initial.cosmological import Cosmological, ZeldovichWave
-from simulator.initial.initial import Files, Initial
+from simulator.initial.initial import Files, Initial, start_of
 from simulator.initial.orszag_tang import OrszagTang
 from simulator.initial.python import Python
 from simulator.initial.random import Random
@@ -24,5 +25,6 @@ INITIALS: dict[str, type] = {
     "soliton": Soliton,
     "soliton_merger": SolitonMerger,
 }
+INITIALS["composite"] = composite(INITIALS)
 
-__all__ = ["INITIALS", "Files", "Initial"]
+__all__ = ["INITIALS", "Files", "Initial", "start_of"]

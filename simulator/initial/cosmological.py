@@ -1,19 +1,17 @@
 """Linear structure: a Zel'dovich wave in gas, and a Gaussian random field of density in an expanding box."""
 
-import io
 import math
-from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, from_values
+from simulator.initial.linear_power import LinearPowerSettings, linear_power
 from simulator.initial.soliton import wave_model
-from simulator.settings import Count, InputPath, Positive, Real, Settings, wrong
+from simulator.settings import Count, Positive, Settings
 from simulator.spectral.random import gaussian
 
 
@@ -66,25 +64,9 @@ class ZeldovichWave:
         return from_values(transform, values)
 
 
-class CosmologicalSettings(Settings):
-    """P(k) is that of linear theory at a = 1, from a table or a power law."""
-
+class CosmologicalSettings(LinearPowerSettings):
     kind: Literal["cosmological"] = "cosmological"
-    table: InputPath | None = None
-    """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units."""
-    amplitude: Positive | None = None
-    """P at k = 1 (length^3) of a power law."""
-    index: Real = 0.0
-    """Its slope: P ~ k^index."""
-    cutoff: Positive | None = None
-    """P falls off as exp(-(k / cutoff)^2)."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-
-    @model_validator(mode="after")
-    def _one_spectrum(self) -> Self:
-        if (self.table is None) == (self.amplitude is None):
-            raise wrong("table", "give one of table (a file with k and P) and amplitude (of a power law)")
-        return self
 
 
 class Cosmological:
@@ -104,7 +86,7 @@ class Cosmological:
         wave = wave_model(model, "cosmological")
         if wave.background is None:
             raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
-        power = self._power(files)
+        power = linear_power(self.settings, wave, files)
         background, layout, transform = wave.background, wave.real.layout, wave.transform
         c = background.settings
         growth = background.growth(c.start) / background.growth(1.0)
@@ -137,28 +119,3 @@ class Cosmological:
                 f"an earlier model.cosmology.start, or less power, is needed"
             )
         return {"psi": psi}
-
-    def _power(self, files: Any) -> Callable[[jax.Array], jax.Array]:
-        s = self.settings
-
-        def damped(k: jax.Array) -> jax.Array:
-            return jnp.ones_like(k) if s.cutoff is None else jnp.exp(-((k / s.cutoff) ** 2))
-
-        if s.table is None:
-            size = s.amplitude or 0.0
-            return lambda k: size * k**s.index * damped(k)
-        try:
-            table = np.loadtxt(io.BytesIO(files.read(str(s.table))), ndmin=2)
-        except ValueError as error:
-            raise UserError(f"table: {s.table}: {error}") from None
-        if table.shape[1] != 2 or len(table) < 2 or (table <= 0).any() or (np.diff(table[:, 0]) <= 0).any():
-            raise UserError(f"table: {s.table}: two columns of positive numbers with rising k are needed")
-        logs = jnp.asarray(np.log(table))
-        # A power law between entries; beyond them the spectrum is not known and has no power.
-        low, high = table[0, 0], table[-1, 0]
-
-        def tabulated(k: jax.Array) -> jax.Array:
-            found = jnp.exp(jnp.interp(jnp.log(k), logs[:, 0], logs[:, 1]))
-            return jnp.where((k >= low) & (k <= high), found, 0) * damped(k)
-
-        return tabulated

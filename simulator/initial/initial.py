@@ -53,6 +53,32 @@ class Initial(Protocol):
         ...
 
 
+def start_of(initial: Any, model: Any, files: Files) -> Fields:
+    """All fields of a model at the beginning: what the initial condition gives, zero for what it does not, and what
+    the model makes of it."""
+    if hasattr(initial, "build_for"):
+        found = initial.build_for(model, files)
+    elif hasattr(model, "parts"):
+        raise UserError(
+            f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
+            f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
+        )
+    else:
+        found = initial.build(model.transform, getattr(model, "given", model.components), files)
+    transform, fields = model.transform, dict(found)
+    layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
+    if not model.components.keys() <= found.keys():
+        zero = jax.jit(
+            lambda: {
+                n: layout.hold(jnp.zeros((*lead, *layout.shape), kind))
+                for n, lead in getattr(model, "given", model.components).items()
+                if n not in found
+            }
+        )
+        fields |= zero()
+    return model.begin(fields) if hasattr(model, "begin") else fields
+
+
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
     """Coefficients of fields given as a function of the coordinates x, y, z (broadcastable, sharded arrays).
 

@@ -1,14 +1,13 @@
 """Fields of an earlier run, at any resolution."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files
 from simulator.settings import InputPath, Settings
-from simulator.spectral import Transform
 
 
 class SnapshotSettings(Settings):
@@ -20,7 +19,8 @@ class SnapshotSettings(Settings):
 class Snapshot:
     """Every field that the snapshot and the model share by name; the others start at zero, and time starts at 0.
 
-    A finer grid gets zeros for the modes that are not stored, a coarser one the modes that it keeps.
+    A finer grid gets zeros for the modes that are not stored, a coarser one the modes that it keeps. Gas takes its
+    density and momentum, or what its other initial conditions give, density and velocity.
     """
 
     Settings = SnapshotSettings
@@ -28,16 +28,24 @@ class Snapshot:
     def __init__(self, settings: SnapshotSettings):
         self.settings = settings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
-        path = str(self.settings.path)
+    def build_for(self, model: Any, files: Files) -> Fields:
+        path, transform = str(self.settings.path), model.transform
         stored = files.snapshot(path)
         if not np.allclose(stored.grid.box, transform.grid.box, rtol=1e-12):
             raise UserError(
                 f"{path}: its box is {list(stored.grid.box)}, the run's {list(transform.grid.box)}; set grid.box"
             )
-        names = [n for n, lead in wanted.items() if stored.components.get(n) == lead]
+        names = _shared(stored.components, model.components)
+        if len(names) < len(model.components) and hasattr(model, "given"):
+            names = _shared(stored.components, model.given)
         if not names:
             raise UserError(
-                f"{path}: holds {', '.join(stored.components)}; this model's fields are {', '.join(wanted)}"
+                f"{path}: holds {', '.join(stored.components)}; "
+                f"this model's fields are {', '.join(model.components)}"
             )
-        return {name: stored.coefficients(name, transform) for name in names}
+        own = getattr(model, "transforms", {})
+        return {name: stored.coefficients(name, own.get(name, transform)) for name in names}
+
+
+def _shared(stored: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> list[str]:
+    return [name for name, lead in wanted.items() if stored.get(name) == lead]

@@ -67,6 +67,12 @@ class Model(Protocol):
         ...
 
 
+def own_transforms(model: Any) -> Mapping[str, Transform]:
+    """The transforms of fields that have one of their own; all others have `model.transform`, and all share its
+    arrangement of points."""
+    return getattr(model, "transforms", {})
+
+
 class SplitModel(Protocol):
     """An equation du/dt = T u + V(u) u whose two parts are solved exactly one after the other.
 
@@ -103,10 +109,13 @@ class SplitModel(Protocol):
 
 @runtime_checkable
 class WithTendency(Protocol):
-    """A model whose three parts depend on more than the fields at a point."""
+    """A model whose three parts depend on more than the fields at a point, or which a force acts on otherwise than by
+    adding to its tendencies."""
 
-    def tendency(self, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
-        """What the function `tendency` gives."""
+    def tendency(
+        self, fields: Fields, time: jax.Array, push: Fields | None = None
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        """What the function `tendency` gives, under the accelerations `push`."""
         ...
 
 
@@ -123,12 +132,13 @@ class Budgeted(Protocol):
     """A model that knows its energy budget."""
 
     closes: bool
-    """The budget follows from the spectral fields alone, so that it costs next to nothing in every step."""
+    """The budget follows from the spectral fields alone, so that it costs next to nothing in every step. One that
+    costs more has `momentary`: it is told of moments, for rows of output."""
 
     def balance(self, fields: Fields) -> Balance: ...
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        """What tendencies of some of the fields add to the energy per time."""
+        """What a force's accelerations add to the energy per time."""
         ...
 
 
@@ -153,7 +163,7 @@ class Spectral(Protocol):
 
 
 Force = Callable[[Fields, jax.Array], Fields]
-"""(fields, time) to tendencies of some of the fields, by name."""
+"""(fields, time) to accelerations, by name of the field that is accelerated."""
 
 
 Shift = tuple[jax.Array, jax.Array, jax.Array]
@@ -168,21 +178,19 @@ def tendency(
 
     With `shift` the products are taken at points of a moved grid, which turns the phase of their aliasing errors.
     """
+    push = {} if force is None else force(fields, time)
     if isinstance(model, WithTendency):
-        rates, maxima = model.tendency(fields, time)
-    else:
-        inputs, layout = model.inputs(fields), model.transform.layout
-        if shift is not None:
-            inputs = jax.tree.map(lambda f: layout.hold(translate(layout, f, shift)), inputs)
-        found = model.transform.evaluate(inputs, model.pointwise, model.parameters(time))
-        products, maxima = found.products, found.maxima
-        if shift is not None:
-            back = (-shift[0], -shift[1], -shift[2])
-            products = jax.tree.map(lambda f: layout.hold(translate(layout, f, back)), products)
-        rates = model.combine(products, fields)
-    if force is not None:
-        rates = rates | {name: rates[name] + added for name, added in force(fields, time).items()}
-    return rates, maxima
+        return model.tendency(fields, time, push)
+    inputs, layout = model.inputs(fields), model.transform.layout
+    if shift is not None:
+        inputs = jax.tree.map(lambda f: layout.hold(translate(layout, f, shift)), inputs)
+    found = model.transform.evaluate(inputs, model.pointwise, model.parameters(time))
+    products, maxima = found.products, found.maxima
+    if shift is not None:
+        back = (-shift[0], -shift[1], -shift[2])
+        products = jax.tree.map(lambda f: layout.hold(translate(layout, f, back)), products)
+    rates = model.combine(products, fields)
+    return rates | {name: rates[name] + added for name, added in push.items()}, maxima
 
 
 @jax.tree_util.register_dataclass

@@ -28,24 +28,30 @@ UNDER_RESOLVED = 1e-3
 """Share of the kinetic energy near the grid's edge from which on a run warns."""
 
 
-class SchrodingerPoissonSettings(Settings):
-    kind: Literal["schrodinger_poisson"] = "schrodinger_poisson"
+class WaveSettings(Settings):
+    """What waves of matter are, whatever attracts them."""
+
+    kind: Any
     hbar_over_m: Positive | None = None
     """hbar / m, length^2 / time; 1 where nothing else sets it."""
-    gravitational_constant: NonNegative | None = None
-    """G, length^3 / (mass time^2); 1 where nothing else sets it, 0 turns gravity off."""
     self_interaction: Real = 0.0
     """g in the potential g |psi|^2; negative attracts."""
+    external_potential: ExternalSettings | None = None
+    """A trap: {kind: harmonic, frequency: [x, y, z]} or {kind: python, path, function}."""
+    absorber: AbsorberSettings | None = None
+    """An absorbing edge."""
+
+
+class SchrodingerPoissonSettings(WaveSettings):
+    kind: Literal["schrodinger_poisson"] = "schrodinger_poisson"
+    gravitational_constant: NonNegative | None = None
+    """G, length^3 / (mass time^2); 1 where nothing else sets it, 0 turns gravity off."""
     units: Literal["dimensionless", "kpc_km_s_msun"] = "dimensionless"
     """kpc_km_s_msun: lengths in kpc, velocities in km/s, masses in Msun, times in kpc / (km/s)."""
     particle_mass: Positive | None = None
     """m c^2 in 1e-22 eV, which gives hbar / m; with units: kpc_km_s_msun only."""
     cosmology: CosmologySettings | None = None
     """An expanding background; lengths and densities are then comoving, time supercomoving."""
-    external_potential: ExternalSettings | None = None
-    """A trap: {kind: harmonic, frequency: [x, y, z]} or {kind: python, path, function}."""
-    absorber: AbsorberSettings | None = None
-    """An absorbing edge."""
     green: Green = "exact"
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
@@ -122,14 +128,17 @@ class SchrodingerPoisson:
     def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
         """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V stays as it is meanwhile."""
         psi = self.transform.inverse(fields["psi"])
-        v = self._phase_rate(_squared(psi), time)
+        return self.turned(psi, self.phase_rate(_squared(psi), time), duration)
+
+    def turned(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """What a kick makes of the values `psi` with the phase rate v (1/time)."""
         psi = psi * _turn(v * duration.astype(v.dtype), psi.dtype)
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
         return {"psi": self.transform.layout.hold(self.transform.forward(psi))}, self._rate(v)
 
-    def _phase_rate(self, density: jax.Array, time: jax.Array) -> jax.Array:
+    def phase_rate(self, density: jax.Array, time: jax.Array) -> jax.Array:
         """V (1/time) from values of the density."""
         s, v = self.settings, jnp.zeros_like(density)
         a = None if self.background is None else self.background.scale_factor(time).astype(density.dtype)
@@ -167,7 +176,7 @@ class SchrodingerPoisson:
         return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
 
     def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
-        return {"rate": self._rate(self._phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
+        return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
 
     # ---- what is measured --------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,12 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.models.matter import center, density_power, edge_share
-from simulator.models.model import Fields
+from simulator.models.model import Balance, Fields
 from simulator.settings import Count, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import curl, divergence, gradient, hermitian
 from simulator.spectral.poisson import Green, solve_poisson
+from simulator.spectral.transform import Evaluated
 
 
 class DampingSettings(Settings):
@@ -24,14 +25,14 @@ class DampingSettings(Settings):
     coefficient: NonNegative
 
 
-class SelfGravitatingGasSettings(Settings):
-    kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
+class GasSettings(Settings):
+    """What gas is, whatever attracts it."""
+
+    kind: Any
     sound_speed: NonNegative
     """Speed of sound at the background density; 0 is cold gas."""
     polytropic_exponent: Real = Field(default=1.0, ge=1.0, le=3.0)
     """gamma in p ~ rho^gamma; 1 is isothermal."""
-    gravitational_constant: NonNegative = 1.0
-    """G, length^3 / (mass time^2); 0 turns gravity off."""
     viscosity: NonNegative = 0.0
     """Shear viscosity over background density, length^2 / time."""
     bulk_viscosity: NonNegative = 0.0
@@ -45,14 +46,20 @@ class SelfGravitatingGasSettings(Settings):
     """A constant acceleration of all the gas."""
     max_edge_energy: Positive = 0.05
     """The run stops when modes near the grid's edge hold this share of the squared momentum; 1 never does."""
+
+
+class SelfGravitatingGasSettings(GasSettings):
+    kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
+    gravitational_constant: NonNegative = 1.0
+    """G, length^3 / (mass time^2); 0 turns gravity off."""
     green: Green = "exact"
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
 
 class SelfGravitatingGas:
     """rho_t + div m = 0,
-    m_t + div(m m / rho) + grad p = -rho grad Phi + rho a + mu lap v + (mu / 3 + zeta) grad div v,
-    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0.
+    m_t + div(m m / rho) + grad p = -rho grad Phi + rho (a + f) + mu lap v + (mu / 3 + zeta) grad div v,
+    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f: forcing.
 
     In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
     integrated exactly. There is no shock capturing: the run stops, saying so, where the gas is no longer resolved or
@@ -63,6 +70,10 @@ class SelfGravitatingGas:
     components: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "momentum": (3,)}
     given: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "velocity": (3,)}
     """What initial conditions give."""
+    accelerated: ClassVar[Mapping[str, tuple[int, ...]]] = {"velocity": (3,)}
+    """What a forcing acts on."""
+    closes: ClassVar[bool] = False
+    momentary: ClassVar[bool] = True
     solenoidal: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
@@ -71,8 +82,8 @@ class SelfGravitatingGas:
         self.isothermal = settings.polytropic_exponent == 1
 
     def begin(self, fields: Fields) -> Fields:
-        """Density and momentum from the density and velocity of an initial condition. One that gives no density gets
-        the background density everywhere; UserError where that is not set."""
+        """Density and momentum from the density and velocity, or momentum, of an initial condition. One that gives no
+        density gets the background density everywhere; UserError where that is not set."""
         layout, given = self.transform.layout, self.settings.background_density
         if not float(jnp.max(abs(fields["density"]))):
             if given == "mean":
@@ -83,18 +94,20 @@ class SelfGravitatingGas:
             zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
             fields = {**fields, "density": layout.hold(jnp.where(zero, given, fields["density"]))}
 
+        def product(values, points, parameters) -> Local:
+            return Local(values["density"] * values["velocity"])
+
         @jax.jit
-        def momentum(fields: Fields) -> Fields:
-            def product(values, points, parameters) -> Local:
-                return Local({"momentum": values["density"] * values["velocity"]})
+        def begun(fields: Fields) -> Fields:
+            m = (
+                fields["momentum"]
+                if "momentum" in fields
+                else self.transform.evaluate(fields, product).products
+            )
+            found = {"density": fields["density"], "momentum": m}
+            return {name: layout.hold(hermitian(layout, field)) for name, field in found.items()}
 
-            found = self.transform.evaluate(fields, product).products
-            return {
-                "density": layout.hold(hermitian(layout, fields["density"])),
-                "momentum": layout.hold(hermitian(layout, found["momentum"])),
-            }
-
-        return momentum(fields)
+        return begun(fields)
 
     def _background(self, fields: Fields) -> jax.Array:
         given = self.settings.background_density
@@ -110,11 +123,15 @@ class SelfGravitatingGas:
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def tendency(self, fields: Fields, time: jax.Array) -> tuple[Fields, dict[str, jax.Array]]:
+    def tendency(
+        self, fields: Fields, time: jax.Array, push: Fields | None = None
+    ) -> tuple[Fields, dict[str, jax.Array]]:
         """The explicit part of the right-hand side, and the rate that limits dt: NaN where the run has to stop."""
-        background = self._background(fields)
-        found = self.transform.evaluate(self.inputs(fields), self.pointwise, {"background": background})
-        return self.combine(found.products, fields), {"rate": self._rate(found.maxima, fields, background)}
+        background, inputs = self._background(fields), self.inputs(fields)
+        if push:
+            inputs["pull"] = inputs.get("pull", 0) - push["velocity"]
+        found = self.transform.evaluate(inputs, self.pointwise, {"background": background})
+        return self.combine(found.products, fields), {"rate": self.limit(found.maxima, fields)}
 
     def inputs(self, fields: Fields) -> Fields:
         given = {"density": fields["density"], "momentum": fields["momentum"]}
@@ -188,10 +205,15 @@ class SelfGravitatingGas:
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"]
 
-    def _rate(self, maxima: Mapping[str, jax.Array], fields: Fields, background: jax.Array) -> jax.Array:
-        """Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses the densest point. The
-        last two are so far from the limits of an explicit step that the sum is a safe rate."""
-        s, grid, layout = self.settings, self.transform.grid, self.transform.layout
+    def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
+        """The rate that limits dt. Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
+        the densest point. The last two are so far from the limits of an explicit step that the sum is a safe rate."""
+        s, grid, layout, background = (
+            self.settings,
+            self.transform.grid,
+            self.transform.layout,
+            self._background(fields),
+        )
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
         sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
         crossing = maxima["advection"] + sound * sum(1 / h for h in grid.spacing)
@@ -237,12 +259,17 @@ class SelfGravitatingGas:
 
     # ---- what is measured --------------------------------------------------------------------------------
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is
-        that of the whole box."""
-        layout, s, gamma = self.transform.layout, self.settings, self.settings.polytropic_exponent
-        rho, m = fields["density"], fields["momentum"]
-        background = self._background(fields)
+    def velocity(self, fields: Fields) -> jax.Array:
+        """Coefficients (3, *order) of momentum over density."""
+
+        def quotient(values, points: Points, parameters) -> Local:
+            return Local({"velocity": values["momentum"] / values["density"]})
+
+        return self.transform.evaluate(dict(fields), quotient).products["velocity"]
+
+    def _measured(self, fields: Fields) -> Evaluated:
+        """Energies and extremes of the gas, and its velocity."""
+        s, gamma = self.settings, self.settings.polytropic_exponent
 
         def local(values, points: Points, parameters) -> Local:
             rho, m = values["density"], values["momentum"]
@@ -267,14 +294,42 @@ class SelfGravitatingGas:
                 },
             )
 
-        found = self.transform.evaluate({"density": rho, "momentum": m}, local, {"background": background})
-        means, velocity = found.means, found.products["velocity"]
-        gravity = 0.5 * layout.inner(rho, self.potential(rho))
-        k2 = layout.k_squared(rho.real.dtype)
-        stretch = divergence(layout, velocity)
-        shear = s.viscosity * layout.sum(k2 * abs(velocity) ** 2).sum()
+        given = {"density": fields["density"], "momentum": fields["momentum"]}
+        return self.transform.evaluate(given, local, {"background": self._background(fields)})
+
+    def _gravity(self, rho: jax.Array) -> jax.Array:
+        """The box mean of rho Phi / 2."""
+        return 0.5 * self.transform.layout.inner(rho, self.potential(rho))
+
+    def _dissipation(self, fields: Fields, velocity: jax.Array) -> jax.Array:
+        """What viscosity and hyperviscosity take from the energy per time."""
+        layout, s, m = self.transform.layout, self.settings, fields["momentum"]
+        k2, stretch = layout.k_squared(m.real.dtype), divergence(layout, velocity)
+        shear = s.viscosity * layout.inner(velocity, k2 * velocity).sum()
         spread = (s.viscosity / 3 + s.bulk_viscosity) * layout.inner(stretch, stretch)
-        momentum = layout.at_zero(m).real
+        lost = self._background(fields) * (shear + spread)
+        if s.hyperviscosity is not None:
+            damping = self.decay()["momentum"] - s.viscosity * k2
+            lost = lost + layout.inner(velocity, damping * m).sum()
+        return lost
+
+    def balance(self, fields: Fields) -> Balance:
+        found = self._measured(fields)
+        energy = found.means["kinetic"] + found.means["thermal"] + self._gravity(fields["density"])
+        momentum = self.transform.layout.at_zero(fields["momentum"]).real
+        pushed = sum(a * p for a, p in zip(self.settings.external_acceleration, momentum, strict=True))
+        return Balance(energy, pushed, self._dissipation(fields, found.products["velocity"]))
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        """The box mean of rho v . f."""
+        return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is
+        that of the whole box."""
+        layout, rho = self.transform.layout, fields["density"]
+        found, gravity = self._measured(fields), self._gravity(rho)
+        means, momentum = found.means, layout.at_zero(fields["momentum"]).real
         return {
             "energy": means["kinetic"] + means["thermal"] + gravity,
             "kinetic_energy": means["kinetic"],
@@ -282,7 +337,7 @@ class SelfGravitatingGas:
             "potential_energy": gravity,
             "virial_ratio": (2 * means["kinetic"] + 3 * means["pressure"])
             / jnp.where(gravity == 0, jnp.inf, abs(gravity)),
-            "dissipation": background * (shear + spread),
+            "dissipation": self._dissipation(fields, found.products["velocity"]),
             "mass": layout.at_zero(rho).real * self.transform.grid.volume,
             "max_density": found.maxima["densest"],
             "min_density": -found.maxima["thinnest"],

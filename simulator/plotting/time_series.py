@@ -76,11 +76,14 @@ def _wide(values: np.ndarray) -> bool:
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
+    """The energies that add up to the total: not a share, and not those of a composite's components."""
+    owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
     parts = [
         name
         for name, values in diagnostics.items()
-        # edge_energy is a share, and what a run leaves out is zero throughout.
-        if name.endswith("_energy") and name != "edge_energy" and np.any(np.isfinite(values) & (values != 0))
+        if name.endswith("_energy") and name != "edge_energy" and not name.startswith(owners)
+        # What a run leaves out is zero throughout.
+        if np.any(np.isfinite(values) & (values != 0))
     ]
     return parts if len(parts) > 1 else []
 

@@ -1,6 +1,6 @@
 """A state as data sets, and back: in its own layout or mode by mode into another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,17 @@ def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     return tuple(_COMPONENTS[:n] if n <= 3 else tuple(map(str, range(n))) for n in lead)
 
 
-def datasets(state: State, transform: Transform) -> list[Dataset]:
-    """Everything that the next step needs, at full precision."""
+def datasets(state: State, transform: Transform, own: Mapping[str, Transform] | None = None) -> list[Dataset]:
+    """Everything that the next step needs, at full precision. `own`: transforms of fields that do not have
+    `transform`."""
     layout = transform.layout
     axes = spectral_axes(layout)
-    fields = [
-        Dataset(name, array, axes, component_names(array.shape[:-3]), hermitian=layout.half)
-        for name, array in state.fields.items()
-    ]
+
+    def field(name: str, array: jax.Array) -> Dataset:
+        its = (own or {}).get(name, transform).layout
+        return Dataset(name, array, spectral_axes(its), component_names(array.shape[:-3]), hermitian=its.half)
+
+    fields = [field(name, array) for name, array in state.fields.items()]
     clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
     memory = [_memory_dataset(name, value, layout, axes) for name, value in state.memory.items()]
     return [*fields, *clock, *memory]
@@ -51,16 +54,18 @@ def _memory_dataset(name: str, value: Any, layout: Layout, axes: tuple[Axis, ...
     return Dataset(stored, np.asarray(value))
 
 
-def load(folder: Path, like: State, transform: Transform) -> State:
-    """The state stored in `folder`, on the layout of `transform`. `like` tells names, shapes and types."""
+def load(
+    folder: Path, like: State, transform: Transform, own: Mapping[str, Transform] | None = None
+) -> State:
+    """The state stored in `folder`, on the layout of `transform`, or of a field's `own`. `like` tells names, shapes
+    and types."""
     snapshot = open_snapshot(folder)
     layout = transform.layout
-    axes = spectral_axes(layout)
 
     def field(name: str, array: jax.Array) -> jax.Array:
-        return restore(
-            snapshot, name, layout.sharding(array.ndim), axes, layout.shape, dtype=np.dtype(array.dtype)
-        )
+        its = (own or {}).get(name, transform).layout
+        sharding, axes = its.sharding(array.ndim), spectral_axes(its)
+        return restore(snapshot, name, sharding, axes, its.shape, dtype=np.dtype(array.dtype))
 
     replicated = NamedSharding(layout.mesh, PartitionSpec())
 

@@ -1,21 +1,58 @@
 """What `simulator run` and `simulator resume` share: from a configuration to processes, devices and the run."""
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from simulator.cluster import Allocation, discover
+from simulator.cluster.failure import contained
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.run.folder import Action
 
 
-def run_config(config: RunConfig, args: argparse.Namespace, allow: Sequence[str] = ()) -> int:
+@contextlib.contextmanager
+def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
+    """Which process of a run this is, for all that `run` does; None for the launcher of `--processes`.
+
+    Of several processes that find the same mistake the first one says it (`failure.contained`).
+    """
+    if args.processes is not None:
+        _check_processes(args)
+        yield None
+        return
+    allocation = discover(
+        os.environ,
+        coordinator=args.coordinator,
+        num_processes=args.num_processes,
+        process_id=args.process_id,
+    )
+    with contained(allocation):
+        yield allocation
+
+
+def _check_processes(args: argparse.Namespace) -> None:
+    if args.processes < 1:
+        raise UserError(f"--processes: {args.processes} is no number of processes; 1 or more")
+    by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
+    by_hand["--process-id"] = args.process_id
+    if given := [name for name, value in by_hand.items() if value is not None]:
+        raise UserError(
+            f"--processes starts all processes of the run itself; leave out {' and '.join(given)}"
+        )
+
+
+def run_config(
+    config: RunConfig, args: argparse.Namespace, allocation: Allocation | None, allow: Sequence[str] = ()
+) -> int:
     """Runs `config` as one process of a run, or launches the processes that `--processes` asks for.
 
-    `args.arguments` is the command line, for provenance and for the processes; `allow` names frozen keys that may
-    differ from those of the run in the folder.
+    `args.arguments` is the command line, for provenance and for the processes; `allocation` as from `allocated`;
+    `allow` names frozen keys that may differ from those of the run in the folder.
     """
     from simulator.run.execute import Choices, look
     from simulator.run.simulation import check_devices
@@ -23,26 +60,16 @@ def run_config(config: RunConfig, args: argparse.Namespace, allow: Sequence[str]
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
     # Everything that can be refused without a device is, before anything starts.
-    if args.processes is not None and args.processes < 1:
-        raise UserError(f"--processes: {args.processes} is no number of processes; 1 or more")
-    by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
-    by_hand["--process-id"] = args.process_id
-    if args.processes is not None and (
-        given := [name for name, value in by_hand.items() if value is not None]
-    ):
-        raise UserError(
-            f"--processes starts all processes of the run itself; leave out {' and '.join(given)}"
-        )
     decision = look(config, choices)
     decision.raise_if_refused()
     if decision.action is Action.FINISHED:
-        for line in decision.lines:
+        for line in decision.lines if allocation is None or allocation.process_id == 0 else ():
             print(line)
         return 0
-    if args.processes is not None:
+    if allocation is None:
         check_devices(config, config.devices.count, args.processes)
         return _launch(args.arguments, args.processes, folder)
-    return _run(config, args, choices, overwritten=decision.clear)
+    return _one_process(config, allocation, choices, overwritten=decision.clear)
 
 
 def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
@@ -66,21 +93,7 @@ def _without_processes(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
-def _run(config: RunConfig, args: argparse.Namespace, choices, *, overwritten: bool) -> int:
-    from simulator.cluster import discover
-    from simulator.cluster.failure import contained
-
-    allocation = discover(
-        os.environ,
-        coordinator=args.coordinator,
-        num_processes=args.num_processes,
-        process_id=args.process_id,
-    )
-    with contained(allocation.process_id, allocation.num_processes):
-        return _one_process(config, allocation, choices, overwritten)
-
-
-def _one_process(config: RunConfig, allocation, choices, overwritten: bool) -> int:
+def _one_process(config: RunConfig, allocation: Allocation, choices: Any, overwritten: bool) -> int:
     from simulator.cluster.failure import to_log_file
     from simulator.run.execute import execute
     from simulator.run.inputs import Inputs

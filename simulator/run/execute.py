@@ -14,6 +14,7 @@ from simulator.cluster.watchdog import Watchdog
 from simulator.config import diff_configs, dump_config, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason
+from simulator.models import own_transforms
 from simulator.run import checkpoint, provenance
 from simulator.run.folder import Action, Decision, RunFolder, choose_checkpoint, claim
 from simulator.run.lock import RunLock
@@ -94,6 +95,7 @@ class _Run:
         self.lock: RunLock | None = None
         self.began = time.monotonic()
         self.last_state = 0.0
+        self.seconds_before = 0.0
 
     def all_agree(self, claimed: Callable[[], object]) -> int:
         decision = self._decision(lambda: look(self.config, self.choices))
@@ -107,6 +109,8 @@ class _Run:
             self.log.say(line)
         if decision.action is Action.FINISHED:
             return 0
+        if decision.action is Action.CONTINUE and (state := read_state(self.folder)) is not None:
+            self.seconds_before = state.seconds
         try:
             claimed()
             return self._locked(decision)
@@ -251,7 +255,9 @@ class _Run:
         found = events(self.config.output)
         if chosen is None:
             return Schedule(found, settings.stop, max_steps=settings.max_steps)
-        state = checkpoint.load(chosen, simulation.template, simulation.transform)
+        state = checkpoint.load(
+            chosen, simulation.template, simulation.transform, own_transforms(simulation.model)
+        )
         stored = open_snapshot(chosen).attributes
         if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
             # With a fixed dt the time is origin + since * dt: another dt counts from here.
@@ -337,6 +343,7 @@ class _Run:
                 last_checkpoint=step,
                 last_checkpoint_time=at,
                 advanced=advanced,
+                seconds=round(self.seconds_before + now - self.began, 3),
                 reason=reason,
             ),
         )

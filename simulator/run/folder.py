@@ -4,6 +4,7 @@
 and decides, so that a refused start writes nothing.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,7 +29,11 @@ _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _RESULTS = ("diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in SERIES))
 # What may lie in a folder before a run has written anything: start-up files, job scripts, Slurm's output.
 _AROUND = re.compile(r"lock(\.takeover)?|logs|stop|checkpoint|\..*|.*\.(sbatch|sh|out|err)")
-_KNOWN = {*_FILES, *_ARRAYS, *(f"{name}.parts" for name in SERIES), "plots", "inputs"}
+PLAN = "plan.json"
+SWEEP = "simulator sweep"
+"""The file of a sweep's folder, which may lie beside a run's own, and what it says of its program."""
+OWN = frozenset({*_FILES, *_ARRAYS, *(f"{name}.parts" for name in SERIES), "plots", "inputs", "logs"})
+"""What a run writes into its folder."""
 
 
 class Found(StrEnum):
@@ -134,7 +139,7 @@ class RunFolder:
             return Found.ABSENT
         if not self.path.is_dir():
             return Found.FOREIGN
-        names = {entry.name for entry in self.path.iterdir()}
+        names = {entry.name for entry in self.path.iterdir() if not _is_sweep(entry)}
         if all(_AROUND.fullmatch(name) for name in names):
             return Found.EMPTY
         if CONFIG not in names:
@@ -144,7 +149,7 @@ class RunFolder:
             if state is None:
                 return Found.FOREIGN
             return Found.FINISHED if state.state == "finished" else Found.UNFINISHED
-        if not all(name in _KNOWN or _AROUND.fullmatch(name) for name in names):
+        if not all(name in OWN or _AROUND.fullmatch(name) for name in names):
             return Found.FOREIGN
         return Found.UNFINISHED if names.intersection(_RESULTS) else Found.PREPARED
 
@@ -265,6 +270,14 @@ def _continuing(path: Path, state: RunState | None) -> str:
     return (
         f"{path}: continuing a run that {how[state.state]} at t = {state.time:g}, step {state.step}{reason}"
     )
+
+
+def _is_sweep(path: Path) -> bool:
+    """Whether a parameter study of this configuration lies there: beside a run, and not part of it."""
+    try:
+        return json.loads((path / PLAN).read_text())["program"] == SWEEP
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _within(key: str, allowed: str) -> bool:

@@ -1,12 +1,37 @@
 """Lines for people: to the console, and with their time to `RUN/run.log`."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console
+
+
+class LastingConsole(Console):
+    """stdout, for lines of plain text. Where its reader has left (`| head`, a lost connection) or its disk is full,
+    the rest is dropped and the run goes on: RUN/run.log has it."""
+
+    def __init__(self, file: TextIO | None = None, **options: Any) -> None:
+        options = {"highlight": False, "soft_wrap": True, "markup": False} | options
+        super().__init__(file=file or sys.stdout, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            self.on_broken_pipe()
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        # What is still buffered, and whatever else writes there, must not raise again.
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())
+            os.close(nowhere)
 
 
 class RunLog:
@@ -19,7 +44,7 @@ class RunLog:
     def __init__(
         self, console: Console | None = None, now: Callable[[], datetime] = datetime.now, quiet: bool = False
     ) -> None:
-        self.console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True, markup=False)
+        self.console = console or LastingConsole()
         self._now = now
         self._quiet = quiet
         self._pending: list[str] = []

@@ -11,7 +11,7 @@ from simulator.diagnostics.histograms import histograms
 from simulator.diagnostics.matter import densities, log_densities, profiles, projections, real_transform
 from simulator.diagnostics.measured import Measured, directional_spectra, transfer
 from simulator.diagnostics.structure import default_separations, structure_functions
-from simulator.models import Fields, State
+from simulator.models import Fields, State, own_transforms
 from simulator.models.model import Spectral
 from simulator.run.series import Series
 from simulator.run.simulation import Simulation
@@ -33,6 +33,8 @@ def measured(simulation: Simulation, kind: str) -> Measured:
             f"output.{kind}", f"{what}, which {simulation.config.model.kind} does not have"
         )
 
+    if kind == "histograms" and own_transforms(model):
+        raise refused("needs fields of one transform")
     match kind:
         case "transfer":
             if not isinstance(model, Spectral):

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.errors import RunFailure
 from simulator.files import reason
-from simulator.models import State
+from simulator.models import State, own_transforms
 from simulator.run.checkpoint import component_names, datasets, physical_axes
 from simulator.run.measuring import KINDS, Measuring
 from simulator.run.schedule import Event, Schedule
@@ -233,7 +233,7 @@ class Output:
         self._writer.submit(
             self._folder / "checkpoints",
             int(state.step),
-            datasets(state, simulation.transform),
+            datasets(state, simulation.transform, own_transforms(simulation.model)),
             {
                 "time": float(state.time),
                 "box": list(simulation.grid.box),

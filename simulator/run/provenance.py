@@ -69,8 +69,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and changed files of the checkout that `folder` belongs to; None where it is an installed
-    copy."""
+    """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are None where git
+    does not say in time); None where it is an installed copy."""
 
     def git(*arguments: str) -> str | None:
         try:
@@ -92,7 +92,10 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         or (commit := git("rev-parse", "HEAD")) is None
     ):
         return None
-    changed = [line[3:] for line in (git("status", "--porcelain", "--untracked-files=no") or "").splitlines()]
+    status = git("status", "--porcelain", "--untracked-files=no")
+    if status is None:  # a slow disk: not known is not clean
+        return {"commit": commit, "dirty": None, "changed": None}
+    changed = [line[3:] for line in status.splitlines()]
     return {"commit": commit, "dirty": bool(changed), "changed": changed}
 
 

@@ -3,6 +3,7 @@
 import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,11 +18,11 @@ from simulator.cluster.cache import base_folder
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
-from simulator.diagnostics.budget import RESIDUAL, closes, injection
+from simulator.diagnostics.budget import RESIDUAL, closes, injection, momentary, residual_now
 from simulator.errors import UserError
 from simulator.forcing import FORCINGS, Forcing
-from simulator.initial import INITIALS
-from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State
+from simulator.initial import INITIALS, start_of
+from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State, own_transforms
 from simulator.models.model import Budgeted, Force
 from simulator.run import provenance
 from simulator.run.inputs import Inputs
@@ -135,7 +136,7 @@ class Simulation:
     def state(self) -> State:
         """The current state; at first the initial condition's."""
         if self._state is None:
-            self._state = self._placed(jax.jit(self._beginning)(self._initial_fields()))
+            self._state = self.placed(jax.jit(self._beginning)(self._initial_fields()))
         return self._state
 
     def _measured_choice(self) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class Simulation:
             memory[RESIDUAL] = jnp.float64(0)
         return beginning(fields, memory)
 
-    def _placed(self, state: State) -> State:
+    def placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
         layout = self.transform.layout
 
@@ -203,7 +204,13 @@ class Simulation:
             spectral = array.ndim >= 3 and array.shape[-3:] == layout.shape
             return layout.sharding(array.ndim) if spectral else NamedSharding(layout.mesh, PartitionSpec())
 
-        return jax.jit(lambda s: s, out_shardings=jax.tree.map(sharding, state))(state)
+        shardings = jax.tree.map(sharding, state)
+        fields = {n: self.transform_of(n).layout.sharding(f.ndim) for n, f in state.fields.items()}
+        return jax.jit(lambda s: s, out_shardings=replace(shardings, fields=fields))(state)
+
+    def transform_of(self, name: str) -> Transform:
+        """The transform of an evolved field."""
+        return own_transforms(self.model).get(name, self.transform)
 
     @state.setter
     def state(self, state: State) -> None:
@@ -227,9 +234,10 @@ class Simulation:
     @cached_property
     def template(self) -> State:
         """Shapes and types of a state, without making one."""
-        layout, kind = self.transform.layout, np.result_type(self.dtype, np.complex64)
+        kind = np.result_type(self.dtype, np.complex64)
         fields = {
-            n: jax.ShapeDtypeStruct((*lead, *layout.shape), kind) for n, lead in self.model.components.items()
+            n: jax.ShapeDtypeStruct((*lead, *self.transform_of(n).layout.shape), kind)
+            for n, lead in self.model.components.items()
         }
         return jax.eval_shape(self._beginning, fields)
 
@@ -245,6 +253,8 @@ class Simulation:
             found["injection"] = injection(self.model, state.fields, state.time, self._force(state))
         if RESIDUAL in state.memory:
             found[RESIDUAL] = state.memory[RESIDUAL]
+        elif momentary(self.model):
+            found[RESIDUAL] = residual_now(self.model, state.fields, state.time, self._force(state))
         return {**found, "rate": rate}
 
     def _force(self, state: State) -> Force | None:
@@ -275,7 +285,7 @@ class Simulation:
         if name not in self._values:
             derived = self.model.derived()
             if name in self.model.components:
-                function = lambda state: self.transform.inverse(state.fields[name])  # noqa: E731
+                function = lambda state: self.transform_of(name).inverse(state.fields[name])  # noqa: E731
             elif name in derived:
                 function = lambda state: derived[name](state.fields)  # noqa: E731
             else:
@@ -346,11 +356,11 @@ class Simulation:
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""
-        found = jax.device_get(self._finite(self.state.fields))
+        found = jax.device_get(self.are_finite(self.state.fields))
         return next((name for name in self.model.components if not found[name]), None)
 
     @cached_property
-    def _finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
         return jax.jit(lambda fields: {n: jnp.isfinite(f).all() for n, f in fields.items()})
 
     def run(self, **options: Any) -> int:
@@ -361,31 +371,13 @@ class Simulation:
 
     def _initial_fields(self) -> dict[str, jax.Array]:
         initial = INITIALS[self.config.initial.kind](self.config.initial)
-        wanted = getattr(self.model, "given", self.model.components)
         try:
-            if hasattr(initial, "build_for"):
-                found = initial.build_for(self.model, self.inputs)
-            else:
-                found = initial.build(self.transform, wanted, self.inputs)
+            fields = start_of(initial, self.model, cast(Any, self.inputs))
         except UserError as error:
             raise self.config.error("initial", str(error)) from error
-        layout = self.transform.layout
-        zero = jax.jit(
-            lambda: {
-                n: layout.hold(jnp.zeros((*lead, *layout.shape), np.result_type(self.dtype, np.complex64)))
-                for n, lead in wanted.items()
-                if n not in found
-            }
-        )
-        fields = {**found, **zero()}
         for name in self.model.solenoidal:
             fields[name] = self._solenoidal(name, fields[name])
-        if hasattr(self.model, "begin"):
-            try:
-                fields = cast(Any, self.model).begin(fields)
-            except UserError as error:
-                raise self.config.error("initial", str(error)) from error
-        finite = jax.device_get(self._finite(fields))
+        finite = jax.device_get(self.are_finite(fields))
         if bad := [name for name in fields if not finite[name]]:
             raise self.config.error("initial", f"{' and '.join(bad)} has values that are not finite")
         return {name: fields[name] for name in self.model.components}

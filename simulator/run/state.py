@@ -18,8 +18,8 @@ class RunState:
     """One moment of a run.
 
     `stopped` ended early on request and `failed` by itself: both can be continued; `running` without a live
-    lock was killed. `advanced` says whether this start took a step beyond the state it began with. `updated`
-    is UTC.
+    lock was killed. `seconds` are those of wall time in all starts of the run.
+    `advanced` says whether this start took a step beyond the state it began with. `updated` is UTC.
     """
 
     state: Literal["running", "finished", "stopped", "failed"]
@@ -34,6 +34,7 @@ class RunState:
     last_checkpoint: int | None = None
     last_checkpoint_time: float | None = None
     advanced: bool = False
+    seconds: float = 0.0
     reason: str | None = None
     updated: str = ""
 

@@ -43,7 +43,13 @@ class StoredFields:
             sharding, axes = layout.sharding(lead + 3), spectral_axes(layout)
             field = restore(self._snapshot, name, sharding, axes, layout.shape, kind)
             return jax.jit(lambda f: jnp.where(layout.mask, f, 0))(field)
-        own = make_transform(self.grid, list(layout.mesh.devices.flat), transform.dtype, real=layout.real)
+        own = make_transform(
+            self.grid,
+            list(layout.mesh.devices.flat),
+            transform.dtype,
+            real=layout.real,
+            every=not layout.real,  # a wave function has its Nyquist planes too
+        )
         dtype = transform.dtype if layout.real else kind
         values = restore(
             self._snapshot,

@@ -26,13 +26,6 @@ from simulator.run.status import look_at, remember_job
 SCRIPT = "job.sbatch"
 
 
-class SiteSettings(SlurmSettings):
-    """The user-level file: defaults of the block `slurm`, and shell lines for every script."""
-
-    prologue: str = ""
-    """Shell lines for modules and the network, before anything starts."""
-
-
 @dataclass(frozen=True)
 class PreparedJob:
     """What `submit` would do. `script` is None where there is nothing to do; `lines` say why."""
@@ -44,21 +37,22 @@ class PreparedJob:
     """The folder holds no run yet: the configuration is written beside the script."""
 
 
-def site_settings(environ: Mapping[str, str] = os.environ) -> SiteSettings:
-    """The user's slurm.yaml, if there is one. Raises UserError, with the line, for mistakes in it."""
+def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
+    """The user's slurm.yaml, if there is one: defaults of every block `slurm`. Raises UserError, with the line, for
+    mistakes in it."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "simulator" / "slurm.yaml"
     if not path.exists():
-        return SiteSettings()
-    document = read_yaml(path)
+        return SlurmSettings()
+    document = read_yaml(path, needs="")
     try:
-        return SiteSettings.model_validate(document.value)
+        return SlurmSettings.model_validate(document.value)
     except ValidationError as error:
         places = Places({key: f"{path}:{line}" for key, line in document.lines.items()})
-        raise explain(error, SiteSettings, document.value, places) from None
+        raise explain(error, SlurmSettings, document.value, places) from None
 
 
-def prepare(config: RunConfig, site: SiteSettings) -> PreparedJob:
+def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     """The job script of a run. Raises UserError where `run` would refuse the folder, or a job is at it already."""
     folder = Path(config.output.directory)
     decision = RunFolder(folder).decide(config, load_config, diff_configs, stop=config.time.stop)
@@ -77,14 +71,14 @@ def prepare(config: RunConfig, site: SiteSettings) -> PreparedJob:
         )
     found = RunFolder(folder).found()
     fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
-    resources = _resources(config.slurm, site)
+    resources, prologue = wishes(config.slurm, site)
     script = render(
         config.name,
         folder,
-        _command(),
+        program(),
         resources,
         arguments=["$run/config.yaml", *([] if fresh else _changes(folder, config))],
-        site=site.prologue,
+        site=prologue,
         about=_about(config, resources, fresh),
     )
     return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
@@ -95,39 +89,49 @@ def submit(config: RunConfig, job: PreparedJob) -> str:
 
     Raises RunFailure with sbatch's own words where it refuses.
     """
-    if shutil.which("sbatch") is None:
-        raise UserError("sbatch is not here: submit on a login node of the cluster, or look with --dry-run")
+    needs_sbatch()
     assert job.script is not None
     RunFolder(job.folder).create()
     (job.folder / "logs").mkdir(exist_ok=True)
     if job.fresh:
         replace_file(job.folder / CONFIG, dump_config(config))
     replace_file(job.folder / SCRIPT, job.script)
-    # without the variables of a job that this may be called in: they would win over the script
-    environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
-    environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-    answer = subprocess.run(
-        ["sbatch", "--parsable", str(job.folder / SCRIPT)], env=environ, capture_output=True, text=True
-    )
-    if answer.returncode != 0:
-        reason = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
-        raise RunFailure(f"{reason} (the script is {job.folder / SCRIPT})")
-    number = answer.stdout.strip().partition(";")[0]
+    number = sbatch(job.folder / SCRIPT)
     remember_job(job.folder, number)
     return number
 
 
-def _resources(own: SlurmSettings, site: SlurmSettings) -> Resources:
-    """The configuration's (with the command line's) wishes over the site's; one task for each GPU."""
+def needs_sbatch() -> None:
+    """Raises UserError where there is no Slurm to submit to."""
+    if shutil.which("sbatch") is None:
+        raise UserError("sbatch is not here: submit on a login node of the cluster, or look with --dry-run")
+
+
+def sbatch(script: Path, *options: str) -> str:
+    """Submits the script; returns the job's id. Raises RunFailure with sbatch's own words where it refuses."""
+    # without the variables of a job that this may be called in: they would win over the script
+    environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
+    environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    command = ["sbatch", "--parsable", *options, str(script)]
+    answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        reason = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
+        raise RunFailure(f"{reason} (the script is {script})")
+    return answer.stdout.strip().partition(";")[0]
+
+
+def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[Resources, str]:
+    """What a job asks for, and the shell lines before it: the configuration's (with the command line's) wishes over
+    the site's; one task for each GPU."""
     merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
-    merged.pop("prologue", None)
+    prologue = merged.pop("prologue", "")
     merged["other"] = merged.pop("sbatch", None)
     if merged.get("gpus_per_node") and "tasks_per_node" not in merged:
         merged["tasks_per_node"] = merged["gpus_per_node"]
-    return Resources(**merged)
+    return Resources(**merged), prologue
 
 
-def _command() -> list[str]:
+def program() -> list[str]:
     """What starts this program: its console command where that lies beside the interpreter."""
     beside = Path(sys.executable).with_name("simulator")
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]

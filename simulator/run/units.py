@@ -21,6 +21,10 @@ _ASTRONOMICAL = {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/len
 def attributes(field: str, model: Any) -> dict[str, str]:
     """What is written beside a field. Runs have units of their own, of which only the dimension is known, unless
     the model names some; a user's scalar has none."""
+    for component in getattr(model, "components", ()):  # of a composite, whose fields begin with a name
+        if field.startswith(f"{component.name}_"):
+            field = field.removeprefix(f"{component.name}_")
+            break
     dimension = _DIMENSIONS.get(field)
     if dimension is None:
         return {}

@@ -154,8 +154,14 @@ class Layout(_Arrangement):
         return found[0], found[1], found[2]
 
     def k_squared(self, dtype=jnp.float64) -> jax.Array:
-        """|k|^2, of the array's (padded) shape."""
-        return sum(k * k for k in self.wavenumbers(dtype))  # type: ignore[return-value]
+        """|k|^2, of the array's (padded) shape.
+
+        Even derivatives know no sign: modes on a Nyquist plane count with their full wavenumber.
+        """
+        total = jnp.zeros((1, 1, 1), dtype)
+        for axis, unit in zip(AXES, self.grid.fundamental, strict=True):
+            total = total + self._along(axis, (self.padded_labels(axis) * unit) ** 2, dtype)
+        return total
 
     def inverse_k_squared(self, dtype=jnp.float64) -> jax.Array:
         """1 / |k|^2, and 0 at k = 0."""

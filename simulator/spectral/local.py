@@ -314,12 +314,12 @@ class LocalTransform:
             return self._to_send(0, self._to_modes(stage, take(part, AXES, stage.order)), forward=True), None
 
         parcels, _ = self._visit(0, 2 * array.shape[0], visit, self._parcel_axis(0, 0))
-        return self._outer_forward(parcels)
+        return take(self._outer_forward(parcels), self.plan.order, self.layout.order)
 
     def inverse(self, array: jax.Array) -> jax.Array:
         """One device's modes to its values (component, x, y, z), zero in padding."""
         stage = self.plan.stages[0]
-        parcels = self._outer_inverse(array)
+        parcels = self._outer_inverse(take(array, self.layout.order, self.plan.order))
 
         def visit(start, size, fresh):
             part = self._to_points(stage, self._received(0, parcels, start, size, forward=False))

@@ -32,9 +32,15 @@ def curl(layout: Layout, field: jax.Array) -> jax.Array:
     return jnp.stack([1j * (ky * z - kz * y), 1j * (kz * x - kx * z), 1j * (kx * y - ky * x)])
 
 
+def _inverse_square(k: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+    """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and where only Nyquist is left."""
+    k2 = k[0] * k[0] + k[1] * k[1] + k[2] * k[2]
+    return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
+
+
 def inverse_curl(layout: Layout, field: jax.Array) -> jax.Array:
     """The solenoidal vector whose curl is the solenoidal part of `field` (without mean): i k x v / |k|^2."""
-    return curl(layout, field) * layout.inverse_k_squared(field.real.dtype)
+    return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
 def laplacian(layout: Layout, field: jax.Array) -> jax.Array:
@@ -42,16 +48,11 @@ def laplacian(layout: Layout, field: jax.Array) -> jax.Array:
     return -layout.k_squared(field.real.dtype) * field
 
 
-def inverse_laplacian(layout: Layout, source: jax.Array) -> jax.Array:
-    """Solution f of lap f = S without mean; the mean of S is removed."""
-    return -layout.inverse_k_squared(source.real.dtype) * source
-
-
 def project(layout: Layout, field: jax.Array) -> jax.Array:
     """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
     k = _k(layout, field)
     along = k[0] * field[0] + k[1] * field[1] + k[2] * field[2]
-    along = along * layout.inverse_k_squared(field.real.dtype)
+    along = along * _inverse_square(k)
     return jnp.stack([field[i] - k[i] * along for i in range(3)])
 
 

@@ -20,15 +20,15 @@ def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) 
 
         sum_i (2 / dx_i sin(k_i dx_i / 2))^2,
 
-    see Hockney & Eastwood, Computer Simulation Using Particles (1988), section 6-5-2. Even derivatives know no
-    sign, so modes on a Nyquist plane count with their full wavenumber.
+    see Hockney & Eastwood, Computer Simulation Using Particles (1988), section 6-5-2.
     """
+    if green == "exact":
+        return layout.k_squared(dtype)
     total = jnp.zeros((1, 1, 1), dtype)
     for axis, unit, spacing in zip(AXES, layout.grid.fundamental, layout.grid.spacing, strict=True):
-        k = layout.padded_labels(axis) * unit
-        along = k if green == "exact" else 2 / spacing * np.sin(k * spacing / 2)
+        along = 2 / spacing * np.sin(layout.padded_labels(axis) * unit * spacing / 2)
         shape = [1, 1, 1]
-        shape[layout.order.index(axis)] = len(k)
+        shape[layout.order.index(axis)] = len(along)
         total = total + jnp.asarray(along**2, dtype).reshape(shape)
     return total
 

@@ -26,7 +26,7 @@ NAME = "custom_partitioning"
 
 
 def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to share the grid among `count` devices, best first: slabs, else pencils; all at once on one.
+    """The ways to share the grid among `count` devices, best first: slabs, else pencils.
 
     Every device has planes of its own on both sides of every exchange; what does not divide is padded.
     """
@@ -44,8 +44,7 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
         held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
         return min(rows, columns) == 1, held
 
-    alone = [Candidate(NAME, "slab", XYZ.name, (1,))] if count == 1 else []
-    return slabs + alone + sorted(pencils, key=cost)
+    return slabs + sorted(pencils, key=cost)
 
 
 def needs(modes: Modes) -> str:
@@ -100,8 +99,11 @@ class StagedTransform:
         self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, separate=cpu)
         self._linear = self._local
         if cpu and mesh.size == 1 and block is None:
-            # A single transform uses all cores when it is whole: XLA's loop bodies use one.
-            self._linear = replace(self._local, blocks=lambda stage, components: max(self.grid.shape))
+            # A call of the FFT uses all cores when it is whole, XLA's loop bodies use one; and a single call over all
+            # axes passes fewest times over memory.
+            self._linear = replace(
+                self._local, plan=XYZ, blocks=lambda stage, components: max(self.grid.shape)
+            )
         self._program = cache(self._make_program)
 
     @property

@@ -97,8 +97,8 @@ Z_Y_X = Plan(
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
 XYZ = Plan("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
-"""All axes at once, for a single device: no blocks, but on the CPU one call of the FFT uses all its cores."""
+"""All axes at once, within one device; no plan of its own but how a single CPU device does a plain transform."""
 
-PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X, XYZ)}
+PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}
 SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)
 """The plans of one exchange, the default first."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from jax import lax
 
 from simulator.diagnostics.budget import RESIDUAL, budget, residual
 from simulator.forcing import Forcing
-from simulator.models import Fields, Model, SplitModel, State, tendency
+from simulator.models import Fields, Model, SplitModel, State, own_transforms, tendency
 from simulator.models.model import Budgeted
 from simulator.stepping.integrator import Integrator
 from simulator.stepping.shifts import phase_shifts
@@ -33,7 +33,7 @@ class TimeStep(NamedTuple):
         if self.fixed is not None:
             dt = jnp.float64(self.fixed)
         else:
-            dt = (self.cfl or 0.0) / rate.astype(jnp.float64)
+            dt = cast(float, self.cfl) / rate.astype(jnp.float64)
             dt = dt if self.largest is None else jnp.minimum(dt, self.largest)
         return jnp.where(jnp.isfinite(rate), dt, jnp.nan)
 
@@ -82,9 +82,7 @@ def one_step(
         return tendency(model, fields, time, force, next(shifts))[0]
 
     fields = integrator.step(state.fields, state.time, dt, first, later, model.decay())
-    if hasattr(model, "trouble"):  # it tells from the fields why no step can be taken
-        fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
-    fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
+    fields = _held(model, state, fields, dt)
     memory = dict(state.memory)
     if RESIDUAL in memory and isinstance(model, Budgeted):
         before = budget(model, state.fields, state.time, force)
@@ -98,8 +96,17 @@ def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: 
     """dt comes from the rate that the step before found, and the next one's rate goes into the memory."""
     dt, origin, since, time = choose(state.memory["rate"])
     fields, rate = integrator.step(model, state.fields, state.time, dt)
-    fields = {n: model.transform.layout.hold(f) for n, f in fields.items()}
+    fields = _held(model, state, fields, dt)
     return State(fields, time, state.step + 1, dt, origin, since, {**state.memory, "rate": rate})
+
+
+def _held(model: Any, state: State, fields: Fields, dt: jax.Array) -> Fields:
+    """The new fields where they belong; the old ones where no step could be taken and the model tells why from
+    them."""
+    if hasattr(model, "trouble"):
+        fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
+    own = own_transforms(model)
+    return {n: own.get(n, model.transform).layout.hold(f) for n, f in fields.items()}
 
 
 def rate_of(model: Model | SplitModel, state: State) -> jax.Array:

@@ -12,7 +12,7 @@ from simulator.config.messages import nearest
 from simulator.settings import evaluate_number
 
 SCALARS = ("wall_time", "steps")
-"""Collected from a run as a whole: seconds in `simulator run`, over all its starts; and steps taken."""
+"""Collected from a run as a whole: seconds of wall time, over all its starts; and steps taken."""
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">=": operator.ge,

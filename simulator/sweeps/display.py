@@ -7,6 +7,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY, duration
 from simulator.sweeps.status import Status
 from simulator.sweeps.sweep import Sweep, SweepRun
@@ -17,7 +18,7 @@ class Display:
 
     def __init__(self, sweep: Sweep, number: int, say: Callable[[str], None], console: Console | None = None):
         self._sweep, self._number, self._say, self._ended = sweep, number, say, 0
-        self._console = console or Console(highlight=False, soft_wrap=True, markup=False)
+        self._console = console or LastingConsole()
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}

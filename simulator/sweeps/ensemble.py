@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -56,7 +55,7 @@ class Ensemble:
         """Compiles the step for all, before anything is written, by a call in which nobody takes a step. Raises
         what the compilation raises."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shared.template)
-        nothing = self.shared._placed(zeros)
+        nothing = self.shared.placed(zeros)
         count = len(self.values)
         jax.block_until_ready(
             self.step.together(tuple(self.values), (nothing,) * count, (_nowhere(),) * count)
@@ -151,8 +150,8 @@ class Member(Simulation):
         return partial(shared, self._own) if shared else super().values(name)
 
     @cached_property
-    def _finite(self) -> Callable[..., dict[str, jax.Array]]:
-        return self._ensemble.shared._finite
+    def are_finite(self) -> Callable[..., dict[str, jax.Array]]:
+        return self._ensemble.shared.are_finite
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
@@ -187,7 +186,6 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
 def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
     """One run, from its turn to its end."""
     with ensemble.turn:
-        began = time.monotonic()
         code, said = 1, ""
         # What the run says goes to its run.log; several at once would be no reading.
         with contextlib.closing(RunLog(quiet=True)) as log:
@@ -206,9 +204,7 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
             finally:
                 ensemble.leave(number)
                 if (record := read_record(folder)) is not None:
-                    ended(
-                        folder, record, code, time.monotonic() - began, said or last_line(folder / "run.log")
-                    )
+                    ended(folder, record, code, said or last_line(folder / "run.log"))
 
 
 def main(arguments: Sequence[str]) -> int:

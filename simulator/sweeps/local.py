@@ -1,12 +1,12 @@
 """Which runs of a sweep run on this machine now: those missing, or those asked for again."""
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 
 from simulator.errors import UserError
 from simulator.run.lock import RunLock
+from simulator.run.log import LastingConsole
 from simulator.run.progress import duration
 from simulator.sweeps.report import next_commands, short
 from simulator.sweeps.runner import Job, run_all
@@ -109,4 +109,4 @@ def _check_jobs(jobs: int) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stdout, flush=True)
+    LastingConsole().print(line)

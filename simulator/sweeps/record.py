@@ -20,14 +20,13 @@ LOG = "sweep.log"
 
 @dataclass(frozen=True)
 class Record:
-    """The latest start of a run by a sweep; `seconds` counts all of them, `code` is None while it goes on."""
+    """The latest start of a run by a sweep; `code` is None while it goes on."""
 
     host: str
     pid: int
     job_id: str | None
     log: str
     code: int | None = None
-    seconds: float = 0.0
     last: str = ""
     """The last line that it said."""
 
@@ -44,7 +43,6 @@ def read_record(folder: Path) -> Record | None:
 
 def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:
     """Notes a start of the run in `folder` by the process `pid`."""
-    before = read_record(folder)
     job = environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID")
     task = environ.get("SLURM_ARRAY_TASK_ID")
     record = Record(
@@ -52,15 +50,14 @@ def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Reco
         pid,
         f"{job}_{task}" if job and task else job,
         os.fspath(log),
-        seconds=before.seconds if before else 0.0,
     )
     _write(folder, record)
     return record
 
 
-def ended(folder: Path, record: Record, code: int, seconds: float, last: str) -> Record:
+def ended(folder: Path, record: Record, code: int, last: str) -> Record:
     """Notes the end of what `begun` noted."""
-    record = replace(record, code=code, seconds=round(record.seconds + seconds, 3), last=last)
+    record = replace(record, code=code, last=last)
     _write(folder, record)
     return record
 

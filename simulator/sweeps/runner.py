@@ -196,7 +196,7 @@ def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[Status, fl
             said = f"killed by {signal.Signals(-code).name}" + (f"; {said}" if said else "")
         if stopping and code not in (0, 1, 2, 3):
             code = 3  # the signal came before the run listened to any
-        ended(run.folder, record, code, seconds, said)
+        ended(run.folder, record, code, said)
     return status_of(run.folder), seconds
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from simulator.config.execution import SlurmSettings
+from simulator.run.folder import OWN
 from simulator.settings import Count, InputPath, Integer, Real, Settings
 
 
@@ -44,6 +45,8 @@ def _usable_name(name: str) -> str:
         raise ValueError(
             f"letters, digits and _ . + - make a name (it names the sweep's folder), not {name!r}"
         )
+    if name in OWN:
+        raise ValueError(f"{name!r} is what a run writes itself; give the sweep another name")
     return name
 
 

@@ -2,14 +2,13 @@
 
 import argparse
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from simulator.cluster import discover
 from simulator.config import load_config
 from simulator.errors import RunFailure, UserError
-from simulator.run.command import run_config
+from simulator.run.command import allocated, run_config
 from simulator.run.folder import CONFIG, Found, RunFolder
 from simulator.sweeps.record import begun, ended
 
@@ -22,14 +21,20 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
     args = argparse.Namespace(
         processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments)
     )
-    config = load_config(folder / CONFIG, check_files=False)
-    if discover(environ).process_id > 0 or RunFolder(folder).found() is Found.FINISHED:
-        return run_config(config, args)
+    with allocated(args) as allocation:
+        config = load_config(folder / CONFIG, check_files=False)
+        run = partial(run_config, config, args, allocation)
+        if (allocation and allocation.process_id > 0) or RunFolder(folder).found() is Found.FINISHED:
+            return run()
+        return _noted(run, folder, environ)
+
+
+def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> int:
+    """What `run` does, with its beginning and its end noted for the sweep."""
     record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
-    began = time.monotonic()
     code, said = 1, ""
     try:
-        code = run_config(config, args)
+        code = run()
     except (UserError, RunFailure) as error:
         code, said = (2 if isinstance(error, UserError) else 1), str(error).splitlines()[-1]
         raise
@@ -40,7 +45,7 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
         said = f"{type(error).__name__}: {error}"
         raise
     finally:
-        ended(folder, record, code, time.monotonic() - began, said)
+        ended(folder, record, code, said)
     return code
 
 

@@ -3,18 +3,16 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simulator.cluster.jobscript import render
 from simulator.config.execution import SlurmSettings
-from simulator.errors import RunFailure, UserError
 from simulator.files import replace_file
 from simulator.run.lock import RunLock
 from simulator.run.status import remember_job
-from simulator.run.submit import _command, _resources, site_settings
+from simulator.run.submit import needs_sbatch, program, sbatch, site_settings, wishes
 from simulator.sweeps.status import Stage, Status
 from simulator.sweeps.sweep import Sweep, SweepRun
 
@@ -57,21 +55,21 @@ def _script(sweep: Sweep, chunk: Chunk) -> str:
     own = sweep.runs[0].config.slurm.model_dump(exclude_none=True)
     own |= sweep.settings.slurm.model_dump(exclude_none=True, exclude={"throttle"})
     throttle = sweep.settings.slurm.throttle
-    site = site_settings()
-    index = "$((SLURM_ARRAY_TASK_ID" + (f" + {chunk.offset}" if chunk.offset else "") + "))"
+    resources, prologue = wishes(SlurmSettings(**own), site_settings())
+    index = f"$((SLURM_ARRAY_TASK_ID + {chunk.offset}))" if chunk.offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
     return render(
         sweep.name,
         sweep.folder,
-        [*_command(), "sweep"],
-        _resources(SlurmSettings(**own), site),
+        [*program(), "sweep"],
+        resources,
         array=ranges(chunk.tasks()) + (f"%{throttle}" if throttle else ""),
         setup=[
             "# a task's run is known by its number in plan.json",
             f"set -- {folder} --index {index}",
             'run=$("${simulator[@]}" status "$1" --folder-of "$3") || exit',
         ],
-        site=site.prologue,
+        site=prologue,
         about=[
             f"{sweep.name}: {len(chunk.runs)} runs of a sweep, one in each task of this array.",
             "Written by `simulator sweep submit`; a task that runs again continues where its run is.",
@@ -84,8 +82,7 @@ def submit(sweep: Sweep, submission: Submission) -> list[str]:
 
     Raises RunFailure with sbatch's own words where it refuses.
     """
-    if shutil.which("sbatch") is None:
-        raise UserError("sbatch is not here: submit on a login node of the cluster, or look with --dry-run")
+    needs_sbatch()
     sweep.folder.mkdir(parents=True, exist_ok=True)
     jobs: list[str] = []
     with RunLock.acquire(sweep.folder, os.environ):
@@ -95,23 +92,10 @@ def submit(sweep: Sweep, submission: Submission) -> list[str]:
             script = sweep.folder / (f"sweep_{number}.sbatch" if number else "sweep.sbatch")
             replace_file(script, text)
             after = [f"--dependency=afterany:{jobs[-1]}"] if jobs else []
-            jobs.append(_sbatch([*after, str(script)]))
+            jobs.append(sbatch(script, *after))
             for run, task in zip(chunk.runs, chunk.tasks(), strict=True):
                 remember_job(run.folder, f"{jobs[-1]}_{task}")
     return jobs
-
-
-def _sbatch(arguments: Sequence[str]) -> str:
-    # Without the variables of a job that this may be called in: they would win over the script.
-    environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
-    environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-    answer = subprocess.run(
-        ["sbatch", "--parsable", *arguments], env=environ, capture_output=True, text=True, check=False
-    )
-    if answer.returncode != 0:
-        reason = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
-        raise RunFailure(f"{reason} (the script is {arguments[-1]})")
-    return answer.stdout.strip().partition(";")[0]
 
 
 def largest_array() -> int:

@@ -22,15 +22,12 @@ from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
-from simulator.run.folder import CONFIG, Found, RunFolder
+from simulator.run.folder import CONFIG, PLAN, SWEEP, Found, RunFolder
 from simulator.sweeps import collect
 from simulator.sweeps.expansion import Value, Values, expand, keys, override
 from simulator.sweeps.identity import identity, value
 from simulator.sweeps.paper import Estimate, estimate
 from simulator.sweeps.settings import SweepSettings
-
-PLAN = "plan.json"
-_PROGRAM = "simulator sweep"
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Sweep:
             replace_json(
                 self.folder / PLAN,
                 {
-                    "program": _PROGRAM,
+                    "program": SWEEP,
                     "file": str(self.file),
                     "base": str(self.settings.base),
                     "runs": sorted(entries, key=lambda entry: entry["index"]),
@@ -140,7 +137,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
     of the file and of all its runs.
     """
     name = os.fspath(path)
-    document = read_yaml(name)
+    document = read_yaml(name, needs="a sweep needs at least base and sweep")
     places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
     data = {"name": re.sub(r"[^\w.+-]", "_", Path(name).stem), **document.value}
     context = {"folder": os.path.dirname(os.path.abspath(name)), "check_files": True}
@@ -292,7 +289,7 @@ def read_plan(folder: Path) -> list[Mapping[str, Any]]:
     path = folder / PLAN
     try:
         content = json.loads(path.read_text())
-        if content["program"] != _PROGRAM:
+        if content["program"] != SWEEP:
             raise KeyError("program")
         return [dict(entry, index=int(entry["index"]), hash=str(entry["hash"])) for entry in content["runs"]]
     except FileNotFoundError:

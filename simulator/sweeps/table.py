@@ -5,7 +5,6 @@ import io
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from simulator.errors import UserError
 from simulator.run.open import Run, open_run
 from simulator.sweeps.collect import Expression
-from simulator.sweeps.record import read_record
 from simulator.sweeps.status import Stage, Status, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun, shown
 
@@ -53,25 +51,12 @@ def _evaluate(
 ) -> float:
     match expression.reduction:
         case "wall_time":
-            return wall_time(run)
+            return status.state.seconds if status.state else math.nan
         case "steps":
             return float(status.state.step) if status.state else math.nan
     if not len(diagnostics.get("time", ())):
         return math.nan
     return expression.reduce(diagnostics)
-
-
-def wall_time(run: Run) -> float:
-    """Seconds in `simulator run`, over all starts by the sweep; of a run that was started without it, from the
-    latest start to the end, in whole seconds."""
-    record = read_record(run.path)
-    if record is not None and record.code is not None:
-        return record.seconds
-    try:
-        began = datetime.fromisoformat(run.provenance["started"])
-        return (datetime.fromisoformat(run.state.updated if run.state else "") - began).total_seconds()
-    except (KeyError, ValueError):
-        return math.nan
 
 
 def columns(table: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -178,6 +178,12 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
+def test_no_stdout_at_all_is_no_traceback() -> None:
+    command = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "simulator", "check", CONFIG]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_check_prints_the_resolved_yaml_and_nothing_else(tmp_path: Path) -> None:
     """As a user runs it: from another folder, what it prints is a file that gives the same run again."""
     done = python(

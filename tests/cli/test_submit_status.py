@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -55,6 +56,29 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, capsys):
         assert f"\n#SBATCH {line}\n" in script
     assert f"\nrun={tmp_path}/out\n" in script
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["7", "1e3", "a,b", "x: #y"])
+def test_a_folders_name_is_no_yaml(tmp_path, capsys, name):
+    assert f"\nrun={shlex.quote(str(tmp_path / name))}\n" in dry(capsys, "--output", name, "--partition", "7")
+    assert command(status_command, "--folder-of", "case.yaml", "--output", name) == 0
+    assert capsys.readouterr().out == f"{tmp_path / name}\n"
+
+
+def test_a_users_file_may_be_empty(tmp_path, capsys):
+    (tmp_path / "user" / "simulator").mkdir(parents=True)
+    (tmp_path / "user" / "simulator" / "slurm.yaml").write_text("# partition: gpu\n")
+    assert "--partition" not in dry(capsys)
+
+
+def test_the_configurations_own_lines_of_shell(tmp_path, capsys):
+    (tmp_path / "user" / "simulator").mkdir(parents=True)
+    (tmp_path / "user" / "simulator" / "slurm.yaml").write_text("prologue: module load site\n")
+    assert "\nmodule load site\n# ---" in dry(capsys)
+    (tmp_path / "case.yaml").write_text(
+        CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n"
+    )
+    assert "---\nmodule load own\nulimit -n 9999\n# ---" in dry(capsys)
 
 
 def test_command_line_over_file_over_site(tmp_path, capsys):

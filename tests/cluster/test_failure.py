@@ -1,5 +1,7 @@
 """Ways to end: an exception, a stuck process, a process whose output went to a file."""
 
+import contextlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -20,10 +22,10 @@ def python(body: str, *arguments: str, timeout: float = 30) -> subprocess.Comple
 def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
     done = python("""
         import atexit, threading, time
-        from simulator.cluster import failure
+        from simulator.cluster import Allocation, failure
         atexit.register(time.sleep, 60)  # as JAX's shutdown barrier would
         threading.Thread(target=time.sleep, args=(60,)).start()
-        with failure.contained(2, 4):
+        with failure.contained(Allocation(process_id=2, num_processes=4)):
             print("before")
             raise OSError("no space left")
     """)
@@ -36,23 +38,56 @@ def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
 def test_a_script_of_the_users_gets_the_same_by_the_interpreters_hook():
     done = python("""
         import atexit, time
-        from simulator.cluster import failure
+        from simulator.cluster import Allocation, failure
         from simulator.errors import UserError
         atexit.register(time.sleep, 60)
-        failure.install(1, 2)
+        failure.install(Allocation(process_id=1, num_processes=2))
         raise UserError("no such file")
     """)
     assert done.returncode == 2
     assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(": no such file\n")
 
 
+MISTAKE = """
+    import sys
+    from simulator.cluster import Allocation, failure
+    from simulator.errors import UserError
+    step = {"coordinator_host": "localhost", "rendezvous": sys.argv[2]} if len(sys.argv) > 2 else {}
+    with failure.contained(Allocation(process_id=int(sys.argv[1]), num_processes=3, **step)):
+        raise UserError("c.yaml:3: no such key")
+"""
+
+
+def test_a_mistake_that_all_find_before_they_meet_is_said_once(tmp_path):
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", textwrap.dedent(MISTAKE), str(i), f"step of {tmp_path}"],
+                    stderr=subprocess.PIPE, text=True,
+                )
+            )
+            for i in (2, 1, 0)
+        ]  # fmt: skip
+        said = [process.communicate(timeout=30)[1] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2, 2]
+    assert said == ["", "", "c.yaml:3: no such key\n"]
+
+
+def test_a_mistake_that_one_process_finds_is_said_with_its_name(tmp_path):
+    for step in ((), (f"step of {tmp_path}",)):  # by hand, and where the first one has not met it
+        done = python(MISTAKE, "1", *step)
+        assert done.returncode == 2
+        assert re.fullmatch(r"simulator: process 1 of 3 \(.*\): c.yaml:3: no such key\n", done.stderr)
+
+
 @pytest.mark.parametrize(("code", "expected"), [("", 0), ("3", 3), ("'why'", 1)])
 def test_an_exit_of_one_process_waits_for_nobody(code, expected):
     done = python(f"""
         import atexit, sys, time
-        from simulator.cluster import failure
+        from simulator.cluster import Allocation, failure
         atexit.register(time.sleep, 60)
-        with failure.contained(0, 2):
+        with failure.contained(Allocation(process_id=0, num_processes=2)):
             sys.exit({code})
     """)
     assert done.returncode == expected
@@ -61,9 +96,9 @@ def test_an_exit_of_one_process_waits_for_nobody(code, expected):
 def test_a_single_process_keeps_pythons_own_way():
     done = python("""
         import atexit
-        from simulator.cluster import failure
+        from simulator.cluster import Allocation, failure
         atexit.register(print, "exit handlers run")
-        with failure.contained(0, 1):
+        with failure.contained(Allocation(process_id=0, num_processes=1)):
             raise ValueError("plain")
     """)
     assert (done.returncode, done.stdout) == (1, "exit handlers run\n")
@@ -73,8 +108,8 @@ def test_a_failure_is_told_in_the_log_file_and_on_the_console(tmp_path):
     done = python(
         """
         import os, pathlib, sys
-        from simulator.cluster import failure
-        with failure.contained(1, 2):
+        from simulator.cluster import Allocation, failure
+        with failure.contained(Allocation(process_id=1, num_processes=2)):
             print("early")
             failure.to_log_file(pathlib.Path(sys.argv[1]), 1)
             os.write(1, b"from C++\\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster.jobscript import RUN_AND_REQUEUE, Resources, render
+from simulator.cluster.jobscript import LISTEN, RUN_AND_REQUEUE, Resources, render
 
 pytestmark = pytest.mark.smoke
 
@@ -23,10 +23,15 @@ def flags(script: str) -> list[str]:
     return re.findall(r"^#SBATCH (.*)$", script, re.MULTILINE)
 
 
+def listens_before_it_does_anything(script: str) -> bool:
+    return not [line for line in script[: script.index(LISTEN)].splitlines() if line and line[0] != "#"]
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_a_shipped_script_ends_like_all_others(path):
     text = path.read_text()
     assert text.endswith(RUN_AND_REQUEUE)
+    assert listens_before_it_does_anything(text)
     assert bash_accepts(text)
     given = flags(text)
     assert {"--requeue", "--open-mode=append", "--signal=B:USR2@120"} <= set(given)
@@ -49,6 +54,7 @@ def test_a_script_asks_for_what_is_given_and_nothing_else():
     assert "\nsimulator=('/opt/my env/bin/simulator')\n" in script
     assert "\nrun='/scratch/my runs/tg'\nset -- \"$run/config.yaml\"\n" in script
     assert script.endswith(RUN_AND_REQUEUE)
+    assert listens_before_it_does_anything(script)
 
 
 def test_all_resources_and_other_flags():
@@ -64,12 +70,23 @@ def test_all_resources_and_other_flags():
         constraint="a100&80gb",
         other="--mem=64G --exclusive -x 'node[1-2]' --comment=\"my run\"",
     )
-    assert resources.flags()[-4:] == ["--mem=64G", "--exclusive", "-x 'node[1-2]'", "--comment=my run"]
+    assert resources.others() == ["--mem=64G", "--exclusive", "-x 'node[1-2]'", "--comment=my run"]
     script = render("tg", Path("/r"), COMMAND, resources)
     assert "--account='a b'" in flags(script)
     assert "--constraint='a100&80gb'" in flags(script)
     assert "--comment='my run'" in flags(script)
     assert "--gpus-per-node=4" in flags(script)
+
+
+@pytest.mark.parametrize("given", ["--signal=USR1@600", "--exclusive --signal USR1@600"])
+def test_the_users_own_warning_replaces_ours(given):
+    script = render("tg", Path("/r"), COMMAND, Resources(other=given))
+    assert [flag for flag in flags(script) if "signal" in flag] == [given.removeprefix("--exclusive ")]
+
+
+def test_the_users_flags_come_after_ours():
+    script = render("tg", Path("/r"), COMMAND, Resources(other="--no-requeue --output=here"))
+    assert flags(script)[-2:] == ["--no-requeue", "--output=here"]
 
 
 def test_no_gpus_is_no_flag():

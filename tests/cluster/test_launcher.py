@@ -108,6 +108,11 @@ def test_the_first_failure_decides_and_ends_the_others(script, tmp_path, capfd):
     ]
 
 
+def test_a_first_process_that_has_said_why_is_told_of_once(script, tmp_path, capfd):
+    assert run(script('if me == 0: sys.exit("no such file")\ntime.sleep(60)'), 2, tmp_path) == 1
+    assert capfd.readouterr().err == "no such file\n"
+
+
 def test_a_neighbour_that_aborts_later_is_not_the_cause(script, tmp_path):
     command = script("""
         if me == 1:

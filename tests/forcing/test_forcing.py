@@ -106,7 +106,7 @@ def test_python(code, count):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("unknown", "returned 'wind'; this model's fields are velocity"),
+        ("unknown", "returned 'wind'; a force on this model acts on velocity"),
         ("short", "3 components are needed, not 2"),
         ("broken", "NameError"),
         ("absent", "has no function 'absent'"),

@@ -36,7 +36,7 @@ def test_the_radial_state_against_the_literature() -> None:
     scale = (4 * math.pi) ** 0.25
     assert abs(state.mass / scale - 2.0622) < 5e-5
     # Far out f ~ exp(-sqrt(-2 e) s).
-    assert abs(state.decay**2 / 2 / scale**2 - 0.69223) < 5e-4
+    assert abs(state.decay**2 / 2 / scale**2 - 0.69223) < 5e-6
     # The fit of Schive et al. (2014), off by up to 5 % at 3 core radii: rho = (1 + 0.091 (r / r_c)^2)^-8.
     inside = state.radius < 2 * state.core
     fit = (1 + 0.091 * (state.radius[inside] / state.core) ** 2) ** -8
@@ -45,8 +45,9 @@ def test_the_radial_state_against_the_literature() -> None:
 
 @pytest.mark.smoke
 def test_a_relaxed_soliton_rests_in_its_box() -> None:
-    """Stationary on its own grid: what remains is the splitting error of dt, and order 4 has next to none."""
-    assert drift(one("time.integrator=composition4"), 100) < 1e-6
+    """Stationary on its own grid: what remains is the splitting error of dt, and order 4 has next to none. Measured:
+    1.7e-7 and 4.7e-5."""
+    assert drift(one("time.integrator=composition4"), 100) < 5e-7
     assert drift(one(), 400) < 1e-4
 
 
@@ -57,7 +58,9 @@ def test_the_isolated_profile_breathes_less_in_larger_boxes() -> None:
     for box, points in ((10, 24), (14, 32), (24, 56)):
         run = one(f"grid.shape={points},{points},{points}", f"grid.box={box},{box},{box}", relax=False)
         found.append(drift(run, 300))
-    assert found[0] > found[1] > found[2] and found[2] < 0.04
+    # Measured at 14 and 24 core radii: 0.082 and 0.016, as the mean density, which falls as 1 / L^3: by 5.0.
+    assert found[0] > found[1] > found[2] and found[2] < 0.03
+    assert found[1] / found[2] == pytest.approx((24 / 14) ** 3, rel=0.1)
 
 
 def test_the_three_sizes_are_one() -> None:
@@ -66,18 +69,19 @@ def test_the_three_sizes_are_one() -> None:
     for initial in (f"central_density: {rho!r}", f"mass: {mass!r}"):
         other = one(initial=initial, relax=False)
         difference = np.abs(np.asarray(other.state.fields["psi"] - run.state.fields["psi"])).max()
-        assert difference < 1e-9
+        assert difference < 1e-14
 
 
 def test_a_soliton_moves_with_its_velocity() -> None:
-    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t, the shape stays."""
+    """v = 2 pi n hbar / (m L) fits the box: the centre moves by v t, the shape stays: to 9e-12 and 2e-9 (order
+    4 of the step)."""
     v = 4 * math.pi / 14
     run = one("time.integrator=composition4", initial=f"core_radius: 1.0, velocity: [{v}, 0, 0], phase: 0.3")
     before, end = measured(run), stepped(run, run.state, 2.0, 60)
     after = measured(run, end)
-    assert abs(before["momentum_x"] * 14**3 / before["mass"] / v - 1) < 1e-6
-    assert abs(after["center_x"] - before["center_x"] - 2 * v) < 1e-4
-    assert abs(after["quantum_energy"] / before["quantum_energy"] - 1) < 1e-3
+    assert abs(before["momentum_x"] * 14**3 / before["mass"] / v - 1) < 1e-11
+    assert abs(after["center_x"] - before["center_x"] - 2 * v) < 3e-11
+    assert abs(after["quantum_energy"] / before["quantum_energy"] - 1) < 6e-9
 
 
 def test_several_and_a_merger() -> None:

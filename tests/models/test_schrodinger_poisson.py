@@ -18,8 +18,11 @@ LUMPS = (
 SPLIT = ("drift_kick_drift", "kick_drift_kick", "composition4", "composition6")
 
 
-def lumps(*overrides: str, devices: int = 1):
-    return cases.simulation(WAVE, "model.self_interaction=0.3", *overrides, devices=devices, python=LUMPS)
+LOPSIDED = '{"psi": 1 + 0.3 * jnp.cos(x - 1) + 0.2 * jnp.sin(y) + 0.1 * jnp.cos(z) + 0.3j * jnp.sin(2 * y)}'
+
+
+def lumps(*overrides: str, devices: int = 1, python: str = LUMPS):
+    return cases.simulation(WAVE, "model.self_interaction=0.3", *overrides, devices=devices, python=python)
 
 
 @pytest.mark.smoke
@@ -48,7 +51,9 @@ def test_order(name: str) -> None:
     ]
     errors = [np.abs(e - ends[2]).max() for e in ends[:2]]
     assert errors[1] > 1e-13
-    assert abs(math.log2(errors[0] / errors[1]) - order) < 0.25
+    assert (
+        abs(math.log2(errors[0] / errors[1]) - order) < 0.15
+    )  # the reference's error is 0.07 of it at order 2
 
 
 @pytest.mark.slow
@@ -64,19 +69,43 @@ def test_the_two_orders_of_splitting_agree() -> None:
     assert 3.5 < differences[0] / differences[1] < 4.5
 
 
-def test_mass_momentum_and_energy() -> None:
-    """Both parts are unitary: mass to round-off, 1e-15 a step at most. Energy to the order of the step: 4 times
-    less for half dt."""
+@pytest.mark.parametrize(
+    ("name", "coarse"),
+    [
+        ("drift_kick_drift", 20),
+        pytest.param("kick_drift_kick", 20, marks=pytest.mark.slow),
+        pytest.param("composition4", 8, marks=pytest.mark.slow),
+        pytest.param("composition6", 6, marks=pytest.mark.slow),
+    ],
+)
+def test_mass_and_energy(name: str, coarse: int) -> None:
+    """Both parts are unitary: mass to round-off, 1e-15 a step and kick at most. The potential is the gradient of the
+    grid's own energy, so that energy is lost by the step alone: 2^order times less for half dt."""
+    kind, lost = INTEGRATORS[name], []
+    run = lumps("model.gravitational_constant=0.1", f"time.integrator={name}")
+    before = measured(run)
+    for n in (coarse, 2 * coarse):
+        after = measured(run, stepped(run, run.state, 0.5, n))
+        assert abs(after["mass"] / before["mass"] - 1) < n * len(kind.kicks) * 1e-15
+        lost.append(abs(after["energy"] - before["energy"]))
+    assert (
+        lost[1] > 1e-13 and abs(math.log2(lost[0] / lost[1]) - kind.order) < 0.04
+    )  # measured: 0.012 at most
+
+
+@pytest.mark.slow
+def test_momentum() -> None:
+    """Every kick and drift conserves it, at any dt; what is left is the aliasing of products, which falls
+    exponentially with resolution: 3e-10 and 1e-15."""
     drift = []
-    for n in (20, 40):
-        run = lumps("model.gravitational_constant=0.1", "grid.shape=16,16,16")
-        before, after = measured(run), measured(run, stepped(run, run.state, 0.5, n))
-        assert abs(after["mass"] / before["mass"] - 1) < n * 1e-15
-        drift.append([abs(after[c] - before[c]) for c in ("energy", "momentum_z")])
-    (energy, momentum), (finer, finer_momentum) = drift
-    assert energy > 1e-8 and 3.5 < energy / finer < 4.5
-    # The step conserves momentum exactly; what remains is the aliasing of products, small on a resolved field.
-    assert max(momentum, finer_momentum) < 1e-9
+    for shape in ("12,12,12", "20,20,20"):
+        run = lumps("model.gravitational_constant=0.1", f"grid.shape={shape}")
+        before = measured(run)
+        afters = [measured(run, stepped(run, run.state, 0.5, n)) for n in (10, 40)]
+        lost = [max(abs(a[f"momentum_{q}"] - before[f"momentum_{q}"]) for q in "xyz") for a in afters]
+        assert max(lost) < 3 * min(lost) + 1e-15
+        drift.append(max(lost))
+    assert drift[0] < 1e-9 and drift[1] < 3e-15
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -84,7 +113,7 @@ def test_time_reversal(name: str) -> None:
     run = lumps(f"time.integrator={name}")
     there = stepped(run, run.state, 0.5, 5)
     back = stepped(run, there, -0.5, 5)
-    assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 1e-13
+    assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 2e-14
 
 
 def test_a_harmonic_oscillator_ground_state_rests() -> None:
@@ -105,7 +134,7 @@ def test_a_harmonic_oscillator_ground_state_rests() -> None:
         before, after = (np.asarray(run.transform.inverse(s.fields["psi"])) for s in (run.state, end))
         changes.append(np.abs(abs(after) ** 2 - abs(before) ** 2).max())
         middle = after[12, 12, 12] / before[12, 12, 12]
-        assert abs(np.angle(middle * np.exp(1j * 3 / 2 * 2.0))) < 5 * changes[-1]
+        assert abs(np.angle(middle * np.exp(1j * 3 / 2 * 2.0))) < 2 * changes[-1]
     assert changes[0] < 1e-3 and 3.9 < changes[0] / changes[1] < 4.1
     energies = measured(run)
     # <T> = <V_ext> = 3/4 w hbar rho: the virial theorem of a trap.
@@ -137,7 +166,7 @@ def test_layouts_agree() -> None:
     """1, 3 and 4 devices (3: padded), double precision: 1e-12 of the largest value after 5 steps."""
     found, rows = [], []
     for devices in (1, 3, 4):
-        run = lumps("grid.shape=12,10,8", devices=devices)
+        run = lumps("grid.shape=12,10,8", devices=devices, python=LOPSIDED)  # has a centre of mass
         end = stepped(run, run.state, 0.1, 5)
         nx, ny, nz = run.grid.shape
         found.append(np.asarray(run.transform.inverse(end.fields["psi"]))[:nx, :ny, :nz])
@@ -214,7 +243,7 @@ def test_single_precision_follows_double() -> None:
         stepped(run, run.state, 0.5, 20) for run in (lumps(f"precision={p}") for p in ("double", "single"))
     ]
     a, b = (np.asarray(e.fields["psi"]) for e in ends)
-    assert b.dtype == np.complex64 and np.abs(a - b).max() < 2e-5
+    assert b.dtype == np.complex64 and np.abs(a - b).max() < 5e-6
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
     end = stepped(run, run.state, 0.5, 25)
     before, after = measured(run), measured(run, end)
     assert after["mass"] == before["mass"]
-    assert max(abs(after[f"momentum_{a}"] - before[f"momentum_{a}"]) for a in "xyz") < 1e-15
+    assert max(abs(after[f"momentum_{a}"] - before[f"momentum_{a}"]) for a in "xyz") < 1e-16
     assert after["max_density"] > before["max_density"] > after["min_density"] > 0
 
 
@@ -35,25 +35,26 @@ def test_mass_and_momentum_are_conserved_to_round_off() -> None:
 @pytest.mark.parametrize("gamma", [1.0, 5 / 3])
 def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
     """Without viscosity energy is kept up to what truncation takes (1/rho has all modes), which falls exponentially
-    with resolution; with it dE/dt = - dissipation, the trapezoidal rule over one step to O(dt^2)."""
+    with resolution: 9.5e-6 and 5.4e-8 of the kinetic energy. With it dE/dt = - dissipation, the trapezoidal rule over
+    one step to O(dt^2), 6e-4."""
     lost = []
     for shape in ("16,16,16", "24,24,24"):
         ideal = clumps(f"model.polytropic_exponent={gamma}", f"grid.shape={shape}")
         before, after = measured(ideal), measured(ideal, stepped(ideal, ideal.state, 0.4, 40))
         lost.append(abs(after["energy"] - before["energy"]) / before["kinetic_energy"])
-    assert lost[0] < 3e-5 and lost[1] < 0.1 * lost[0]
+    assert lost[0] < 3e-5 and lost[1] < 0.02 * lost[0]
     viscous = clumps(
         "model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}"
     )
     start = stepped(viscous, viscous.state, 0.1, 10)
     a, b = measured(viscous, start), measured(viscous, stepped(viscous, start, 0.01, 1))
     lost = -(b["energy"] - a["energy"]) / 0.01
-    assert abs(lost / (0.5 * (a["dissipation"] + b["dissipation"])) - 1) < 2e-3
+    assert abs(lost / (0.5 * (a["dissipation"] + b["dissipation"])) - 1) < 1.5e-3
 
 
 def test_right_hand_side_against_numpy() -> None:
-    """All terms on a 16^3 grid whose fields use modes up to 1: products up to third order are free of aliasing but
-    for 1/rho, whose spectrum has decayed to 1e-5 where truncation cuts it."""
+    """All terms, of density and velocity that use modes up to 1 each: nothing is truncated or aliased at 32^3; the
+    largest difference is 1e-14."""
     run = clumps(
         "model.viscosity=0.1",
         "model.bulk_viscosity=0.05",
@@ -85,8 +86,8 @@ def test_right_hand_side_against_numpy() -> None:
         expected = -sum(d(m[i] * v[j], j) for j in range(3)) - d(pressure, i) - rho * d(phi, i)
         expected += rho * (0.1, -0.2, 0.3)[i] + 0.1 * sum(d(d(v[i], j), j) for j in range(3))
         expected += (0.1 / 3 + 0.05) * d(div, i)
-        assert np.abs(m_t[i] - expected).max() < 2e-5 * np.abs(expected).max()
-    assert np.abs(rho_t + sum(d(m[i], i) for i in range(3))).max() < 1e-12
+        assert np.abs(m_t[i] - expected).max() < 4e-14 * np.abs(expected).max()
+    assert np.abs(rho_t + sum(d(m[i], i) for i in range(3))).max() < 5e-15
 
 
 def test_the_plane_kz_0_stays_exactly_hermitian() -> None:

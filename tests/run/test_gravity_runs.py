@@ -1,10 +1,11 @@
-"""Gas and waves through the command line: rows, pictures' data, restart bit for bit, other layouts, stops."""
+"""Gas and waves through the command line: rows, pictures' data, restart bit for bit, other layouts and processes,
+stops."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_support import simulate, write_case
+from run_support import call, simulate, write_case
 
 from simulator.run.open import open_run
 
@@ -24,15 +25,50 @@ time: {stop: 0.4, cfl: 0.3}
 devices: {platform: cpu, count: 2}
 output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}}
 """
-
-
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        pytest.param(WAVE, "psi", id="wave"),
-        pytest.param(GAS, "momentum", id="gas", marks=pytest.mark.slow),
-    ],
+FORCED = (
+    GAS + "forcing: {kind: ornstein_uhlenbeck, rate: 0.1, band: [1, 2], correlation_time: 0.3, seed: 1}\n"
 )
+BOTH = """\
+model:
+  kind: composite
+  components:
+    - {kind: self_gravitating_gas, sound_speed: 1.0, viscosity: 0.05}
+    - {kind: schrodinger_poisson, self_interaction: 0.5}
+grid: {shape: [12, 10, 8], box: [6, 5, 4]}
+initial: {kind: composite, components: {gas: {kind: jeans_wave, amplitude: 0.05}, waves: {kind: uniform}}}
+time: {stop: 0.4, cfl: 0.3}
+devices: {platform: cpu, count: 2}
+output:
+  diagnostics: {every_steps: 1}
+  spectra: {every: 0.1}
+  snapshots: {fields: [waves_psi, gas_momentum, density]}
+"""
+CASES = [
+    pytest.param(WAVE, "psi", id="wave"),
+    pytest.param(GAS, "momentum", id="gas", marks=pytest.mark.slow),
+    pytest.param(FORCED, "momentum", id="forced", marks=pytest.mark.slow),
+    pytest.param(BOTH, "gas_momentum", id="both", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+@pytest.mark.parametrize(("text", "field"), CASES)
+def test_two_processes(tmp_path: Path, text: str, field: str) -> None:
+    """Two processes with two devices each end as one device does, to 1e-12."""
+    config = write_case(tmp_path, text)
+    assert simulate(config, tmp_path / "one", "devices.count=1") == 0
+    ended = call("run", config, "--output", tmp_path / "two", "--processes", "2", "devices.count=4")
+    assert ended.returncode == 0, ended.stderr
+    one, two = (open_run(tmp_path / n) for n in ("one", "two"))
+    assert two.provenance["devices"]["processes"] == 2
+    a, b = (np.asarray(r.snapshots[-1][field][...]) for r in (one, two))
+    assert np.abs(a).max() > 1e-3 and np.abs(a - b).max() < 1e-12 * np.abs(a).max()
+    for column in ("energy", "mass", "max_density"):
+        np.testing.assert_allclose(two.diagnostics[column], one.diagnostics[column], rtol=1e-11)
+
+
+@pytest.mark.parametrize(("text", "field"), CASES)
 def test_restart_bit_for_bit_and_on_other_devices(tmp_path: Path, text: str, field: str) -> None:
     """A run that was interrupted after 3 steps ends as the one that was not; on 4 devices to 1e-12."""
     config = write_case(tmp_path, text)

@@ -178,6 +178,16 @@ def test_one_process_that_fails_ends_all_with_its_message(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_mistake_that_only_the_processes_find_is_one_line(tmp_path):
+    (tmp_path / "fields.py").write_text("def build(x, y, z):\n    return {'wind': (y, y, y)}\n")
+    initial = "{kind: python, path: fields.py, function: build}"
+    config = write_case(tmp_path, re.sub(r"initial: .*", f"initial: {initial}", CASE))
+    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2")
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1 and "wind" in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
 # ---- the compiled program ---------------------------------------------------------------------------------
 
 

@@ -1,5 +1,7 @@
 """provenance.json: this start, and those before it."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +66,20 @@ def test_commit_and_changes_of_the_checkout(tmp_path):
     (package / "__init__.py").write_text("changed = 1\n")
     state = git_state(package)
     assert state is not None and state["dirty"] and state["changed"] == ["package/__init__.py"]
+
+
+def test_changes_that_git_does_not_tell_are_not_known(tmp_path, monkeypatch):
+    (tmp_path / "__init__.py").write_text("")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    real, slow = shutil.which("git"), tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *status*) exit 1;; esac\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    state = git_state(tmp_path)
+    assert state is not None and state["commit"] and state["dirty"] is None and state["changed"] is None
 
 
 def test_no_checkout_and_no_record(tmp_path):

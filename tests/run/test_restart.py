@@ -75,6 +75,8 @@ def test_a_stop_file_ends_a_run_which_then_continues_bit_for_bit(config, undistu
     assert f"continuing from {run}/checkpoints/{step:08d}" in capsys.readouterr().out
     assert_same_run(run, undisturbed)
     assert len(open_run(run).provenance["earlier"]) == 1
+    finished = open_run(run).state
+    assert finished is not None and finished.seconds > state.seconds > 0  # those of both starts
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])

@@ -6,9 +6,10 @@ import sys
 import jax
 import numpy as np
 import pytest
-from run_support import CASE, contents, simulate, table, write_case
+from run_support import CASE, contents, simulate, started, table, write_case
 
 from simulator import open_run
+from simulator.cli import main
 from simulator.run.series import SeriesReader
 from simulator.storage import committed, verify
 
@@ -203,6 +204,21 @@ import jax.numpy as jnp
 def build(x, y, z, amplitude):
     return {"velocity": (amplitude * jnp.sin(2 * jnp.pi * z / 4), 0 * x, 0 * y)}
 """
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path, monkeypatch):
+    """`simulator run ... --output 7 | head -1`, and afterwards `resume 7`."""
+    monkeypatch.chdir(tmp_path)
+    write_case(tmp_path)
+    with started("run", "case.yaml", "time.max_steps=3", "--output", "7") as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("case: navier_stokes")
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (0, "")
+    log = (tmp_path / "7" / "run.log").read_text()
+    assert "finished at t = " in log and "simulator plot 7" in log
+    assert main(["resume", "7", "time.max_steps=4"]) == 0
+    assert open_run("7").state.step == 4  # type: ignore[union-attr]
 
 
 def test_a_users_function_is_copied_and_the_copy_runs(tmp_path):

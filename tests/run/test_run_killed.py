@@ -141,17 +141,20 @@ def test_killed_at_thirty_random_times(place: Path):
     began = time.monotonic()
     assert call([*arguments, place / "undisturbed long"], place)[0] == 0
     whole = time.monotonic() - began
-    chance, run, kills, seen = random.Random(4), place / "random", 0, set()
+    chance, run, kills, seen = random.Random(4), place / "random 0", 0, set()
     while kills < 30:
         started = [start([*arguments, run], place)]
         kills += _killed_after(chance.uniform(0.2, 1.0 + whole / 10), started, chance)
         assert started[0].process.exitcode in (0, -signal.SIGKILL), started[0].said.read_text()
         seen.update(steps("checkpoints", run))
         if started[0].process.exitcode == 0:
-            break
+            # How far a start comes is up to the machine: a run that ends early is judged, and another begins.
+            assert_equal(run, place / "undisturbed long")
+            assert_clean(run)
+            run = place / f"random {kills}"
     code, said = call([*arguments, run], place)
     assert code == 0, said
-    assert kills == 30 and len(seen) > 10, (kills, sorted(seen))
+    assert len(seen) > 10, sorted(seen)
     assert_equal(run, place / "undisturbed long")
     assert_clean(run)
 

@@ -65,7 +65,7 @@ from simulator.cluster import discover, failure
 from simulator.cluster.start import start
 allocation = discover(os.environ)
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-with failure.contained(allocation.process_id, allocation.num_processes):
+with failure.contained(allocation):
     cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), folder=folder)
     from simulator.cluster.doctor import exchange
     exchange(cluster.devices)

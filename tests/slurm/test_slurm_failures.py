@@ -23,7 +23,7 @@ from simulator.errors import RunFailure
 here = Path(sys.argv[1])
 allocation = discover(os.environ)
 me = allocation.process_id
-with failure.contained(me, allocation.num_processes):
+with failure.contained(allocation):
     failure.to_log_file(here / "logs", me) if me else None
     cluster = start(allocation, platform="cpu", count=allocation.num_processes, folder=here)
     got = []
@@ -161,7 +161,7 @@ allocation = discover(os.environ)
 if allocation.process_id == 0:
     time.sleep(6)
     sys.exit(0)
-with failure.contained(allocation.process_id, allocation.num_processes):
+with failure.contained(allocation):
     module.start(allocation, platform="cpu", folder=Path(sys.argv[1]))
 """
 

@@ -20,7 +20,7 @@ run, plan = Path(sys.argv[2]).parent, json.loads(Path(sys.argv[2]).read_text())
 first = os.environ["SLURM_PROCID"] == "0"
 asked = []
 time.sleep(plan.get("deaf", 0))
-for number in (signal.SIGTERM, signal.SIGUSR2):
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda number, _: asked.append(signal.Signals(number).name))
 starts = int(os.environ.get("SLURM_RESTART_COUNT", 0))
 if first:
@@ -43,14 +43,18 @@ sys.exit(plan.get("code", 3 if stopped else 0))
 class Run:
     """A run folder with its script, submitted."""
 
-    def __init__(self, slurm, folder: Path, wait_until, options=(), submit: bool = True, **plan) -> None:
+    def __init__(
+        self, slurm, folder: Path, wait_until, options=(), submit=True, flags=None, setup=(), **plan
+    ) -> None:
         self.slurm, self.folder, self.wait_until = slurm, folder, wait_until
         (folder / "logs").mkdir(parents=True)
         program = folder / "program.py"
         program.write_text(PROGRAM)
         (folder / "config.yaml").write_text(json.dumps({"stops": 0} | plan))
-        resources = Resources(nodes=2, tasks_per_node=1)
-        text = render("counting", folder, [sys.executable, str(program)], resources, max_restarts=2)
+        resources = Resources(nodes=2, tasks_per_node=1, other=flags)
+        lines = [*setup, f"run={folder}", 'set -- "$run/config.yaml"']
+        command = [sys.executable, str(program)]
+        text = render("counting", folder, command, resources, setup=lines, max_restarts=2)
         (folder / "job.sbatch").write_text(text)
         if submit:
             self.job = slurm.sbatch(options, folder / "job.sbatch", cwd=folder)
@@ -93,18 +97,6 @@ def test_a_run_that_finishes_ends_the_job(run):
     assert (job["JobState"], job["ExitCode"], job["Restarts"]) == ("COMPLETED", "0:0", "0")
 
 
-def test_the_warning_is_passed_on_and_the_job_comes_back_to_finish(run):
-    job = run(stops=2)
-    for start in (1, 2):
-        job.has_started(start)
-        job.tell("scancel", "-b", "-s", "USR2")
-    ended = job.ends()
-    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "2")
-    assert job.starts == 3
-    assert job.log.count("left: SIGUSR2") == 2  # one log, appended to
-    assert job.log.count("goes back into the queue") == 2
-
-
 def test_a_warning_before_the_program_listens_is_repeated(run):
     job = run(stops=1, deaf=3)
     job.wait_until(lambda: job.slurm.job(job.job)["JobState"] == "RUNNING", 30, "start of the job")
@@ -115,13 +107,37 @@ def test_a_warning_before_the_program_listens_is_repeated(run):
     assert "left: SIGUSR2" in job.log
 
 
-def test_the_cap_is_kept(run):
+def test_a_warning_before_the_step_runs_is_kept_for_it(run):
+    job = run(stops=1, setup=["touch preparing", "sleep 3"])
+    job.wait_until((job.folder / "preparing").exists, 30, "start of the script")
+    job.tell("scancel", "-b", "-s", "USR2")
+    ended = job.ends()
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.log
+    assert "left: SIGUSR2" in job.log
+
+
+def test_the_users_own_signal_wins(slurm, tmp_path, wait_until):
+    """On the command line of sbatch, and in the script by `submit --sbatch`: both are due at once, ours never."""
+    flag = "--signal=USR1@600"
+    options = {"line": {"options": [flag, "--time=5"]}, "script": {"flags": f"{flag} --time=5"}}
+    jobs = [Run(slurm, tmp_path / name, wait_until, stops=1, **given) for name, given in options.items()]
+    for job in jobs:
+        ended = job.ends()
+        assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.log
+        assert re.search("left: SIGUSR[12]", job.log)  # from this Slurm by way of the script or not
+    assert "left: SIGUSR1" in jobs[1].log
+
+
+def test_the_warning_is_passed_on_and_the_job_comes_back_as_often_as_it_may(run):
     job = run(stops=9)
     for start in (1, 2, 3):
         job.has_started(start)
         job.tell("scancel", "-b", "-s", "USR2")
     ended = job.ends()
     assert (ended["ExitCode"], ended["Restarts"]) == ("3:0", "2")
+    assert job.starts == 3
+    assert job.log.count("left: SIGUSR2") == 3  # one log, appended to
+    assert job.log.count("goes back into the queue") == 2
     assert "came back 2 times" in job.log
 
 

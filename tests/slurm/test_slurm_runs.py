@@ -176,9 +176,40 @@ def test_any_layout_equals_one_process(slurm, tmp_path, alone, nodes: int, tasks
     same(tmp_path / "run", alone)
 
 
-def test_stopped_three_times_it_comes_back_and_equals_an_uninterrupted_run(slurm, submit, tmp_path) -> None:
-    thousand = ("time.stop=0.5", "output.diagnostics.every_steps=20", "devices.count=2")
-    job = submit(*thousand, "--nodes", "2", "--tasks-per-node", "1")
+def test_of_several_processes_the_first_one_speaks(slurm, tmp_path, alone) -> None:
+    """Of what all of them find: that a run is finished already, and a mistake."""
+    (tmp_path / "c.yaml").write_text(CONFIG)
+
+    def both(*arguments: str):
+        step = "-N2 --ntasks-per-node=1 --kill-on-bad-exit=1"
+        done = slurm.srun(step, *SIMULATOR, "run", str(tmp_path / "c.yaml"), *arguments, timeout=PATIENCE)
+        said = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
+        return done.returncode, done.stdout.splitlines(), said
+
+    code, (line,), said = both("--output", str(alone))
+    assert (code, said) == (0, []) and "already finished" in line
+    code, out, (line,) = both("--output", str(alone), "model.viscosity=1")
+    assert (code, out) == (2, []) and "holds a run with another model.viscosity" in line
+    code, out, (line,) = both("model.viscositi=1")
+    assert (code, out) == (2, []) and line.startswith("command line: model.viscositi: unknown key")
+
+
+LONGER = ("time.stop=0.5", "output.diagnostics.every_steps=20", "devices.count=2")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(slurm, tmp_path_factory) -> Path:
+    """Five hundred steps in two processes, without Slurm."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "c.yaml").write_text(CONFIG)
+    command = [*SIMULATOR, "run", "c.yaml", *LONGER, "--output", "run", "--processes", "2"]
+    done = slurm.run(*command, cwd=folder, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(slurm, submit, undisturbed) -> None:
+    job = submit(*LONGER, "--nodes", "2", "--tasks-per-node", "1")
     steps = [0]
     for start in range(3):
         job.owns_the_folder(start)
@@ -192,17 +223,39 @@ def test_stopped_three_times_it_comes_back_and_equals_an_uninterrupted_run(slurm
     assert steps[-1] < job.state.step == 500
     assert job.log.count("goes back into the queue") == 3
     assert job.log.count("continuing from") == 3
-
-    whole = tmp_path / "whole"
-    command = [*SIMULATOR, "run", str(tmp_path / "run.yaml"), *thousand, "--output", str(whole)]
-    done = slurm.run(*command, "--processes", "2", timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    same(job.folder, whole, tolerance=0)
+    same(job.folder, undisturbed, tolerance=0)
 
 
-def test_cancelled_it_stays_so_and_leaves_a_checkpoint_that_verifies(slurm, submit) -> None:
+def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(
+    slurm, submit, undisturbed, tmp_path
+) -> None:
+    job = submit(
+        *LONGER, "--nodes", "2", "--tasks-per-node", "1", "--partition", "scavenge", "--sbatch=--exclusive"
+    )
+    job.advances()
+    (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
+    slurm.sbatch(["-N4", "--exclusive", "-o", "/dev/null"], tmp_path / "urgent", cwd=tmp_path)
+    job.until(lambda: slurm.job(job.id)["Restarts"] == "1", "requeue")
+    stopped = job.state
+    assert (stopped.state, stopped.last_checkpoint) == ("stopped", stopped.step), job.log
+    ended = job.ends()
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "1"), job.log
+    assert job.log.count("continuing from") == 1
+    same(job.folder, undisturbed, tolerance=0)
+
+
+def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(
+    slurm, submit
+) -> None:
     job = submit(*ENDLESS, "devices.count=1", "--nodes", "1", "--tasks-per-node", "1")
     job.advances(beyond=20)
+    second = slurm.sbatch([], job.folder / "job.sbatch", cwd=job.folder)
+    assert slurm.wait(second, PATIENCE)["ExitCode"] == "2:0"
+    said = [line for line in (job.folder / "logs" / f"slurm-{second}.out").read_text().splitlines()]
+    said = [line for line in said if not line.startswith("srun: ")]
+    assert len(said) == 1 and re.search(rf"{job.folder}.*\b{job.id}\b", said[0]), said
+    job.advances(beyond=job.state.step)
+
     job.tell("scancel")
     ended = job.ends()
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0"), job.log
@@ -250,6 +303,25 @@ def test_a_killed_task_ends_the_job_and_both_requeue_and_the_next_start_continue
     job.advances(beyond=last)
     job.stops()
     assert job.state.reason == "the file stop in the run folder"
+
+
+def test_a_frozen_process_ends_the_job_by_the_watchdog_and_the_next_start_continues(submit) -> None:
+    job = submit(
+        *ENDLESS, "devices.count=2", "run.watchdog=4", "output.checkpoints.every_steps=20",
+        "--nodes", "1", "--tasks-per-node", "2",
+    )  # fmt: skip
+    job.until(lambda: job.checkpoints, "a checkpoint")
+    (pid,) = job.processes(SLURM_PROCID="1")
+    os.kill(pid, signal.SIGSTOP)
+    ended = job.slurm.wait(job.id, 60)  # the watchdog's 4 s, or the heartbeat's 10 s; and KillWait, 5 s
+    assert ended["JobState"] in ("FAILED", "NODE_FAIL") and ended["ExitCode"] != "0:0", job.log
+    assert re.search(r"process 0 of 2 \(.*\) is stuck in .*: no progress for 4 s", job.log), job.log
+    assert not job.processes()
+    last = job.checkpoints[-1]
+
+    job.again()
+    job.advances(beyond=last)
+    job.stops()
 
 
 def checkout(folder: Path) -> Path:

@@ -24,7 +24,6 @@ PLANS = (
     ("jaxdecomp", "slab"),
     ("jaxdecomp", "pencil"),
 )
-ALONE = ("custom_partitioning", "xyz")
 DEVICES = (1, 2, 3, 4, 8)
 FIELDS = ("real", "real, every mode", "complex, every mode", "complex")
 PRECISIONS = ("double", "single")
@@ -68,7 +67,7 @@ class Case:
 
 EVERY = [
     case
-    for values in itertools.product((*PLANS, ALONE), DEVICES, SHAPES, FIELDS, PRECISIONS, BLOCKS)
+    for values in itertools.product(PLANS, DEVICES, SHAPES, FIELDS, PRECISIONS, BLOCKS)
     if (case := Case(*values)).works
 ]
 

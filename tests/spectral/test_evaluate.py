@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import ALONE, PLANS, Case, coefficients, compiled, error, points, put, sample, transform
+from spectral_cases import PLANS, Case, coefficients, compiled, error, points, put, sample, transform
 
 from simulator.spectral import Grid, Local, make_transform
 from simulator.spectral.transform import evaluate_whole
@@ -26,7 +26,7 @@ def run(t, values):
 
 CASES = [
     *(Case(plan, 4, "even") for plan in PLANS),
-    Case(ALONE, 1, "even"),
+    Case(PLANS[0], 1, "even"),
     Case(("custom_partitioning", "z_xy"), 3, "prime", block=2),
     Case(("custom_partitioning", "zx_y"), 2, "odd", "complex", block=4),
     Case(("custom_partitioning", "z_y_x"), 8, "unequal", block=1),

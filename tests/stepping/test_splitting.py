@@ -45,13 +45,13 @@ def solve(kind: type, steps: int, duration: float = 1.5, start=None, time: float
 
 @pytest.mark.parametrize("name", SPLITTINGS)
 def test_order(name: str) -> None:
-    """Halving dt divides the error by 2^order. Measured within 0.15, where errors lie above round-off."""
+    """Halving dt divides the error by 2^order: measured within 0.006, where errors lie above round-off."""
     kind = SPLITTINGS[name]
     exact = solve(SPLITTINGS["composition6"], 600)
     coarse = {2: 24, 4: 12, 6: 12}[kind.order]
     errors = [np.abs(solve(kind, n) - exact).max() for n in (coarse, 2 * coarse)]
     assert errors[1] > 1e-13
-    assert abs(np.log2(errors[0] / errors[1]) - kind.order) < 0.15
+    assert abs(np.log2(errors[0] / errors[1]) - kind.order) < 0.02
 
 
 @pytest.mark.parametrize("name", SPLITTINGS)

@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from sweep_support import BASE
@@ -15,7 +16,7 @@ from simulator.run.open import open_run
 from simulator.run.simulation import Simulation
 from simulator.run.state import read_state
 from simulator.sweeps import Sweep
-from simulator.sweeps.batch import with_value
+from simulator.sweeps.batch import BatchedStep, with_value
 from simulator.sweeps.ensemble import run_together
 from simulator.sweeps.grouping import groups
 from simulator.sweeps.record import begun, read_record
@@ -132,6 +133,11 @@ def test_runs_of_other_shapes_and_precisions_are_other_groups(study) -> None:
     assert keyed(sweep) == [([0, 1, 4, 5], keys), ([2, 3, 6, 7], keys)]
 
 
+def test_runs_of_other_cfl_numbers_are_one_group(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}}", CFL)
+    assert keyed(sweep) == [([0, 1, 2, 3], ("model.viscosity", "time.cfl"))]
+
+
 def test_groups_are_divided_among_several_jobs(study) -> None:
     sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2, 3, 4, 5]}}")
     assert keyed(sweep, 2) == [([0, 1], ()), ([2, 3, 4], ())]
@@ -160,6 +166,24 @@ def test_a_number_that_decides_what_is_computed_is_not_batched(
     monkeypatch.setattr(NavierStokes, "decay", choosing)
     sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2], initial.amplitude: [1, 2]}}")
     assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "{kind: navier_stokes, viscosity: 0.1}",
+        "{kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 4}",
+        "{kind: mhd, viscosity: 0.1, resistivity: 0.1}",
+    ],
+)
+def test_what_measures_is_one_program_for_all_viscosities(study, model: str) -> None:
+    base = BASE.replace("{kind: navier_stokes, viscosity: 0.01}", model)
+    (run, *_) = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}", base).runs
+    simulation = Simulation(run.config, report=lambda line: None)
+    step = BatchedStep(simulation, ["model.viscosity"])
+    assert step.shares(step.diagnostics) and step.shares(step.spectra)
+    traced = jax.eval_shape(step.diagnostics, step.values({"model.viscosity": 1.0}), simulation.template)
+    assert traced.keys() == set(simulation.columns)
 
 
 def test_a_value_deep_in_the_settings() -> None:

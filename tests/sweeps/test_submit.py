@@ -38,7 +38,7 @@ def test_the_script_asks_for_what_the_file_says(study, capsys) -> None:
     assert flags[:5] == [
         "--job-name=study", "--nodes=2", "--time=00:30:00", "--partition=long", "--array=0-4%2",
     ]  # fmt: skip
-    assert f"set -- {sweep.folder} --index $((SLURM_ARRAY_TASK_ID))" in script.splitlines()
+    assert f'set -- {sweep.folder} --index "$SLURM_ARRAY_TASK_ID"' in script.splitlines()
     assert script.endswith(RUN_AND_REQUEUE)
     assert not Path("out").exists()
 

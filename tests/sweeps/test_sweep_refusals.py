@@ -77,6 +77,11 @@ def test_a_block_that_cannot_be_read(refused, block: str, message: str) -> None:
     ("text", "lines"),
     [
         ("base: base.yaml\n", ["study.yaml:1: sweep: missing; it is required"]),
+        ("# soon\n", ["study.yaml:1: empty; a sweep needs at least base and sweep"]),
+        (
+            "base: base.yaml\nname: snapshots\nsweep: {grid: {precision: [single]}}\n",
+            ["study.yaml:2: name: 'snapshots' is what a run writes itself; give the sweep another name"],
+        ),
         (
             "base: base.yaml\nsweep: {}\n",
             ["study.yaml:2: sweep: varies nothing; give grid, zip, list or sample"],

@@ -176,6 +176,20 @@ def test_one_run_in_this_process(study, capsys) -> None:
     assert main(["sweep", "run", str(sweep.folder), "--index", "9"]) == 2
 
 
+def test_the_base_itself_can_be_run_beside_its_sweeps(study, capsys) -> None:
+    sweep = study(STUDY)
+    sweep.prepare()
+    assert main(["run", "base.yaml", "time.max_steps=1"]) == 0
+    assert stages(sweep) == ["waiting"] * 3
+    assert main(["run", "base.yaml", "time.max_steps=1", "--overwrite"]) == 0
+    assert open_run("out").state.step == 1 and stages(sweep) == ["waiting"] * 3  # type: ignore[union-attr]
+    (sweep.folder / "plan.json").write_text("{}")
+    Path("out/state.json").unlink()
+    capsys.readouterr()
+    assert main(["run", "base.yaml"]) == 2
+    assert capsys.readouterr().err.startswith(f"{Path.cwd()}/out: not a run of this program")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.run.provenance import NAME as PROVENANCE
 from simulator.run.state import RunState, write_state
 from simulator.run.table import Table
 from simulator.sweeps.collect import parse
@@ -49,7 +48,7 @@ def finish(folder: Path) -> None:
                     "enstrophy": enstrophy,
                 }
             )
-    write_state(folder, state("finished"))
+    write_state(folder, state("finished", seconds=12.5))
 
 
 @pytest.fixture
@@ -59,8 +58,8 @@ def half_done(study):
     sweep.prepare()
     done, failed, interrupted, _ = (run.folder for run in sweep.runs)
     finish(done)
-    for folder, code, seconds, said in ((done, 0, 12.5, ""), (failed, 1, 3.0, "velocity is not finite")):
-        ended(folder, begun(folder, os.getpid(), Path("log"), {}), code, seconds, said)
+    for folder, code, said in ((done, 0, ""), (failed, 1, "velocity is not finite")):
+        ended(folder, begun(folder, os.getpid(), Path("log"), {}), code, said)
     write_state(failed, state("failed", reason="velocity is not finite"))
     write_state(interrupted, state("stopped", step=2, reason="SIGTERM"))
     return sweep
@@ -133,10 +132,10 @@ def test_the_plan_as_text(study) -> None:
     ("prepare", "stage", "detail"),
     [
         (lambda folder, record: None, Stage.WAITING, ""),
-        (lambda folder, record: ended(folder, record, 2, 1.0, "x.py: no"), Stage.FAILED, "x.py: no"),
-        (lambda folder, record: ended(folder, record, 3, 1.0, ""), Stage.WAITING, ""),
+        (lambda folder, record: ended(folder, record, 2, "x.py: no"), Stage.FAILED, "x.py: no"),
+        (lambda folder, record: ended(folder, record, 3, ""), Stage.WAITING, ""),
         (
-            lambda folder, record: ended(folder, record, -9, 1.0, "killed by SIGKILL"),
+            lambda folder, record: ended(folder, record, -9, "killed by SIGKILL"),
             Stage.INTERRUPTED,
             "cut off before its first step: killed by SIGKILL",
         ),
@@ -166,16 +165,6 @@ def test_a_run_with_a_live_lock_is_running(tmp_path: Path) -> None:
     assert status_of(tmp_path).detail == "step 7, 40 %"
     os.utime(tmp_path / "lock", (0, 0))
     assert status_of(tmp_path).stage is Stage.INTERRUPTED
-
-
-def test_wall_time_of_a_run_that_no_sweep_started(half_done) -> None:
-    folder = half_done.runs[0].folder
-    (folder / "logs" / "sweep.json").unlink()
-    assert math.isnan(rows(half_done)[0]["wall_time"])
-    (folder / PROVENANCE).write_text(json.dumps({"started": "2020-01-01T00:00:00+00:00"}))
-    content = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps({**content, "updated": "2020-01-01T00:01:40+00:00"}))
-    assert rows(half_done)[0]["wall_time"] == 100
 
 
 def test_expressions_reduce_the_rows_that_are_chosen() -> None:

@@ -109,3 +109,66 @@ def test_refusals(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError) as refused:
         _ = cases.simulation(WAVE, *overrides).state
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+ASTRONOMICAL = (
+    "model={kind: schrodinger_poisson, units: kpc_km_s_msun, particle_mass: 1, "
+    "cosmology: {start: 0.01, matter: 0.31, hubble: 0.0677}}"
+)
+LIBRARY = "initial={kind: cosmological, library: camb, sigma8: 0.8, seed: 2}"
+
+
+@pytest.mark.slow
+def test_the_spectrum_of_a_library() -> None:
+    """In the run's units: sigma_8 integrated from it is the one asked for, within 1e-3; its slope at large scales is
+    the primordial one, and it peaks near k = 0.02 / Mpc."""
+    pytest.importorskip("camb")
+    from simulator.initial.linear_power import LinearPowerSettings, camb_spectrum
+    from simulator.models.cosmology import CosmologySettings
+    from simulator.spectral import Grid
+
+    settings = LinearPowerSettings(library="camb", sigma8=0.8)
+    cosmology = CosmologySettings(start=0.01, matter=0.31, hubble=0.0677)
+    k, power = camb_spectrum(settings, cosmology, Grid((64, 64, 64), (2e4, 2e4, 2e4)))
+    x = k * 8e3 / 0.677
+    window = 3 * (np.sin(x) - x * np.cos(x)) / x**3
+    sigma = math.sqrt(np.trapezoid(power * window**2 * k**3 / (2 * math.pi**2), np.log(k)))
+    assert abs(sigma / 0.8 - 1) < 1e-3
+    slope = np.gradient(np.log(power), np.log(k))
+    assert abs(slope[3] - 0.965) < 0.02
+    assert 0.012e-3 < k[power.argmax()] < 0.02e-3
+    assert k[-1] > math.sqrt(3) * math.pi * 64 / 2e4
+
+
+@pytest.mark.slow
+def test_a_box_of_the_library_s_spectrum() -> None:
+    """20 Mpc at a = 0.01: the variance of the density contrast is that of the modes that the box holds, within the
+    scatter of its largest waves."""
+    pytest.importorskip("camb")
+    run = cases.simulation(
+        WAVE, ASTRONOMICAL, LIBRARY, "grid.shape=24,24,24", "grid.box=2e4,2e4,2e4", "time.dt=1e-6"
+    )
+    mean = 3 * 0.0677**2 * 0.31 / (8 * math.pi * run.model.gravity)
+    rho = np.asarray(run.fields["density"])
+    assert abs(rho.mean() / mean - 1) < 2e-3
+    assert 0.005 < (rho / mean).std() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("model", "installed", "message"),
+    [
+        (EXPANDING, True, "initial: library: camb needs model.units: kpc_km_s_msun"),
+        (
+            ASTRONOMICAL,
+            False,
+            "initial.library: camb is not installed; pip install 'simulator[cosmology]' brings it",
+        ),
+    ],
+)
+def test_where_the_library_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, model: str, installed: bool, message: str
+) -> None:
+    monkeypatch.setattr("simulator.initial.linear_power.find_spec", lambda name: name if installed else None)
+    with pytest.raises(UserError) as refused:
+        _ = cases.simulation(WAVE, model, LIBRARY).state
+    assert message in str(refused.value) and "\n" not in str(refused.value)

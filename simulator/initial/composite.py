@@ -1,0 +1,53 @@
+"""The initial conditions of a composite: one for each component."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union, cast
+
+from pydantic import Field, create_model
+
+from simulator.errors import UserError
+from simulator.initial.initial import Fields, Files, start_of
+from simulator.models.composite import Composite as Model
+from simulator.models.composite import joined
+from simulator.settings import Settings
+
+
+def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
+    """The initial condition whose components start from any of `parts`."""
+    one: Any = Annotated[Union[tuple(p.Settings for p in parts.values())], Field(discriminator="kind")]  # noqa: UP007
+
+    class Composite:
+        """Each component starts as its own model would alone, under the composite's gravity.
+
+        A soliton is one of its own matter; `relax` knows nothing of the others.
+        """
+
+        Settings = create_model(
+            "CompositeInitialSettings",
+            __base__=Settings,
+            kind=(Literal["composite"], "composite"),
+            components=(cast(Any, dict[str, one]), ...),
+        )
+
+        def __init__(self, settings: Any):
+            self.settings = settings
+
+        def build_for(self, model: Any, files: Files) -> Fields:
+            if not isinstance(model, Model):
+                raise UserError("kind: composite needs model.kind: composite")
+            given = self.settings.components
+            for name in (*model.parts, *given):
+                if name not in model.parts:
+                    raise UserError(f"components.{name}: the model's components are {', '.join(model.parts)}")
+                if name not in given:
+                    raise UserError(f"components.{name}: missing; every component needs an initial condition")
+            found = {}
+            for name, part in model.parts.items():
+                settings = given[name]
+                try:
+                    found[name] = start_of(parts[settings.kind](settings), part.alone, files)
+                except UserError as error:
+                    raise UserError(f"components.{name}: {error}") from error
+            return joined(found)
+
+    return Composite

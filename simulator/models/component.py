@@ -1,0 +1,93 @@
+"""What a kind of matter offers to a composite, and the potential that all kinds share.
+
+A kind of matter is a file with a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`.
+It gives its density as values on the grid and takes the potential as such; how it holds its own fields is its affair.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Protocol
+
+import jax
+from pydantic import AfterValidator
+
+from simulator.models.model import Fields
+from simulator.settings import Settings
+from simulator.spectral import Transform
+
+
+def _usable(name: str) -> str:
+    if not name.isidentifier():
+        raise ValueError(
+            f"{name!r} cannot name a component, whose fields and columns begin with it; e.g. gas"
+        )
+    return name
+
+
+ComponentName = Annotated[str, AfterValidator(_usable)]
+
+
+@dataclass(frozen=True)
+class Potential:
+    """The potential of all matter at one moment."""
+
+    transform: Transform
+    """Of real fields with all their modes."""
+    modes: jax.Array
+    """Coefficients of Phi, without mean."""
+    fall: jax.Array
+    """sqrt(4 pi G rho) at the densest point: the rate (1/time, double) at which it collapses."""
+
+    @cached_property
+    def values(self) -> jax.Array:
+        """Phi on the grid (x, y, z)."""
+        return self.transform.inverse(self.modes)
+
+
+class Component(Protocol):
+    """One kind of matter. Its fields carry no prefix here; the composite adds it."""
+
+    Settings: ClassVar[type[Settings]]
+    components: Mapping[str, tuple[int, ...]]
+    """Evolved fields and their leading shape."""
+    transform: Transform
+    """Of all of them."""
+    alone: Any
+    """The model of this matter alone under the composite's gravity, whose initial conditions it takes."""
+
+    def source(self, fields: Fields) -> tuple[jax.Array, Any]:
+        """Mass density on the grid (x, y, z), zero in padding, and whatever `kick` can use of the work."""
+        ...
+
+    def kick(
+        self, fields: Fields, work: Any, potential: Potential, time: jax.Array, duration: jax.Array
+    ) -> tuple[Fields, jax.Array]:
+        """The fields after they have felt the potential for a while without moving, which leaves the density as it
+        is; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN where no step can be taken."""
+        ...
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        """The fields after a while without the potential, at least of second order in `duration`."""
+        ...
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Columns; among them `energy` (box mean, without gravity), `kinetic_energy`, `mass`, `max_density` and
+        `momentum_x`, `momentum_y`, `momentum_z` (box means)."""
+        ...
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """Shell spectra on shells of the grid's width, (shells,) each, however many."""
+        ...
+
+    def derived(self) -> Mapping[str, Any]:
+        """Fields beyond the evolved ones: functions of the fields to values (..., x, y, z)."""
+        ...
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why no step can be taken from these fields, and what may help."""
+        ...
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """What its columns of a row say about the run's resolution."""
+        ...

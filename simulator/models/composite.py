@@ -1,0 +1,211 @@
+"""Several kinds of matter that attract each other: one potential, each kind with a step of its own."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field, model_validator
+
+from simulator.errors import UserError
+from simulator.models.component import Component, Potential
+from simulator.models.gas_component import GasComponent
+from simulator.models.matter import center, density_power
+from simulator.models.model import Fields
+from simulator.models.wave_component import WaveComponent
+from simulator.settings import NonNegative, Settings, wrong
+from simulator.spectral import Transform
+from simulator.spectral.poisson import Green, solve_poisson
+
+COMPONENTS: dict[str, type] = {
+    "self_gravitating_gas": GasComponent,
+    "schrodinger_poisson": WaveComponent,
+}
+SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
+"""Columns that a component has not of its own, or not without the others."""
+
+
+class CompositeSettings(Settings):
+    kind: Literal["composite"] = "composite"
+    components: Annotated[
+        tuple[
+            Annotated[GasComponent.Settings | WaveComponent.Settings, Field(discriminator="kind")],
+            ...,
+        ],
+        Field(min_length=1),
+    ]
+    """The kinds of matter, each with the keys of its own model but for those of gravity."""
+    gravitational_constant: NonNegative = 1.0
+    """G, length^3 / (mass time^2); 0 turns gravity off."""
+    green: Green = "exact"
+    """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [c.name for c in self.components]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise wrong(
+                    f"components.{index}.name", f"{name} is taken; give each component a name of its own"
+                )
+        return self
+
+
+class Composite:
+    """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
+
+    A step is split: in a kick the velocities change in the potential of all matter, solved once, while no density
+    changes; in a drift every component moves by itself, by a formula of second order or better. Both ways to
+    alternate them are of second order and conserve the momentum of all matter as exactly as the components do theirs.
+    Fields and columns begin with the name of their component.
+    """
+
+    Settings = CompositeSettings
+    split: ClassVar[bool] = True
+    integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift")
+    """Those of second order: steps back in time, as in the others, are not for a viscous gas."""
+    dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
+    solenoidal: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform):
+        """`real`: the transform of real fields with all their modes."""
+        self.settings, self.parts, self.transform = settings, parts, real
+        for part in parts.values():
+            theirs, ours = part.transform.physical, real.physical
+            if theirs.spec != ours.spec or theirs.shape != ours.shape:
+                raise UserError(
+                    "devices.count: the components would be shared out differently; "
+                    "fewer devices, or fft.decomposition: slab, work"
+                )
+        self.components: Mapping[str, tuple[int, ...]] = {
+            f"{name}_{field}": lead for name, part in parts.items() for field, lead in part.components.items()
+        }
+        self.transforms: Mapping[str, Transform] = {
+            f"{name}_{field}": part.transform for name, part in parts.items() for field in part.components
+        }
+
+    @classmethod
+    def create(cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any) -> Self:
+        parts = {
+            c.name: COMPONENTS[c.kind](c, settings.gravitational_constant, make, files)
+            for c in settings.components
+        }
+        return cls(settings, parts, make(real=True, every=True))
+
+    def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What of `fields` belongs to a component, by its own names."""
+        return {field: fields[f"{name}_{field}"] for field in self.parts[name].components}
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        return joined(
+            {name: part.drift(self.of(name, fields), duration) for name, part in self.parts.items()}
+        )
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        sources = {name: part.source(self.of(name, fields)) for name, part in self.parts.items()}
+        potential = self._potential(total(density for density, _ in sources.values()))
+        kicked = {
+            name: part.kick(self.of(name, fields), sources[name][1], potential, time, duration)
+            for name, part in self.parts.items()
+        }
+        rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
+        return joined({name: new for name, (new, _) in kicked.items()}), rate
+
+    def _potential(self, density: jax.Array) -> Potential:
+        """That of the values of all matter's density."""
+        g = 4 * math.pi * self.settings.gravitational_constant
+        modes = solve_poisson(self.transform.layout, g * self.transform.forward(density), self.settings.green)
+        densest = jnp.maximum(self.transform.physical.max(density), 0).astype(jnp.float64)
+        return Potential(self.transform, modes, jnp.sqrt(g * densest))
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
+        return {"rate": self.kick(fields, time, jnp.float64(0))[1]}
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why a run cannot go on from these fields, and what may help."""
+        for name, part in self.parts.items():
+            if (found := part.trouble(self.of(name, fields))) is not None:
+                return f"{name}: {found[0]}", found[1]
+        return None
+
+    # ---- what is measured --------------------------------------------------------------------------------
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Of all matter, then of each component under its name. Energies are box means; `internal_energy` is what the
+        components have beside motion: heat, quantum pressure, interaction, traps. The potential energy of a component
+        is its share of the whole, half the mean of its density times the potential of all matter."""
+        layout = self.transform.layout
+        own = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
+        values = {name: part.source(self.of(name, fields))[0] for name, part in self.parts.items()}
+        modes = {name: self.transform.forward(density) for name, density in values.items()}
+        potential = self._potential(total(values.values()))
+        shares = {name: 0.5 * layout.inner(density, potential.modes) for name, density in modes.items()}
+
+        def summed(column: str) -> jax.Array:
+            return total(columns[column] for columns in own.values())
+
+        gravity, own_energy, kinetic = total(shares.values()), summed("energy"), summed("kinetic_energy")
+        columns = {
+            "energy": own_energy + gravity,
+            "kinetic_energy": kinetic,
+            "internal_energy": own_energy - kinetic,
+            "potential_energy": gravity,
+            "mass": summed("mass"),
+            "max_density": self.transform.physical.max(total(values.values())),
+            **{f"momentum_{axis}": summed(f"momentum_{axis}") for axis in "xyz"},
+            **{
+                f"center_{axis}": x
+                for axis, x in zip("xyz", center(layout, total(modes.values())), strict=True)
+            },
+        }
+        for name, found in own.items():
+            columns |= {f"{name}_{column}": x for column, x in found.items() if column not in SHARED}
+            columns[f"{name}_potential_energy"] = shares[name]
+        return columns | {"rate": self.memory(fields, time)["rate"]}
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """What a row of diagnostics says about the run's resolution."""
+        found = []
+        for name, part in self.parts.items():
+            own = {key.removeprefix(f"{name}_"): x for key, x in row.items() if key.startswith(f"{name}_")}
+            found += [f"{name}: {line}" for line in part.warnings(own)]
+        return found
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """P(k) of all matter, and the components' spectra; 0 where a component has no modes."""
+        layout = self.transform.layout
+        density = total(part.source(self.of(name, fields))[0] for name, part in self.parts.items())
+        found = {"density_power": density_power(layout, self.transform.forward(density))}
+        for name, part in self.parts.items():
+            for quantity, spectrum in part.spectra(self.of(name, fields)).items():
+                found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
+        return found
+
+    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+        def density(fields: Fields) -> jax.Array:
+            return total(part.source(self.of(name, fields))[0] for name, part in self.parts.items())
+
+        def of(name: str, function: Callable[[Fields], jax.Array]) -> Callable[[Fields], jax.Array]:
+            return lambda fields: function(self.of(name, fields))
+
+        own = {
+            f"{name}_{field}": of(name, function)
+            for name, part in self.parts.items()
+            for field, function in part.derived().items()
+            if field != "potential"
+        }
+        return {"density": density, "potential": lambda f: self._potential(density(f)).values, **own}
+
+
+def joined(parts: Mapping[str, Fields]) -> Fields:
+    """Fields of components, under the names that they have together."""
+    return {f"{name}_{field}": f for name, fields in parts.items() for field, f in fields.items()}
+
+
+def total(terms: Any) -> jax.Array:
+    """The sum of some arrays."""
+    return reduce(jnp.add, terms)

@@ -1,0 +1,89 @@
+"""Gas as one kind of matter among others."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from simulator.models.component import ComponentName, Potential
+from simulator.models.model import Fields
+from simulator.models.self_gravitating_gas import GasSettings, SelfGravitatingGas, SelfGravitatingGasSettings
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.operators import gradient, hermitian
+
+
+class GasComponentSettings(GasSettings):
+    kind: Literal["self_gravitating_gas"]
+    name: ComponentName = "gas"
+    """Begins the names of its fields and columns."""
+
+
+class GasComponent:
+    """Drift: the hydrodynamics of `SelfGravitatingGas` by a Runge-Kutta step of order 4. Kick: m <- m - dt rho grad
+    Phi, exact because the density stays."""
+
+    Settings = GasComponentSettings
+    components = SelfGravitatingGas.components
+
+    def __init__(
+        self, settings: GasComponentSettings, gravity: float, make: Callable[..., Transform], files: object
+    ):
+        # Above the models; here it is only a formula for a step.
+        from simulator.stepping.runge_kutta import RungeKutta4
+
+        self.transform, self._integrator = make(), RungeKutta4()
+        given = {name: getattr(settings, name) for name in GasSettings.model_fields if name != "kind"}
+
+        def gas(gravity: float) -> SelfGravitatingGas:
+            # Checked already; and the numbers of a batch of runs are arrays.
+            own = SelfGravitatingGasSettings.model_construct(**given, gravitational_constant=gravity)
+            return SelfGravitatingGas(own, self.transform)
+
+        self.alone, self.free = gas(gravity), gas(0.0)
+
+    def source(self, fields: Fields) -> tuple[jax.Array, None]:
+        return self.transform.inverse(fields["density"]), None
+
+    def kick(
+        self, fields: Fields, work: None, potential: Potential, time: jax.Array, duration: jax.Array
+    ) -> tuple[Fields, jax.Array]:
+        layout, rho, m = self.transform.layout, fields["density"], fields["momentum"]
+        pull = gradient(layout, self.transform.forward(potential.values))
+
+        def pulled(values: Fields, points: Points, parameters) -> Local:
+            weight = values["density"] * values["pull"]
+            v = (values["momentum"] - parameters * weight) / values["density"]
+            dx, dy, dz = self.transform.grid.spacing
+            advection = abs(v[0]) / dx + abs(v[1]) / dy + abs(v[2]) / dz
+            densest = values["density"]
+            return Local(weight, {"advection": advection, "densest": densest, "thinnest": -densest})
+
+        dt = duration.astype(rho.real.dtype)
+        found = self.transform.evaluate({"density": rho, "momentum": m, "pull": pull}, pulled, dt)
+        new = {"density": rho, "momentum": m - dt * hermitian(layout, found.products)}
+        rate = self.free.limit(found.maxima, new).astype(jnp.float64) + potential.fall
+        return new, jax.lax.stop_gradient(rate)
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        def tendency(fields: Fields, time: jax.Array) -> Fields:
+            return self.free.tendency(fields, time)[0]
+
+        now = jnp.float64(0)  # nothing in it depends on time
+        first = tendency(fields, now)
+        return self._integrator.step(fields, now, duration, first, tendency, self.free.decay())
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        return self.free.diagnostics(fields, time)
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        return self.free.spectra(fields)
+
+    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+        return self.free.derived()
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        return self.free.trouble(fields)
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        return []

@@ -1,0 +1,101 @@
+"""Gas, waves and both from a snapshot or checkpoint, at the same resolution and at others."""
+
+import gravity_cases as cases
+import numpy as np
+import pytest
+from gravity_cases import GAS, WAVE, measured
+
+from simulator.errors import UserError
+from simulator.models import own_transforms
+from simulator.run.checkpoint import component_names, datasets, physical_axes
+from simulator.storage import Dataset, save
+
+CLUMPS = (
+    '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
+    '"velocity": [0.3 * jnp.sin(y) + 0 * z + 0 * x, 0.2 * jnp.cos(x + z) + 0 * y, 0 * x]}'
+)
+# Every mode has its share, also those of the Nyquist planes.
+ROUGH = '{"psi": jnp.exp(1j * (x * y + jnp.sin(3 * z)))}'
+BOTH = """\
+model: {kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}, {kind: schrodinger_poisson}]}
+grid: {shape: [12, 12, 12]}
+initial: {kind: composite, components: {gas: {kind: jeans_wave, amplitude: 0.1}, waves: {kind: uniform}}}
+time: {stop: 1.0, dt: 0.01}
+"""
+OTHERS = [
+    (GAS, "16,16,16", 1),
+    (GAS, "20,18,24", 4),
+    (GAS, "12,10,8", 2),
+    (WAVE, "8,8,8", 1),
+    (WAVE, "12,10,16", 4),
+    (WAVE, "6,5,4", 2),
+    (BOTH, "12,12,12", 2),
+    (BOTH, "16,14,12", 1),
+]
+QUICK = (("snapshot", *OTHERS[1]), ("checkpoint", *OTHERS[4]))
+CASES = [
+    case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+    for case in [(kind, *other) for kind in ("snapshot", "checkpoint") for other in OTHERS]
+]
+
+
+def stored(run, tmp_path, kind: str) -> str:
+    """A snapshot or checkpoint of the run's start, as `initial.path`."""
+    if kind == "checkpoint":
+        found = datasets(run.state, run.transform, own_transforms(run.model))
+    else:
+        axes = physical_axes(run.transform)
+        values = {n: run.values(n)(run.state) for n in run.model.components}
+        found = [Dataset(n, v, axes, component_names(v.shape[:-3])) for n, v in values.items()]
+    save(tmp_path, 0, found, {"time": 0.0, "box": list(run.grid.box)})
+    return f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"
+
+
+def modes(run, name: str) -> dict[tuple[int, int, int], np.ndarray]:
+    """The coefficients of a field by signed integers (kx, ky, kz)."""
+    layout, field = run.transform_of(name).layout, np.asarray(run.state.fields[name])
+    found = {}
+    for place in np.ndindex(*layout.valid):
+        k = {a: int(layout.labels[a][i]) for a, i in zip(layout.order, place, strict=True)}
+        found[k["x"], k["y"], k["z"]] = field[(..., *place)]
+    return found
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("kind", "text", "shape", "devices"), CASES)
+def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: str, devices: int) -> None:
+    python = {GAS: CLUMPS, WAVE: ROUGH, BOTH: None}[text]
+    first = cases.simulation(text, python=python)
+    other = cases.simulation(text, stored(first, tmp_path, kind), f"grid.shape={shape}", devices=devices)
+    assert other.state.fields.keys() == first.state.fields.keys()
+    for name in first.model.components:
+        here, there = modes(first, name), modes(other, name)
+        assert len(here.keys() & there.keys()) > 30
+        for k, value in there.items():
+            np.testing.assert_allclose(value, here.get(k, 0 * value), atol=1e-14)
+    if text != GAS and np.prod(other.grid.shape) >= np.prod(first.grid.shape):
+        assert measured(other)["mass"] == pytest.approx(measured(first)["mass"], rel=1e-13)
+
+
+def test_gas_takes_density_and_velocity_too(tmp_path) -> None:
+    first = cases.simulation(GAS, python=CLUMPS)
+    axes = physical_axes(first.transform)
+    values = {n: first.values(n)(first.state) for n in ("density", "velocity")}
+    save(
+        tmp_path,
+        0,
+        [Dataset(n, v, axes, component_names(v.shape[:-3])) for n, v in values.items()],
+        {"time": 0.0, "box": list(first.grid.box)},
+    )
+    start = f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"
+    other = cases.simulation(GAS, start)
+    for name, field in first.state.fields.items():
+        assert np.abs(np.asarray(field - other.state.fields[name])).max() < 1e-14
+
+
+def test_what_does_not_fit_is_refused(tmp_path) -> None:
+    start = stored(cases.simulation(GAS, python=CLUMPS), tmp_path, "snapshot")
+    with pytest.raises(UserError, match="holds density, momentum; this model's fields are psi"):
+        _ = cases.simulation(WAVE, start).state
+    with pytest.raises(UserError, match=r"its box is .* set grid\.box"):
+        _ = cases.simulation(GAS, start, "grid.box=1,1,1").state
