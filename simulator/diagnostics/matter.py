@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.diagnostics.measured import Measured
-from simulator.models.model import Fields
+from simulator.models.model import Fields, own_transforms
 from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout
@@ -32,7 +32,8 @@ def densities(model: Any) -> dict[str, Callable[[Fields], jax.Array]]:
     """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
     fields = dict(model.derived())
     for name in model.components:
-        fields[name] = lambda f, n=name: model.transform.inverse(f[n])
+        transform = own_transforms(model).get(name, model.transform)
+        fields[name] = lambda f, n=name, t=transform: t.inverse(f[n])
     found = [name for name in fields if name == "density" or name.endswith("_density")]
     return {name: fields[name] for name in sorted(found, key=lambda name: (name != "density", name))}
 

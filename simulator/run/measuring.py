@@ -33,8 +33,6 @@ def measured(simulation: Simulation, kind: str) -> Measured:
             f"output.{kind}", f"{what}, which {simulation.config.model.kind} does not have"
         )
 
-    if kind == "histograms" and own_transforms(model):
-        raise refused("needs fields of one transform")
     match kind:
         case "transfer":
             if not isinstance(model, Spectral):
@@ -48,11 +46,11 @@ def measured(simulation: Simulation, kind: str) -> Measured:
             )
         case "histograms":
             mass = densities(model)
-            if not layout.real and not mass:
+            # Of fields that lie in spectral space in other ways only what their densities tell.
+            plain = {} if own_transforms(model) or not layout.real else model.components
+            if not plain and not mass:
                 raise refused("needs real fields or a mass density")
-            found = histograms(
-                transform, model.components if layout.real else {}, settings.bins, settings.range
-            )
+            found = histograms(transform, plain, settings.bins, settings.range)
             if not mass:
                 return found
             logs = log_densities(real_transform(model), mass, settings.bins, settings.decades)

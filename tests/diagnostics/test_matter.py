@@ -156,3 +156,29 @@ def test_the_shells_reach_from_the_spacing_to_half_the_box():
     edges = profile_edges(Grid((32, 16, 1), (2.0, 3.0, 0.1)), 4)
     np.testing.assert_allclose(edges, np.geomspace(2 / 32, 1, 5))
     np.testing.assert_allclose(profile_edges(Grid((8, 8, 8)), 2, (0.1, 10.0)), [0.1, 1, 10])
+
+
+def test_a_composite_has_the_profile_of_all_matter_and_of_each_component():
+    """Densities of the components add up to the whole, in shells about the densest point of that."""
+    text = """\
+model:
+  kind: composite
+  components: [{kind: self_gravitating_gas, sound_speed: 1.0}, {kind: schrodinger_poisson}]
+grid: {shape: [8, 8, 8], box: [7, 7, 7]}
+initial:
+  kind: composite
+  components: {gas: {kind: uniform, density: 0.01}, waves: {kind: soliton, core_radius: 1.4}}
+time: {stop: 1.0, max_dt: 0.05}
+"""
+    simulation = cases.simulation(text, *OUTPUT, devices=2)
+    for kind, names in (
+        ("profiles", ("density", "gas_density", "waves_density")),
+        ("histograms", ("log_density", "log_gas_density", "log_waves_density")),
+    ):
+        what = measured(simulation, kind)
+        got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state.fields).items()}
+        assert set(names) <= got.keys()
+        if kind == "profiles":
+            whole, gas, waves = (got[name] for name in names)
+            np.testing.assert_allclose(gas + waves, whole, rtol=1e-12)
+            np.testing.assert_allclose(gas[np.isfinite(gas)], 0.01, rtol=1e-12)
