@@ -111,6 +111,6 @@ def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
     elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
         # What is conserved looks conserved, and the numbers beside it stay short.
         middle = (values.max() + values.min()) / 2
-        panel.set_ylim(middle - _STEADY * size, middle + _STEADY * size)
+        panel.set_ylim(middle - 1.4 * _STEADY * size, middle + 1.4 * _STEADY * size)
     panel.yaxis.set_major_locator(MaxNLocator(5))
     panel.ticklabel_format(axis="y", style="plain", useOffset=False)

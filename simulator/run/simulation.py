@@ -315,8 +315,9 @@ class Simulation:
 
     def _check_output(self) -> None:
         output = self.config.output
-        for kind, known in (("snapshots", self.field_names), ("slices", self.scalars)):
+        for kind in ("snapshots", "slices"):
             for name in getattr(getattr(output, kind), "fields", None) or ():
+                known = self.field_names if kind == "snapshots" else self.scalars
                 if name not in known:
                     close = difflib.get_close_matches(name, known, n=1)
                     meant = f", did you mean {close[0]}?" if close else ";"
