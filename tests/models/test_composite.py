@@ -238,7 +238,9 @@ def test_gradient_of_the_final_density() -> None:
     gas = run.model.parts["gas"].transform
     rho = state.fields["gas_density"]
     x, y, z = gas.physical.coordinates()
-    wave = gas.forward(np.cos(x + y) * np.sin(z))  # as the waves' density, which another would not feel at first
+    wave = gas.forward(
+        np.cos(x + y) * np.sin(z)
+    )  # as the waves' density, which another would not feel at first
     slope = jax.jit(jax.grad(measure))(rho)
     e = 1e-4
     difference = float((measure(rho + e * wave) - measure(rho - e * wave)) / (2 * e))
