@@ -25,6 +25,7 @@ COMMANDS = (
     "submit",
     "status",
     "plot",
+    "movie",
     "verify",
     "merge",
     "devices",

@@ -9,9 +9,9 @@ def add_parser(subparsers: Any) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "plot",
-        help="draw energy, spectra and slices of a run",
-        description="Draw what a run has written so far into RUN/plots/: energy, dissipation and enstrophy "
-        "against time, spectra at several times, mid-plane slices.",
+        help="draw the pictures of a run",
+        description="Draw what a run has written so far into RUN/plots/: diagnostics against time, and spectra, "
+        "slices, projections, profiles, histograms and whatever else it measured, at several times.",
         epilog="example: simulator plot outputs/taylor_green",
     )
     parser.add_argument("run", metavar="RUN", help="the run's folder; the run may still be going on")

@@ -1,11 +1,11 @@
 """What a run writes, where and when."""
 
 from importlib.util import find_spec
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.settings import Count, Flag, OutputPath, Positive, Seconds, Settings, wrong
+from simulator.settings import Count, Flag, OutputPath, Positive, Real, Seconds, Settings, wrong
 
 
 class Cadence(Settings):
@@ -55,6 +55,29 @@ class HistogramSettings(SeriesCadence):
     bins: Count = 200
     range: Positive = 20.0
     """The histograms reach so many standard deviations to either side of the mean."""
+    decades: tuple[Real, Real] = (-6.0, 6.0)
+    """Those of a mass density, on a logarithmic scale, reach between these powers of ten times its mean."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        return _rises(self, "decades", self.decades)
+
+
+class ProfileSettings(SeriesCadence):
+    bins: Count = 32
+    """Number of spherical shells."""
+    range: tuple[Positive, Positive] | None = None
+    """Their least and largest radius; by default the grid's spacing and half the box."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        return _rises(self, "range", self.range)
+
+
+def _rises(settings: Any, key: str, ends: tuple[float, float] | None) -> Any:
+    if ends is not None and ends[0] >= ends[1]:
+        raise wrong(key, f"[{ends[0]:g}, {ends[1]:g}] does not rise; the smaller end comes first")
+    return settings
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -64,6 +87,11 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("an empty list; name a field, or leave the key out for the model's fields")
     return names
+
+
+class SliceSettings(SeriesCadence):
+    fields: Annotated[tuple[str, ...], AfterValidator(_distinct)] | None = None
+    """Scalar fields to cut; by default speed, vorticity magnitude and density, where the model has them."""
 
 
 class SnapshotSettings(Cadence):
@@ -106,10 +134,14 @@ class OutputSettings(Settings):
     structure_functions: StructureFunctionSettings | None = None
     """Moments of velocity increments in structure_functions.h5."""
     histograms: HistogramSettings | None = None
-    """Probability densities of the fields and their gradients in histograms.h5."""
+    """Probability densities of the fields and their gradients, and of log density, in histograms.h5."""
+    profiles: ProfileSettings | None = None
+    """Radial profiles of mass densities about the densest point in profiles.h5."""
+    projections: SeriesCadence | None = None
+    """Mass densities integrated along x, y and z in projections.h5."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Whole fields in snapshots/."""
-    slices: SeriesCadence | None = None
+    slices: SliceSettings | None = None
     """Mid-plane slices in slices.h5 beside those that come with every snapshot."""
     checkpoints: CheckpointSettings = CheckpointSettings()
     """Checkpoints in checkpoints/."""

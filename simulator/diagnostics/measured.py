@@ -22,6 +22,15 @@ class Measured:
     compute: Callable[[Fields], dict[str, jax.Array]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
+    def joined(self, other: "Measured") -> "Measured":
+        """Both together, in one file."""
+        return Measured(
+            {**self.coordinates, **other.coordinates},
+            {**self.variables, **other.variables},
+            lambda fields: self.compute(fields) | other.compute(fields),
+            {**self.attributes, **other.attributes},
+        )
+
 
 def transfer(layout: Layout, model: Spectral, names: tuple[str, ...]) -> Measured:
     """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger wavenumbers,

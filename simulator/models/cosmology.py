@@ -74,6 +74,14 @@ class Background:
         slopes = [jnp.exp(2 * x) * self.hubble(jnp.exp(x)) for x in ends]
         return jnp.exp(_hermite((time - low) / (high - low), high - low, ends, slopes))
 
+    def scale_factor_at(self, time: float) -> float:
+        """a(tau) of one time, without JAX."""
+        u, tau = self._table
+        i = min(max(int(np.searchsorted(tau, time, side="right")) - 1, 0), len(u) - 2)
+        slopes = np.exp(2 * u[i : i + 2]) * self.hubble(np.exp(u[i : i + 2]))
+        width = tau[i + 1] - tau[i]
+        return math.exp(float(_hermite((time - tau[i]) / width, width, u[i : i + 2], slopes)))
+
     def growth(self, a: float) -> float:
         """Growth factor of the linear density contrast, D(a) = a while matter dominates (Heath 1977):
         D = 5/2 Omega_m H / H0 integral da' / (a' H / H0)^3."""

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from simulator.errors import UserError
-from simulator.plotting import statistics
-from simulator.plotting.slices import colour_map, fields, slices
+from simulator.plotting import matter, statistics
+from simulator.plotting.labels import Labels
+from simulator.plotting.slices import fields, projections, slices
 from simulator.plotting.spectra import names, spectrum
 from simulator.plotting.style import draw
 from simulator.plotting.time_series import drawable, time_series
@@ -27,11 +28,13 @@ def plot_run(path: str | Path) -> Plotted:
     """Draw what the run in `path` has written so far into its folder `plots/`.
 
     `diagnostics.png`, `spectrum_QUANTITY.png`, `spectrum_compensated.png`, `slices_FIELD.png`, and of the series that
-    the run was asked for `transfer_QUANTITY.png`, `structure_functions.png`, `histogram_QUANTITY.png`.
+    the run was asked for `transfer_QUANTITY.png`, `structure_functions.png`, `histogram_QUANTITY.png`,
+    `profile_DENSITY.png`, `projection_DENSITY.png`.
     UserError where `path` is not a run, or one without anything to draw.
     """
     run = open_run(path)
     folder = run.path / "plots"
+    labels = Labels(_model(run))
     files: list[Path] = []
     missing: list[str] = []
     try:
@@ -44,11 +47,11 @@ def plot_run(path: str | Path) -> Plotted:
         else:
             missing.append(f"{run.path / 'diagnostics.csv'}: no rows yet")
     if (found := _series(run, "spectra", missing)) is not None:
-        files += _spectra(run, found, folder)
-    files += _statistics(run, folder, missing)
+        files += _spectra(run, found, folder, labels)
+    files += _statistics(run, folder, missing, labels)
     if (found := _series(run, "slices", missing)) is not None:
         files += [
-            draw(partial(slices, found, name), folder / f"slices_{name}.png", colour_map(name))
+            draw(partial(slices, found, name, labels), folder / f"slices_{name}.png")
             for name in fields(found)
         ]
     if not files:
@@ -56,8 +59,23 @@ def plot_run(path: str | Path) -> Plotted:
     return Plotted(tuple(files), tuple(missing))
 
 
-def _spectra(run: Run, series: SeriesReader, folder: Path) -> list[Path]:
-    files = [draw(partial(spectrum, series, name), folder / f"spectrum_{name}.png") for name in names(series)]
+def _model(run: Run) -> dict[str, Any]:
+    """The model's block of the configuration; empty where that cannot be read."""
+    try:
+        return dict(run.config.get("model") or {})
+    except UserError:
+        return {}
+
+
+def _spectra(run: Run, series: SeriesReader, folder: Path, labels: Labels) -> list[Path]:
+    def picture(name: str) -> Any:
+        return (
+            partial(matter.power, series, labels, name)
+            if name.endswith("_power")
+            else partial(spectrum, series, name)
+        )
+
+    files = [draw(picture(name), folder / f"spectrum_{name}.png") for name in names(series)]
     try:
         diagnostics = run.diagnostics
     except UserError:
@@ -73,10 +91,10 @@ def _spectra(run: Run, series: SeriesReader, folder: Path) -> list[Path]:
     return files
 
 
-def _statistics(run: Run, folder: Path, missing: list[str]) -> list[Path]:
+def _statistics(run: Run, folder: Path, missing: list[str], labels: Labels) -> list[Path]:
     """Pictures of the series that are only there where asked for."""
     files: list[Path] = []
-    for kind in ("transfer", "structure_functions", "histograms"):
+    for kind in ("transfer", "structure_functions", "histograms", "profiles", "projections"):
         if not (run.path / f"{kind}.h5").exists() or (found := _series(run, kind, missing)) is None:
             continue
         match kind:
@@ -91,6 +109,19 @@ def _statistics(run: Run, folder: Path, missing: list[str]) -> list[Path]:
                 for name in statistics.histogram_names(found):
                     build = partial(statistics.histogram, found, name)
                     files.append(draw(build, folder / f"histogram_{name}.png"))
+                for name in matter.log_histogram_names(found):
+                    build = partial(matter.log_histogram, found, name, labels)
+                    files.append(draw(build, folder / f"histogram_{name}.png"))
+            case "profiles":
+                for name in matter.profile_names(found):
+                    files.append(
+                        draw(partial(matter.profile, found, name, labels), folder / f"profile_{name}.png")
+                    )
+            case "projections":
+                for name in fields(found):
+                    files.append(
+                        draw(partial(projections, found, name, labels), folder / f"projection_{name}.png")
+                    )
     return files
 
 

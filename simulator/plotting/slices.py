@@ -1,6 +1,6 @@
-"""Mid-planes of a field at several times."""
+"""Mid-planes of a field, or projections of a density, at several times."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -8,14 +8,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 
-from simulator.plotting.style import WIDTH, evenly, figure, lengths, position, quantity
+from simulator.plotting.labels import Labels
+from simulator.plotting.scales import scale_of
+from simulator.plotting.style import WIDTH, figure, lengths, position, quantity
 from simulator.run.series import SeriesReader
 
 MOST_TIMES = 4
 PLANES = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
 """Horizontal axis, vertical axis, and the axis that the plane cuts in its middle."""
-_MAPS = {"speed": "viridis"}
 
 # Inches around and between the planes.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
@@ -26,7 +28,7 @@ _SHOWN = 300
 
 
 def fields(series: SeriesReader) -> list[str]:
-    """The fields of which all three mid-planes are there, as `FIELD/xy`, `FIELD/xz`, `FIELD/yz`."""
+    """The fields of which all three planes are there, as `FIELD/xy`, `FIELD/xz`, `FIELD/yz`."""
     found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
     return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in PLANES)]
 
@@ -67,14 +69,31 @@ class _Layout:
                 left += width + _GAP_X
 
 
-def colour_map(field: str) -> str:
-    """The name of the colour map of a field."""
-    return _MAPS.get(field, "magma")
-
-
-def slices(series: SeriesReader, field: str) -> Figure:
+def slices(series: SeriesReader, field: str, labels: Labels | None = None) -> Figure:
     """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale."""
-    rows = evenly(len(series), MOST_TIMES)
+    labels = labels or Labels({})
+    words = quantity(field)
+    unit = labels.unit("density") if field == "density" else ""
+    return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, _cut)
+
+
+def projections(series: SeriesReader, field: str, labels: Labels | None = None) -> Figure:
+    """The projections of a density along the three axes, arranged like `slices`."""
+    labels = labels or Labels({})
+    words = labels.axis(r"surface density $\Sigma$", "column")
+    if field != "density":
+        words = f"{field.replace('_', ' ')}: {words}"
+    return _planes(series, field, labels, words, lambda axis, points: rf"$\Sigma$ along ${axis}$")
+
+
+def _cut(axis: str, points: np.ndarray) -> str:
+    return f"${axis} = {position(float(points[len(points) // 2]))}$"
+
+
+def _planes(
+    series: SeriesReader, field: str, labels: Labels, words: str, title: Callable[[str, np.ndarray], str]
+) -> Figure:
+    rows = labels.rows(series.time, MOST_TIMES)
     planes = {
         (row, a + b): np.pad(values[f"{field}/{a}{b}"], (0, 1), mode="wrap")
         for row, values in enumerate(series.at(index) for index in rows)
@@ -82,35 +101,41 @@ def slices(series: SeriesReader, field: str) -> Figure:
     }
     axis_of = {name: _Axis.of(series.coordinates[name]) for name in "xyz"}
     layout = _lay_out({name: axis.high - axis.low for name, axis in axis_of.items()}, len(rows))
-    top, extend = _scale(list(planes.values()))
+    scale = scale_of(field, list(planes.values()))
     result = figure(*layout.size)
     image: AxesImage | None = None
     for row, column, rectangle in layout.rectangles():
         a, b, cut = PLANES[column]
         axes = result.add_axes(rectangle)
         image = axes.imshow(
-            planes[row, a + b].T,
+            scale.shown(planes[row, a + b]).T,
             origin="lower",
             extent=(*axis_of[a].cells, *axis_of[b].cells),
-            vmin=0,
-            vmax=top,
-            cmap=colour_map(field),
-            # The fields are band-limited: between points they are smooth, not steps.
-            interpolation="bicubic" if min(planes[row, a + b].shape) < _SHOWN else "antialiased",
+            vmin=scale.low,
+            vmax=scale.high,
+            cmap=scale.colours,
+            interpolation=interpolation(planes[row, a + b].shape, smooth=scale.smooth),
             aspect="equal",
         )
         _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=row == len(rows) - 1)
         if row == 0:
-            coordinate = series.coordinates[cut]
-            axes.set_title(f"${cut} = {position(float(coordinate[len(coordinate) // 2]))}$", pad=8)
+            axes.set_title(title(cut, series.coordinates[cut]), pad=8)
         if column == 0:
             axes.text(
-                -0.7 / layout.widths[0], 0.5, f"$t = {series.time[rows[row]]:.4g}$",
+                -0.7 / layout.widths[0], 0.5, labels.moment(series.time[rows[row]]),
                 transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
             )  # fmt: skip
     assert image is not None
-    _colour_bar(result, layout, image, quantity(field), extend)
+    _colour_bar(result, layout, image, scale.label(words), scale.extend)
     return result
+
+
+def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
+    """Fields are band-limited: between points they are smooth, not steps. Where pixels are the limit, or values jump
+    from one end of their scale to the other, nothing is put between."""
+    if not smooth:
+        return "nearest"
+    return "bicubic" if min(shape) < _SHOWN else "antialiased"
 
 
 def _lay_out(extent: dict[str, float], rows: int) -> _Layout:
@@ -155,7 +180,8 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
     axes = result.add_axes(
         ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
     )
-    bar = result.colorbar(image, cax=axes, extend=extend)
+    # Few and short numbers: the label stands beside them.
+    bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(5, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
     axes.tick_params(direction="out", length=2.5, width=0.6)
@@ -176,14 +202,3 @@ class _Axis:
         spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
         low, high = float(points[0]), float(points[0]) + len(points) * spacing
         return cls(low, high, (low - spacing / 2, high + spacing / 2))
-
-
-def _scale(planes: list[np.ndarray]) -> tuple[float, str]:
-    """The upper end of the colours, and whether values beyond it are cut: a few extremes must not darken the
-    rest."""
-    values = np.concatenate([plane.ravel() for plane in planes])
-    values = values[np.isfinite(values)]
-    if not len(values) or values.max() <= 0:
-        return 1.0, "neither"
-    most, nearly = float(values.max()), float(np.quantile(values, 0.999))
-    return (nearly, "max") if most > 1.25 * nearly > 0 else (most, "neither")

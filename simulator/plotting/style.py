@@ -13,7 +13,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
 from simulator.files import replace_file
@@ -59,6 +59,10 @@ _NAMES = {
     "density": r"density $\rho$",
     "dissipation": r"dissipation $\varepsilon$",
     "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
+    "virial_ratio": "virial ratio",
+    "max_density": r"density $\rho_{\max}$",
+    "vortex_faces": "vortex faces",
+    "phase": r"phase $\arg\psi$",
     "speed": r"speed $|\mathbf{u}|$",
     "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
     "vorticity": r"vorticity $|\boldsymbol{\omega}|$",
@@ -83,28 +87,39 @@ def spectrum_of(name: str) -> str:
     return _SPECTRA.get(name, f"spectrum of {name.replace('_', ' ')}")
 
 
-def draw(build: Callable[[], Figure], path: Path, colour_map: str | None = None) -> Path:
-    """Build a figure in this style and write it to `path`, whole; returns `path`.
-
-    The picture has at most 256 colours, a third of the bytes of a full one and to the eye the same: where it
-    shows a `colour_map`, most of them are that map's.
-    """
+def draw(build: Callable[[], Figure], path: Path) -> Path:
+    """Build a figure in this style and write it to `path`, whole; returns `path`."""
     with matplotlib.rc_context(RC):
-        canvas = FigureCanvasAgg(build())
-        canvas.draw()
-        rendered = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    if colour_map is None:
-        small = rendered.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    else:
-        colours = np.concatenate([colormaps[colour_map](np.linspace(0, 1, 216))[:, :3], _GREYS])
-        palette = Image.new("P", (1, 1))
-        palette.putpalette(np.rint(255 * colours).astype(np.uint8).tobytes())
-        small = rendered.quantize(palette=palette, dither=Image.Dither.NONE)
+        built = build()
+        picture = rendered(built)
     data = io.BytesIO()
-    small.save(data, "png", optimize=True, dpi=(DPI, DPI))
+    fewer_colours(picture, colour_map(built)).save(data, "png", optimize=True, dpi=(DPI, DPI))
     path.parent.mkdir(exist_ok=True)
     replace_file(path, data.getvalue())
     return path
+
+
+def rendered(drawn: Figure) -> Image.Image:
+    """The pixels of a figure."""
+    canvas = FigureCanvasAgg(drawn)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def colour_map(drawn: Figure) -> str | None:
+    """The name of the colour map that a figure shows."""
+    return next((image.get_cmap().name for axes in drawn.axes for image in axes.images), None)
+
+
+def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
+    """The picture with at most 256 colours, a third of the bytes of a full one and to the eye the same: where it
+    shows a colour map, most of them are that map's."""
+    if colours is None:
+        return picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    table = np.concatenate([colormaps[colours](np.linspace(0, 1, 216))[:, :3], _GREYS])
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255 * table).astype(np.uint8).tobytes())
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def figure(width: float, height: float) -> Figure:
@@ -134,6 +149,24 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
     else:
         axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if most < 2 else MaxNLocator(most))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.4g}$"))
+
+
+def powers_of_ten(axis: Any) -> None:
+    """Few and plain ticks along a logarithmic axis: 1, 2 and 5 where it spans less than two decades."""
+    low, high = axis.get_view_interval()
+    short = high < 60 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
+    if short:
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"${value:.3g}$" if value >= 1e-3 else _power(value))
+        )
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _power(value: float) -> str:
+    exponent = math.floor(math.log10(value) + 1e-9)
+    digits = round(value / 10.0**exponent)
+    return rf"$10^{{{exponent}}}$" if digits == 1 else rf"${digits}\cdot 10^{{{exponent}}}$"
 
 
 def position(value: float) -> str:

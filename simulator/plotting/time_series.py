@@ -1,4 +1,4 @@
-"""Energy, dissipation and enstrophy against time."""
+"""Energy, dissipation, enstrophy and what tells of collapse against time."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from simulator.plotting.style import WIDTH, figure, quantity
+from simulator.plotting.style import WIDTH, figure, powers_of_ten, quantity
 
-PANELS = ("energy", "dissipation", "enstrophy")
+PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
 _FEW = 25
+_STEADY = 2e-3
+"""The least change that an axis shows, relative to the value."""
+_WIDE = 30.0
+"""A density or virial ratio that varies by more than this factor gets a logarithmic axis."""
 
 
 def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
@@ -20,20 +24,23 @@ def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
-    """One panel each for energy (with its parts where there is more than one), dissipation, and enstrophy.
+    """One panel each for energy (with its parts where there is more than one), dissipation, enstrophy, virial ratio,
+    maximum density and vortices, against the scale factor where a background expands, else against time.
 
     `diagnostics` as from `open_run`: arrays of shape (row,) by name. Quantities that are not there are left
     out.
     """
-    names = [name for name in PANELS if name in diagnostics]
-    time = diagnostics["time"]
+    names = [n for n in PANELS if n in diagnostics and (n == "energy" or np.any(diagnostics[n]))]
+    expanding = "scale_factor" in diagnostics
+    time = diagnostics["scale_factor" if expanding else "time"]
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
     top, height = 0.36 if any(parts.values()) else 0.12, 0.6 + 1.75 * len(names)
     result = figure(WIDTH, height + top)
     panels = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
     for panel, name in zip(panels, names, strict=True):
         curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
-        power = _power_of_ten(curves)
+        wide = name in ("max_density", "virial_ratio") and _wide(diagnostics[name])
+        power = 0 if wide else _power_of_ten(curves)
         for number, (curve, values) in enumerate(curves.items()):
             total = curve == name and parts[name]
             panel.plot(
@@ -48,8 +55,12 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
         if parts[name]:
             panel.legend(ncols=len(curves), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
         panel.set_ylabel(quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
-        _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
-    panels[-1].set_xlabel(r"time $t$")
+        if wide:
+            panel.set_yscale("log")
+            powers_of_ten(panel.yaxis)
+        else:
+            _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
+    panels[-1].set_xlabel("scale factor $a$" if expanding else r"time $t$")
     if time[-1] > time[0]:
         panels[-1].set_xlim(time[0], time[-1])
     else:
@@ -59,14 +70,20 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     return result
 
 
+def _wide(values: np.ndarray) -> bool:
+    positive = values[np.isfinite(values) & (values > 0)]
+    return len(positive) > 0 and float(positive.max()) > _WIDE * float(positive.min())
+
+
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
     """The energies that add up to the total: not a share, and not those of a composite's components."""
     owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
     parts = [
         name
-        for name in diagnostics
+        for name, values in diagnostics.items()
         if name.endswith("_energy") and name != "edge_energy" and not name.startswith(owners)
-        if np.isfinite(diagnostics[name]).any()
+        # What a run leaves out is zero throughout.
+        if np.any(np.isfinite(values) & (values != 0))
     ]
     return parts if len(parts) > 1 else []
 
@@ -91,5 +108,9 @@ def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
         and (single or np.ptp(values) > 0.15 * values.max())
     ):
         panel.set_ylim(0, 1.08 * values.max())
+    elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
+        # What is conserved looks conserved, and the numbers beside it stay short.
+        middle = (values.max() + values.min()) / 2
+        panel.set_ylim(middle - 1.4 * _STEADY * size, middle + 1.4 * _STEADY * size)
     panel.yaxis.set_major_locator(MaxNLocator(5))
-    panel.ticklabel_format(axis="y", useOffset=False)
+    panel.ticklabel_format(axis="y", style="plain", useOffset=False)

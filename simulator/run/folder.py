@@ -20,7 +20,7 @@ from simulator.run.state import NAME as STATE
 from simulator.run.state import RunState, read_state, write_state
 
 CONFIG = "config.yaml"
-SERIES = ("spectra", "slices", "transfer", "structure_functions", "histograms")
+SERIES = ("spectra", "transfer", "structure_functions", "histograms", "profiles", "projections", "slices")
 """Names of the HDF5 series that a run may write: NAME.h5, NAME.parts/."""
 _FILES = (CONFIG, "provenance.json", "run.log", STATE, "diagnostics.csv", *(f"{name}.h5" for name in SERIES))
 _ARRAYS = ("snapshots", "checkpoints")

@@ -1,4 +1,4 @@
-"""The series of a run beside its slices: spectra, transfer, structure functions, histograms."""
+"""The series of a run beside its slices: spectra, transfer, structure functions, histograms, profiles, ..."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from simulator.diagnostics.histograms import histograms
+from simulator.diagnostics.matter import densities, log_densities, profiles, projections, real_transform
 from simulator.diagnostics.measured import Measured, directional_spectra, transfer
 from simulator.diagnostics.structure import default_separations, structure_functions
 from simulator.models import Fields, State, own_transforms
@@ -15,7 +16,7 @@ from simulator.models.model import Spectral
 from simulator.run.series import Series
 from simulator.run.simulation import Simulation
 
-KINDS = ("transfer", "structure_functions", "histograms")
+KINDS = ("transfer", "structure_functions", "histograms", "profiles", "projections")
 """Those that are only written where asked for."""
 
 
@@ -32,8 +33,6 @@ def measured(simulation: Simulation, kind: str) -> Measured:
             f"output.{kind}", f"{what}, which {simulation.config.model.kind} does not have"
         )
 
-    if kind == "histograms" and own_transforms(model):
-        raise refused("needs fields of one transform")
     match kind:
         case "transfer":
             if not isinstance(model, Spectral):
@@ -46,9 +45,23 @@ def measured(simulation: Simulation, kind: str) -> Measured:
                 transform, settings.separations or default_separations(transform.grid), settings.orders
             )
         case "histograms":
-            if not layout.real:
-                raise refused("needs real fields")
-            return histograms(transform, model.components, settings.bins, settings.range)
+            mass = densities(model)
+            # Of fields that lie in spectral space in other ways only what their densities tell.
+            plain = {} if own_transforms(model) or not layout.real else model.components
+            if not plain and not mass:
+                raise refused("needs real fields or a mass density")
+            found = histograms(transform, plain, settings.bins, settings.range)
+            if not mass:
+                return found
+            logs = log_densities(real_transform(model), mass, settings.bins, settings.decades)
+            return found.joined(logs)
+        case "profiles" | "projections":
+            mass = densities(model)
+            if not mass:
+                raise refused("needs a mass density")
+            if kind == "projections":
+                return projections(real_transform(model), mass)
+            return profiles(real_transform(model), mass, settings.bins, settings.range)
     shells = Measured(
         {"k": layout.shell_wavenumbers()},
         {name: ("k",) for name in names(model.spectra)},
@@ -60,12 +73,7 @@ def measured(simulation: Simulation, kind: str) -> Measured:
     if not isinstance(model, Spectral):
         raise refused("axis: needs energies of modes")
     other = directional_spectra(layout, model, settings.axis, names(model.spectral_energies))
-    return Measured(
-        {**shells.coordinates, **other.coordinates},
-        {**shells.variables, **other.variables},
-        lambda fields: shells.compute(fields) | other.compute(fields),
-        {**shells.attributes, **other.attributes},
-    )
+    return shells.joined(other)
 
 
 def check_kinds(simulation: Simulation) -> None:

@@ -100,7 +100,7 @@ class Output:
                     self.diagnostics(state)
                 case "spectra":
                     self.spectra(state)
-                case "transfer" | "structure_functions" | "histograms":
+                case name if name in KINDS:
                     self._measuring.take(name, state)
                 case "slices":
                     self.slices(state)
@@ -141,7 +141,7 @@ class Output:
         self._measuring.take("spectra", state)
 
     def slices(self, state: State) -> None:
-        """One row of slices.h5: the three mid-planes of speed and vorticity magnitude."""
+        """One row of slices.h5: the three mid-planes of scalar fields."""
         if int(state.step) == self._last_slices:
             return
         self._last_slices = int(state.step)
@@ -153,6 +153,9 @@ class Output:
 
     @cached_property
     def _sliced(self) -> tuple[str, ...]:
+        settings = self._simulation.config.output.slices
+        if settings is not None and settings.fields is not None:
+            return settings.fields
         return tuple(name for name in SLICED if name in self._simulation.field_names)
 
     @cached_property

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from simulator.run.folder import SERIES
 from simulator.run.log import RunLog
 
 LINE_EVERY = 30.0
@@ -194,7 +195,7 @@ def summary(
 
 def _contents(folder: Path) -> list[tuple[str, str]]:
     contents: list[tuple[str, str]] = []
-    series = ("spectra.h5", "transfer.h5", "structure_functions.h5", "histograms.h5", "slices.h5")
+    series = [f"{name}.h5" for name in SERIES]
     for name in ("diagnostics.csv", *series, "snapshots", "checkpoints"):
         path = folder / name
         if not path.exists():

@@ -257,13 +257,25 @@ class SeriesReader:
         """All variables of one row."""
         return dict(self.row(index).values)
 
-    def row(self, index: int) -> _Row:
-        """One row as it was appended; IndexError beyond the ends."""
+    def one(self, name: str, index: int) -> np.ndarray:
+        """One variable of one row; nan where that row has none."""
+        part, place = self._place(index)
+        with h5py.File(self._file(part), "r", locking=False) as file:
+            if name not in file:
+                return np.full(self._shape(name), np.nan, np.float32)
+            return np.asarray(_dataset(file, name)[place])
+
+    def _place(self, index: int) -> tuple[_Part, int]:
+        """The part that holds a row, and its number there."""
         position = range(len(self))[index]
         ends = np.cumsum([part.rows for part in self.parts])
         number = int(np.searchsorted(ends, position, side="right"))
-        part = self.parts[number]
-        place = position - int(ends[number]) + part.rows
+        return self.parts[number], position - int(ends[number]) + self.parts[number].rows
+
+    def row(self, index: int) -> _Row:
+        """One row as it was appended; IndexError beyond the ends."""
+        position = range(len(self))[index]
+        part, place = self._place(index)
         with h5py.File(self._file(part), "r", locking=False) as file:
             known = {name: np.asarray(_dataset(file, name)[place]) for name in self.variables if name in file}
         return _Row(int(self.step[position]), float(self.time[position]), self._complete(known))

@@ -302,15 +302,29 @@ class Simulation:
         """Fields that output may ask for."""
         return (*self.model.components, *self.model.derived())
 
+    @cached_property
+    def scalars(self) -> tuple[str, ...]:
+        """Those of the fields that have one real value at a point."""
+        state = self.template
+
+        def scalar(name: str) -> bool:
+            found = jax.eval_shape(self.values(name), state)
+            return found.ndim == 3 and not jnp.issubdtype(found.dtype, jnp.complexfloating)
+
+        return tuple(name for name in self.field_names if scalar(name))
+
     def _check_output(self) -> None:
-        for name in self.config.output.snapshots.fields or ():
-            if name not in self.field_names:
-                close = difflib.get_close_matches(name, self.field_names, n=1)
-                meant = f", did you mean {close[0]}?" if close else ";"
-                raise self.config.error(
-                    "output.snapshots.fields",
-                    f"unknown field {name!r}{meant} known: {', '.join(self.field_names)}",
-                )
+        output = self.config.output
+        for kind in ("snapshots", "slices"):
+            for name in getattr(getattr(output, kind), "fields", None) or ():
+                known = self.field_names if kind == "snapshots" else self.scalars
+                if name not in known:
+                    close = difflib.get_close_matches(name, known, n=1)
+                    meant = f", did you mean {close[0]}?" if close else ";"
+                    what = f"{name} is no scalar" if name in self.field_names else f"unknown field {name!r}"
+                    raise self.config.error(
+                        f"output.{kind}.fields", f"{what}{meant} known: {', '.join(known)}"
+                    )
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""

@@ -301,7 +301,6 @@ def test_series_that_need_a_flow_are_refused() -> None:
     from simulator.run.measuring import check_kinds
 
     for kind, message in (
-        ("histograms: {every: 1}", "needs fields of one transform"),
         ("structure_functions: {every: 1}", "needs a velocity"),
         ("transfer: {every: 1}", "needs energy transfers"),
     ):

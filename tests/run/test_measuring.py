@@ -71,3 +71,24 @@ def test_a_model_without_transfers_is_refused(tmp_path):
     config = configured(tmp_path, model=model, forcing=None, initial=initial, output=output)
     with pytest.raises(UserError, match=r"output\.transfer: needs energy transfers .* schrodinger_poisson"):
         check_kinds(Simulation(config))
+
+
+def test_slices_of_fields_that_are_no_scalars_are_refused(tmp_path):
+    def sliced(*names):
+        output = {"directory": str(tmp_path / "run"), "slices": {"fields": names, **EVERY}}
+        return Simulation(configured(tmp_path, output=output))
+
+    with pytest.raises(UserError, match=r"output\.slices\.fields: vorticity is no scalar, did you mean"):
+        sliced("vorticity")
+    with pytest.raises(
+        UserError, match=r"output\.slices\.fields: unknown field 'sped', did you mean speed\?"
+    ):
+        sliced("sped")
+    assert sliced("pressure").scalars == ("speed", "vorticity_magnitude", "pressure")
+
+
+def test_slices_of_the_fields_that_were_asked_for(tmp_path):
+    output = {"directory": str(tmp_path / "run"), "slices": {"fields": ["pressure"], **EVERY}}
+    assert Simulation(configured(tmp_path, output=output)).run() == 0
+    found = open_run(tmp_path / "run").slices
+    assert set(found.variables) == {"pressure/xy", "pressure/xz", "pressure/yz"} and len(found) == 3

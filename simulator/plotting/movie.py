@@ -1,0 +1,295 @@
+"""`simulator movie RUN`: a plane of a field through time, as mp4, or as GIF and frames where there is no ffmpeg."""
+
+import importlib
+import io
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import matplotlib
+import numpy as np
+from matplotlib.animation import FFMpegWriter
+from matplotlib.figure import Figure
+from PIL import Image
+
+from simulator.errors import RunFailure, UserError
+from simulator.files import reason
+from simulator.plotting.frames import PLANE, Frames, frames, samples
+from simulator.plotting.labels import Labels
+from simulator.plotting.scales import Scale, is_density, scale_of
+from simulator.plotting.slices import interpolation
+from simulator.plotting.style import (
+    DPI,
+    RC,
+    colour_map,
+    fewer_colours,
+    figure,
+    lengths,
+    position,
+    quantity,
+    rendered,
+)
+from simulator.run.open import open_run
+
+INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
+SUFFIXES = (".mp4", ".gif")
+_PANEL = 5.0
+_SMALLER = 2 / 3
+"""A GIF's size: it compresses badly."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
+
+
+@dataclass(frozen=True)
+class Movie:
+    path: Path
+    frames: int
+    source: str
+    """Where the frames come from."""
+    note: str | None = None
+    """What the user should know."""
+
+
+def ffmpeg() -> str | None:
+    """The program: the system's, else that of the package imageio-ffmpeg."""
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
+        return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    except (ImportError, RuntimeError):
+        return None
+
+
+def movie(
+    path: str | Path,
+    field: str,
+    *,
+    axis: str = "z",
+    projected: bool = False,
+    fps: float = 15,
+    output: Path | None = None,
+    keep: Path | None = None,
+    encoder: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Movie:
+    """Write a movie of a field of the run in `path`, one frame in memory at a time.
+
+    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg (`encoder`, the
+    path of one) an mp4 becomes a GIF, beside a folder of its frames. `keep` is a folder for the frames as PNG.
+    UserError where there is nothing to show, RunFailure where the file cannot be written.
+    """
+    run = open_run(path)
+    kind = "projection" if projected else "slice"
+    target = output or run.path / "plots" / f"{field}_{kind}_{axis}.mp4"
+    if target.suffix.lower() not in SUFFIXES:
+        raise UserError(f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made")
+    if output is not None and not target.parent.is_dir():
+        raise UserError(f"--output: {target.parent}: no such folder")
+    shown = frames(run, field, axis, projected=projected)
+    labels = Labels(dict(run.config.get("model") or {}))
+    note = None
+    if target.suffix.lower() == ".mp4" and encoder is None:
+        target, note = target.with_suffix(".gif"), INSTALL
+        keep = keep or target.with_suffix("")
+    scale = scale_of(field, samples(shown))
+    context: Any = {**RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
+    try:
+        target.parent.mkdir(exist_ok=True)
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            for old in keep.glob("frame_*.png"):  # of an earlier, longer movie
+                old.unlink()
+        with matplotlib.rc_context(context), _replacing(target) as file:
+            picture = _Picture(shown, field, axis, projected, scale, labels)
+            sink = _Mp4(picture.figure, file, fps) if encoder and file.suffix == ".mp4" else _Gif(file, fps)
+            with sink:
+                for i in range(len(shown)):
+                    picture.show(shown.read(i), float(shown.times[i]))
+                    sink.add(picture.figure)
+                    if keep is not None:
+                        _save(picture.figure, keep / f"frame_{i:05d}.png")
+                    progress(i + 1, len(shown))
+    except subprocess.CalledProcessError as error:
+        raise RunFailure(f"{target}: ffmpeg failed: {_last_line(error.stderr)}") from None
+    except OSError as error:
+        raise RunFailure(f"{target}: {reason(error)}") from None
+    return Movie(target, len(shown), shown.source, note)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its place when it is whole."""
+    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _last_line(text: Any) -> str:
+    text = text.decode(errors="replace") if isinstance(text, bytes) else str(text or "")
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
+
+
+def _save(drawn: Figure, path: Path) -> None:
+    fewer_colours(rendered(drawn), colour_map(drawn)).save(path, optimize=True, dpi=(DPI, DPI))
+
+
+class _Picture:
+    """One panel with its colour bar; only the image and the time change from frame to frame."""
+
+    def __init__(
+        self, shown: Frames, field: str, axis: str, projected: bool, scale: Scale, labels: Labels
+    ) -> None:
+        self._scale, self._labels = scale, labels
+        spans = []
+        for points in shown.coordinates:
+            spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
+            spans.append((float(points[0]), float(points[0]) + len(points) * spacing, spacing))
+        extents = [high - low for low, high, _ in spans]
+        wide, tall = (_PANEL * extent / max(extents) for extent in extents)
+        # H.264 takes even numbers of pixels only.
+        size = [
+            2 * round(inches * DPI / 2) / DPI for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
+        ]
+        self.figure = figure(*size)
+        axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
+        (x0, x1, dx), (y0, y1, dy) = spans
+        shape = tuple(len(points) for points in shown.coordinates)
+        self._image = axes.imshow(
+            np.zeros((shape[1] + 1, shape[0] + 1), np.float32),
+            origin="lower",
+            extent=(x0 - dx / 2, x1 + dx / 2, y0 - dy / 2, y1 + dy / 2),
+            vmin=scale.low,
+            vmax=scale.high,
+            cmap=scale.colours,
+            interpolation=interpolation(shape, smooth=scale.smooth),
+            aspect="equal",
+        )
+        axes.grid(False)
+        axes.set_xlim(x0, x1)
+        axes.set_ylim(y0, y1)
+        lengths(axes.xaxis, x0, x1, 4 if wide > 2 else 1)
+        lengths(axes.yaxis, y0, y1, 4 if tall > 1 else 1)
+        axes.tick_params(direction="out", length=2.5, width=0.6)
+        for name, label in zip(PLANE[axis], (axes.set_xlabel, axes.set_ylabel), strict=True):
+            label(labels.axis(f"${name}$", "length"))
+        where = rf"along ${axis}$" if shown.place is None else f"${axis} = {position(shown.place)}$"
+        axes.set_title(where, loc="right", pad=6)
+        self._time = axes.set_title("", loc="left", pad=6)
+        bar_axes = self.figure.add_axes(
+            ((_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1])
+        )
+        bar = self.figure.colorbar(self._image, cax=bar_axes, extend=scale.extend)
+        bar.set_label(scale.label(_words(field, projected, labels)))
+        bar_axes.tick_params(direction="out", length=2.5, width=0.6)
+        bar_axes.grid(False)
+
+    def show(self, plane: np.ndarray, time: float) -> None:
+        self._image.set_data(self._scale.shown(np.pad(plane, (0, 1), mode="wrap")).T)
+        self._time.set_text(self._labels.moment(time))
+
+
+def _words(field: str, projected: bool, labels: Labels) -> str:
+    if projected and is_density(field):
+        return labels.axis(r"surface density $\Sigma$", "column")
+    if field == "density":
+        return labels.axis(quantity(field), "density")
+    return f"mean {quantity(field)}" if projected else quantity(field)
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+class _Sink(Protocol):
+    def add(self, drawn: Figure) -> None: ...
+    def __enter__(self) -> "_Sink": ...
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
+
+
+class _Mp4:
+    """H.264 by ffmpeg, in the colour format that every player knows."""
+
+    def __init__(self, drawn: Figure, path: Path, fps: float) -> None:
+        quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
+        self._writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
+        self._writer.setup(drawn, str(path), dpi=DPI)
+
+    def add(self, drawn: Figure) -> None:
+        try:
+            self._writer.grab_frame()
+        except OSError:  # ffmpeg is gone; what it said comes with finish
+            self._writer.finish()
+            raise
+
+    def __enter__(self) -> "_Mp4":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self._writer.finish()
+        else:
+            with suppress(Exception):
+                self._writer.finish()
+
+
+class _Gif:
+    """An animated GIF, written frame by frame; Pillow's own writer would hold them all.
+
+    Each frame is the one image of a GIF that Pillow makes, with its colours as a local table (GIF89a, sections 20 to
+    23).
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        self._file = path.open("wb")
+        self._delay = max(2, round(100 / fps))
+        """In hundredths of a second; what is shorter is shown slowly by most programs."""
+        self._begun = False
+
+    def add(self, drawn: Figure) -> None:
+        picture = rendered(drawn)
+        size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
+        small = fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), colour_map(drawn))
+        data = io.BytesIO()
+        small.save(data, "gif", optimize=False, interlace=0)
+        table, descriptor, pixels = _single(data.getvalue())
+        if not self._begun:
+            self._begun = True
+            # No global table; repeated for ever.
+            self._file.write(b"GIF89a" + struct.pack("<HHBBB", *small.size, 0x70, 0, 0))
+            self._file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")
+        self._file.write(b"\x21\xf9\x04\x04" + struct.pack("<H", self._delay) + b"\x00\x00")
+        bits = (len(table) // 3).bit_length() - 2
+        self._file.write(descriptor[:9] + bytes([0x80 | bits]) + table + pixels)
+
+    def __enter__(self) -> "_Gif":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        with self._file:
+            if kind is None:
+                self._file.write(b"\x3b")
+
+
+def _single(data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Of a GIF with one image: its colour table, image descriptor, and compressed pixels."""
+    start = 13 + 3 * 2 ** ((data[10] & 7) + 1)
+    table, place = data[13:start], start
+    while data[place] == 0x21:  # extensions
+        place = _after_blocks(data, place + 2)
+    end = _after_blocks(data, place + 11)
+    return table, data[place : place + 10], data[place + 10 : end]
+
+
+def _after_blocks(data: bytes, place: int) -> int:
+    """The place behind a chain of sub-blocks."""
+    while data[place]:
+        place += data[place] + 1
+    return place + 1
