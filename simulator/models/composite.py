@@ -29,12 +29,8 @@ SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
 
 class CompositeSettings(Settings):
     kind: Literal["composite"] = "composite"
-    components: Annotated[
-        tuple[
-            Annotated[GasComponent.Settings | WaveComponent.Settings, Field(discriminator="kind")],
-            ...,
-        ],
-        Field(min_length=1),
+    components: tuple[
+        Annotated[GasComponent.Settings | WaveComponent.Settings, Field(discriminator="kind")], ...
     ]
     """The kinds of matter, each with the keys of its own model but for those of gravity."""
     gravitational_constant: NonNegative = 1.0
@@ -43,7 +39,9 @@ class CompositeSettings(Settings):
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Self:
+    def _some_of_different_names(self) -> Self:
+        if not self.components:
+            raise wrong("components", "an empty list; a composite needs one component or more")
         names = [c.name for c in self.components]
         for index, name in enumerate(names):
             if name in names[:index]:

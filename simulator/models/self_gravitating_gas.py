@@ -208,12 +208,8 @@ class SelfGravitatingGas:
     def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
         """The rate that limits dt. Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
         the densest point. The last two are so far from the limits of an explicit step that the sum is a safe rate."""
-        s, grid, layout, background = (
-            self.settings,
-            self.transform.grid,
-            self.transform.layout,
-            self._background(fields),
-        )
+        s, grid, layout = self.settings, self.transform.grid, self.transform.layout
+        background = self._background(fields)
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
         sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
         crossing = maxima["advection"] + sound * sum(1 / h for h in grid.spacing)
