@@ -31,7 +31,7 @@ class Program:
 
     The function may use collectives over the mesh's axes (never when the mesh has one device: use `size`).
     It must not close over traced values. With `linear`, it is linear in all its arguments and its tangent is
-    itself.
+    itself. `part` says which part of which transform it is, for those who take a program apart.
     """
 
     def __init__(
@@ -43,8 +43,10 @@ class Program:
         *,
         name: str,
         linear: bool = False,
+        part: "tuple[Any, str] | None" = None,
     ):
         self.function, self.mesh, self.name, self.linear = function, mesh, name, linear
+        self.part = part
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._derived: dict[Any, Program] = {}
         self._calls: dict[Any, ClosedJaxpr] = {}
@@ -81,7 +83,7 @@ class Program:
             shape.append(local)
         return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
 
-    def _local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
+    def local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
         """The function, traced for one device's blocks of the given global arguments."""
         local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
         return jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local)
@@ -103,7 +105,7 @@ class Program:
         """The function on global arrays, as XLA will partition it."""
         if self.mesh.size == 1:
             return self.function(*arrays)
-        traced = self._local_jaxpr(arrays)
+        traced = self.local_jaxpr(arrays)
         shapes = self._global_shapes(traced)
         into, out = self._shardings
         everywhere = NamedSharding(self.mesh, PartitionSpec())
