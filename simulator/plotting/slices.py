@@ -181,7 +181,8 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
         ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
     )
     # Few and short numbers: the label stands beside them.
-    bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(5, steps=[1, 2, 5, 10]))
+    room = max(1, min(5, int(tall / 0.32)))
+    bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
     axes.yaxis.get_offset_text().set(x=0, ha="left")  # a power of ten above the bar, not over the plane
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
