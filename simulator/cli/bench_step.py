@@ -127,7 +127,7 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
     from simulator.run.simulation import Simulation, connect
 
     allocation = discover(os.environ)
-    with contained(allocation.process_id, allocation.num_processes):
+    with contained(allocation):
         cluster = connect(config, allocation)
 
         def of_shape(shape: tuple[int, int, int]) -> Simulation:
