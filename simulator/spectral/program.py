@@ -81,7 +81,7 @@ class Program:
             shape.append(local)
         return jax.ShapeDtypeStruct(tuple(shape), aval.dtype)
 
-    def _local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
+    def local_jaxpr(self, avals: Sequence[Any]) -> ClosedJaxpr:
         """The function, traced for one device's blocks of the given global arguments."""
         local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
         return jax.make_jaxpr(self.function, axis_env=list(self.mesh.shape.items()))(*local)
@@ -103,7 +103,7 @@ class Program:
         """The function on global arrays, as XLA will partition it."""
         if self.mesh.size == 1:
             return self.function(*arrays)
-        traced = self._local_jaxpr(arrays)
+        traced = self.local_jaxpr(arrays)
         shapes = self._global_shapes(traced)
         into, out = self._shardings
         everywhere = NamedSharding(self.mesh, PartitionSpec())
