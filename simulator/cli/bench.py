@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simulator.cli.bench_step import add_step_parser
 from simulator.errors import UserError
 
 
@@ -15,12 +16,13 @@ def add_parser(subparsers: Any) -> None:
     """Register the command and what it can measure."""
     parser = subparsers.add_parser(
         "bench",
-        help="measure the transforms on this machine",
-        description="Measure on this machine, against named alternatives in the same run.",
+        help="measure a step, or the transforms, on this machine",
+        description="Measure on this machine: a whole step and its parts, or the transforms against alternatives.",
         epilog="example: simulator bench fft --shape 256,256,256 --devices 2 --precision single",
     )
     kinds = parser.add_subparsers(title="what is measured", metavar="WHAT", dest="what", required=True)
     add_fft_parser(kinds)
+    add_step_parser(kinds, _shape)
 
 
 def add_fft_parser(kinds: Any) -> None:
@@ -65,7 +67,7 @@ def execute_fft(args: argparse.Namespace) -> int:
             raise UserError(f"--devices: {args.devices} is no number of devices; 1 or more")
         choose(modes, args.devices, "auto")
     if args.processes is not None:
-        return _launch(args.processes, args.devices)
+        return _launch(args.arguments, args.processes, args.devices)
 
     from simulator.cluster import failure
     from simulator.cluster.hardware import usable_cores
@@ -81,19 +83,14 @@ def execute_fft(args: argparse.Namespace) -> int:
     return 0
 
 
-def _launch(processes: int, devices: int | None) -> int:
-    from simulator.cluster.launcher import launch
+def _launch(arguments: list[str], processes: int, devices: int | None) -> int:
+    from simulator.cluster.launcher import launch, without_processes
 
     if processes < 1:
         raise UserError(f"--processes: {processes} is no number of processes; 1 or more")
     if devices is not None and devices % processes:
         raise UserError(f"--devices: {devices} is no multiple of {processes} processes")
-    arguments, skip = [], False
-    for argument in sys.argv[1:]:
-        if not skip and argument != "--processes" and not argument.startswith("--processes="):
-            arguments.append(argument)
-        skip = argument == "--processes"
-    return launch([sys.executable, "-m", "simulator", *arguments], processes)
+    return launch([sys.executable, "-m", "simulator", *without_processes(arguments)], processes)
 
 
 def _measure(args: argparse.Namespace, modes: Any, cluster: Any) -> None:

@@ -5,7 +5,7 @@ Everything done here is returned as a record for `provenance.json`.
 
 import ctypes
 import os
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,13 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 
 # In the parser of jaxlib 0.10 to 0.12; an unknown flag in XLA_FLAGS ends the process.
 _GPU_FLAGS = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
+_CPU_FLAGS = {
+    # A schedule of little memory instead of one that lets operations run side by side: each uses all cores by itself.
+    "xla_cpu_enable_concurrency_optimized_scheduler": "false",
+    # Arrays of wavenumbers, damping and the like are made anew where they are used, which is faster than reading them
+    # from memory, where XLA would keep them for all steps.
+    "xla_disable_hlo_passes": "while-loop-invariant-code-motion",
+}
 _GPU_MEMORY = "0.9"  # of the GPU's memory, for XLA's pool (default 0.75)
 
 # Variables that are worth knowing afterwards, but are the site's and the user's to set
@@ -46,7 +53,7 @@ def apply(
     first: whether this is process 0, which alone speaks and keeps the cache within its bounds.
     """
     found = {name: environ[name] for name in sorted(environ) if name.startswith(_RECORDED)}
-    made = _keep_freed_memory(environ) if platform == "cpu" else _gpu_settings(environ)
+    made = _cpu_settings(environ) if platform == "cpu" else _gpu_settings(environ)
     folder = None
     try:
         folder = cache.prepare(environ, platform)
@@ -89,16 +96,26 @@ def _keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
     return made
 
 
+def _cpu_settings(environ: MutableMapping[str, str]) -> dict[str, str]:
+    return _keep_freed_memory(environ) | _with_flags(environ, _CPU_FLAGS)
+
+
+def _with_flags(environ: MutableMapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Adds flags of XLA that the user has not set."""
+    flags = environ.get("XLA_FLAGS", "")
+    new = [f"--{name}={value}" for name, value in wanted.items() if name not in flags]
+    if not new:
+        return {}
+    environ["XLA_FLAGS"] = " ".join([flags, *new]).strip()
+    return {"XLA_FLAGS": environ["XLA_FLAGS"]}
+
+
 def _gpu_settings(environ: MutableMapping[str, str]) -> dict[str, str]:
     made = {}
     names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
     if not any(environ.get(name) for name in names):
         environ["XLA_CLIENT_MEM_FRACTION"] = made["XLA_CLIENT_MEM_FRACTION"] = _GPU_MEMORY
-    flags = environ.get("XLA_FLAGS", "")
-    new = [f"--{name}={value}" for name, value in _GPU_FLAGS.items() if name not in flags]
-    if new:
-        made["XLA_FLAGS"] = environ["XLA_FLAGS"] = " ".join([flags, *new]).strip()
-    return made
+    return made | _with_flags(environ, _GPU_FLAGS)
 
 
 def _configure_cache(folder: Path | None) -> None:

@@ -72,6 +72,20 @@ def launch(
         claim.release()
 
 
+def without_processes(arguments: Sequence[str]) -> list[str]:
+    """The command line that each child gets: that of its launcher without `--processes N`."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument == "--processes":
+            skip = True
+        elif not argument.startswith("--processes="):
+            kept.append(argument)
+    return kept
+
+
 def log_name(process: int) -> str:
     """Name of a process's log file in RUN/logs."""
     return f"p{process:05d}.log"

@@ -36,7 +36,11 @@ class FftSettings(Settings):
 
 
 class ProcessSettings(Settings):
-    """The block `run`: how the processes of a run watch over each other."""
+    """The block `run`: how the processes of a run watch over each other, and how much memory they take."""
+
+    memory: Literal["auto", "low", "fast"] = "auto"
+    """low transforms components one after another and holds about half as much; auto does so only where fast does not
+    fit in the devices' memory."""
 
     watchdog: Seconds = 600.0
     """A process that makes no progress for this long dumps its threads' stacks and ends the run."""

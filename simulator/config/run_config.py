@@ -98,7 +98,7 @@ class RunConfig(Settings):
     output: OutputSettings
     """What is written, where and when."""
     run: ProcessSettings = ProcessSettings()
-    """How the processes of a run watch over each other."""
+    """How the processes of a run watch over each other, and how much memory they take."""
     slurm: SlurmSettings = SlurmSettings()
     """Defaults of this site for job scripts."""
 

@@ -13,6 +13,9 @@ from simulator.diagnostics.spectra import shell_spectra
 from simulator.models.fluid import (
     FlowSettings,
     Vector,
+    advection_force,
+    advection_inputs,
+    advection_products,
     advection_rate,
     along,
     constant,
@@ -81,23 +84,19 @@ class Boussinesq:
     # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
-        return {**fields, "vorticity": curl(self.transform.layout, fields["velocity"])}
+        return {**fields, **advection_inputs(self.transform, fields["velocity"])}
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
         u = values["velocity"]
         products = {
-            "force": self._force(values),
+            **advection_products(self.transform.grid, values),
             "buoyancy": values["buoyancy"] * u,
             **fluxes(self.settings.scalars, values),
         }
         return Local(products, {"rate": advection_rate(self.transform.grid, u)})
 
-    def _force(self, values: Fields) -> jax.Array:
-        """u x (omega + 2 Omega)."""
-        u, omega = values["velocity"], values["vorticity"]
-        if any(self.settings.rotation):
-            omega = omega + 2 * constant(self.settings.rotation, omega.dtype)
-        return cross(u, omega)
+    def _advection(self, products: Fields, velocity: jax.Array) -> jax.Array:
+        return advection_force(self.transform.layout, products, velocity, self.settings.rotation)
 
     def _lift(self, fields: Fields) -> jax.Array:
         """b e."""
@@ -113,7 +112,7 @@ class Boussinesq:
         u = fields["velocity"]
         background = self.settings.stratification * along(self.up, u)
         return {
-            "velocity": project(layout, products["force"] + self._lift(fields)),
+            "velocity": project(layout, self._advection(products, u) + self._lift(fields)),
             "buoyancy": -divergence(layout, products["buoyancy"]) - background,
             **scalar_tendencies(layout, self.settings.scalars, products, u),
         }
@@ -197,14 +196,24 @@ class Boussinesq:
         products = self.transform.evaluate(self.inputs(fields), self.pointwise).products
         name, scale = ("potential_energy", self.settings.stratification) if self.stable else ("buoyancy", 1.0)
         return {
-            "kinetic_energy": gain(u, products["force"]),
+            "kinetic_energy": gain(u, self._advection(products, u)),
             name: gain(b, -divergence(layout, products["buoyancy"])) / scale,
             "buoyancy_flux": gain(u, self._lift(fields)),
             **scalar_transfers(layout, self.settings.scalars, products, fields),
         }
 
+    def _pressed(self, fields: Fields) -> Fields:
+        return {**fields, "vorticity": curl(self.transform.layout, fields["velocity"])}
+
+    def _force(self, values: Fields) -> jax.Array:
+        """u x (omega + 2 Omega)."""
+        u, omega = values["velocity"], values["vorticity"]
+        if any(self.settings.rotation):
+            omega = omega + 2 * constant(self.settings.rotation, omega.dtype)
+        return cross(u, omega)
+
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
         return {
             **flow_fields(self.transform),
-            "pressure": lambda f: pressure(self.transform, self.inputs(f), self._force, self._lift(f)),
+            "pressure": lambda f: pressure(self.transform, self._pressed(f), self._force, self._lift(f)),
         }

@@ -66,11 +66,11 @@ class GasComponent:
         return new, jax.lax.stop_gradient(rate)
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
-        def tendency(fields: Fields, time: jax.Array) -> Fields:
+        def tendency(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
             return self.free.tendency(fields, time)[0]
 
         now = jnp.float64(0)  # nothing in it depends on time
-        first = tendency(fields, now)
+        first = tendency(fields, now, 0)
         return self._integrator.step(fields, now, duration, first, tendency, self.free.decay())
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:

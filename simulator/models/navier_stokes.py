@@ -10,6 +10,9 @@ from simulator.diagnostics.flow import flow_scalars
 from simulator.diagnostics.spectra import shell_spectra
 from simulator.models.fluid import (
     FlowSettings,
+    advection_force,
+    advection_inputs,
+    advection_products,
     advection_rate,
     constant,
     cross,
@@ -57,26 +60,26 @@ class NavierStokes:
     # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
-        return {**fields, "vorticity": curl(self.transform.layout, fields["velocity"])}
+        return {**fields, **advection_inputs(self.transform, fields["velocity"])}
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        products = {"force": self._force(values), **fluxes(self.settings.scalars, values)}
+        products = {
+            **advection_products(self.transform.grid, values),
+            **fluxes(self.settings.scalars, values),
+        }
         return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
 
-    def _force(self, values: Fields) -> jax.Array:
-        """u x (omega + 2 Omega)."""
-        u, omega = values["velocity"], values["vorticity"]
-        if any(self.settings.rotation):
-            omega = omega + 2 * constant(self.settings.rotation, omega.dtype)
-        return cross(u, omega)
+    def _advection(self, products: Fields, velocity: jax.Array) -> jax.Array:
+        return advection_force(self.transform.layout, products, velocity, self.settings.rotation)
 
     def parameters(self, time: jax.Array) -> tuple:
         return ()
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout = self.transform.layout
-        scalars = scalar_tendencies(layout, self.settings.scalars, products, fields["velocity"])
-        return {"velocity": project(layout, products["force"]), **scalars}
+        u = fields["velocity"]
+        scalars = scalar_tendencies(layout, self.settings.scalars, products, u)
+        return {"velocity": project(layout, self._advection(products, u)), **scalars}
 
     def decay(self) -> Fields:
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
@@ -124,12 +127,23 @@ class NavierStokes:
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
     def transfers(self, fields: Fields) -> Fields:
+        u = fields["velocity"]
         products = self.transform.evaluate(self.inputs(fields), self.pointwise).products
         scalars = scalar_transfers(self.transform.layout, self.settings.scalars, products, fields)
-        return {"kinetic_energy": gain(fields["velocity"], products["force"]), **scalars}
+        return {"kinetic_energy": gain(u, self._advection(products, u)), **scalars}
+
+    def _pressed(self, fields: Fields) -> Fields:
+        return {**fields, "vorticity": curl(self.transform.layout, fields["velocity"])}
+
+    def _force(self, values: Fields) -> jax.Array:
+        """u x (omega + 2 Omega)."""
+        u, omega = values["velocity"], values["vorticity"]
+        if any(self.settings.rotation):
+            omega = omega + 2 * constant(self.settings.rotation, omega.dtype)
+        return cross(u, omega)
 
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
         return {
             **flow_fields(self.transform),
-            "pressure": lambda f: pressure(self.transform, self.inputs(f), self._force),
+            "pressure": lambda f: pressure(self.transform, self._pressed(f), self._force),
         }

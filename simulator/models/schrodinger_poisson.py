@@ -15,6 +15,7 @@ from simulator.models.cosmology import Background, CosmologySettings
 from simulator.models.external import AbsorberSettings, ExternalSettings, absorption, external_potential
 from simulator.models.matter import center, density_power, edge_share
 from simulator.models.model import Fields
+from simulator.models.phases import turn
 from simulator.models.vortices import pierced_faces
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
@@ -132,7 +133,7 @@ class SchrodingerPoisson:
 
     def turned(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
         """What a kick makes of the values `psi` with the phase rate v (1/time)."""
-        psi = psi * _turn(v * duration.astype(v.dtype), psi.dtype)
+        psi = psi * turn(v * duration.astype(v.dtype))
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
@@ -281,5 +282,5 @@ def _squared(psi: jax.Array) -> jax.Array:
 
 
 def _turn(angle: jax.Array, dtype) -> jax.Array:
-    """exp(-i angle)."""
+    """exp(-i angle), of the few angles of an axis: any size, in their own precision."""
     return (jnp.cos(angle) - 1j * jnp.sin(angle)).astype(dtype)

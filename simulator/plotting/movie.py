@@ -189,6 +189,7 @@ class _Picture:
         )
         bar = self.figure.colorbar(self._image, cax=bar_axes, extend=scale.extend)
         bar.set_label(scale.label(_words(field, projected, labels)))
+        bar_axes.yaxis.get_offset_text().set(x=0, ha="left")
         bar_axes.tick_params(direction="out", length=2.5, width=0.6)
         bar_axes.grid(False)
 

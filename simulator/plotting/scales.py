@@ -42,9 +42,9 @@ def is_density(field: str) -> bool:
     return field == "density" or field.endswith("_density")
 
 
-def scale_of(field: str, samples: Sequence[np.ndarray], logarithmic: bool | None = None) -> Scale:
+def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
     """The scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs, logarithmic
-    for densities that vary much (or as `logarithmic` says), else from zero. A few extremes are cut, so that they do
+    for densities that vary much, else from zero. A few extremes are cut, so that they do
     not darken the rest."""
     colours = _MAPS.get(field, "magma")
     if field == "phase":
@@ -55,9 +55,7 @@ def scale_of(field: str, samples: Sequence[np.ndarray], logarithmic: bool | None
         return Scale(0.0, 1.0, colours)
     least, most = float(values.min()), float(values.max())
     positive = values[values > 0]
-    if logarithmic is None:
-        logarithmic = is_density(field) and least >= 0 and most > _WIDE * float(np.quantile(positive, 0.01))
-    if logarithmic and len(positive):
+    if is_density(field) and least >= 0 and most > _WIDE * float(np.quantile(positive, 0.01)):
         bottom = math.log10(float(np.quantile(positive, 0.002)))
         top = math.log10(float(positive.max()))
         low = max(bottom, top - _DECADES)

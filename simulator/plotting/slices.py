@@ -82,7 +82,7 @@ def projections(series: SeriesReader, field: str, labels: Labels | None = None) 
     labels = labels or Labels({})
     words = labels.axis(r"surface density $\Sigma$", "column")
     if field != "density":
-        words = f"{field.replace('_', ' ')}: {words}"
+        words = f"{field.removesuffix('_density').replace('_', ' ')} {words}"
     return _planes(series, field, labels, words, lambda axis, points: rf"$\Sigma$ along ${axis}$")
 
 
@@ -183,6 +183,7 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
     # Few and short numbers: the label stands beside them.
     bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(5, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
+    axes.yaxis.get_offset_text().set(x=0, ha="left")  # a power of ten above the bar, not over the plane
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
     axes.tick_params(direction="out", length=2.5, width=0.6)
     axes.grid(False)

@@ -73,24 +73,10 @@ def run_config(
 
 
 def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
-    from simulator.cluster.launcher import launch
+    from simulator.cluster.launcher import launch, without_processes
 
-    command = [sys.executable, "-m", "simulator", *_without_processes(arguments)]
+    command = [sys.executable, "-m", "simulator", *without_processes(arguments)]
     return launch(command, processes, logs=folder / "logs")
-
-
-def _without_processes(arguments: Sequence[str]) -> list[str]:
-    """The command line that each child gets."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == "--processes":
-            skip = True
-        elif not argument.startswith("--processes="):
-            kept.append(argument)
-    return kept
 
 
 def _one_process(config: RunConfig, allocation: Allocation, choices: Any, overwritten: bool) -> int:

@@ -26,13 +26,21 @@ from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, Sta
 from simulator.models.model import Budgeted, Force
 from simulator.run import provenance
 from simulator.run.inputs import Inputs
-from simulator.spectral import Grid, Modes, Transform, make_transform, usable_counts
+from simulator.run.memory import Memory, compiled_loop, free_everywhere
+from simulator.spectral import Grid, Modes, Transform, make_transform, staged, stages, usable_counts
 from simulator.spectral.backends import choose
 from simulator.spectral.measure import measured
 from simulator.spectral.operators import project
 from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
 
 Report = Callable[[str], None]
+
+CUSTOM_PARTITIONING, SMALLEST = staged.NAME, stages.ZX_THEN_Y.name
+"""The backend that knows `run.memory: low`, and its plan that holds least."""
+ROOM = 64
+"""A step that finds room for so many copies of the state is not compiled just to see whether it fits."""
+SMALL = 1 << 30
+"""Bytes that are free on any device: a step that surely takes less is not held against what is free."""
 
 
 def grid_of(config: RunConfig) -> Grid:
@@ -45,15 +53,24 @@ def modes_of(config: RunConfig) -> Modes:
 
 
 def transform_of(
-    config: RunConfig, devices: Sequence[Any], choice: tuple[str, str] | None = None, **kind: bool
+    config: RunConfig,
+    devices: Sequence[Any],
+    choice: tuple[str, str] | None = None,
+    low: bool = False,
+    **kind: bool,
 ) -> Transform:
     """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not.
 
-    `choice` is what `fft.backend: auto` has measured: backend and plan.
+    `choice` is what `fft.backend: auto` has measured: backend and plan. `low`: what holds least.
     """
     # One plan for all transforms of a model: their physical fields have to lie alike.
-    first = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)[0]
-    backend, plan = choice or (first.backend, first.plan)
+    found = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)
+    backend, plan = choice or (found[0].backend, found[0].plan)
+    if low:
+        if backend != CUSTOM_PARTITIONING:
+            raise config.error("run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {backend}")
+        if any(c.plan == SMALLEST for c in found):
+            plan = SMALLEST
     return make_transform(
         grid_of(config),
         devices,
@@ -61,6 +78,7 @@ def transform_of(
         backend=backend,
         decomposition=plan,
         block=None if config.fft.block == "auto" else config.fft.block,
+        in_turn=low,
         **kind,
     )
 
@@ -123,14 +141,34 @@ class Simulation:
         check_devices(config, len(self.cluster.devices), self.cluster.num_processes)
         self.inputs = inputs or Inputs()
         self.choice = self._measured_choice() if config.fft.backend == "auto" else None
+        self.integrator = INTEGRATORS[config.time.integrator]()
+        self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
+        self._build(low=config.run.memory == "low")
+        if config.run.memory == "auto" and not self._fits():
+            self._build(low=True)
+        self._check_output()
+        self._state: State | None = None
+
+    def _build(self, *, low: bool) -> None:
+        """The model on its transform, and what is made of it."""
+        for name in ("step", "advance", "template"):
+            self.__dict__.pop(name, None)
+        self.low = low
         self.model: Model | SplitModel = self._make_model()
         self.transform = self.model.transform
         self.dtype = self.transform.dtype
         self.forcing = self._make_forcing()
-        self._check_output()
-        self.integrator = INTEGRATORS[config.time.integrator]()
-        self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
-        self._state: State | None = None
+
+    def _fits(self) -> bool:
+        """Whether a fast step fits in the devices' memory; True where there is no other, or nothing tells."""
+        held = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(self.template))
+        most = ROOM * held / len(self.cluster.devices)
+        if most <= SMALL or not self.transform.name.startswith(CUSTOM_PARTITIONING):
+            return True
+        free = free_everywhere(self.cluster)
+        if free is None or most <= free:
+            return True
+        return Memory.of(compiled_loop(self)).total <= free
 
     @property
     def state(self) -> State:
@@ -167,7 +205,7 @@ class Simulation:
     def _make_model(self) -> Any:
         kind = MODELS[self.config.model.kind]
         choice = (self.choice["backend"], self.choice["plan"]) if self.choice else None
-        make = partial(transform_of, self.config, self.cluster.devices, choice)
+        make = partial(transform_of, self.config, self.cluster.devices, choice, self.low)
         try:
             if hasattr(kind, "create"):
                 return kind.create(self.config.model, make, self.inputs)
@@ -198,6 +236,10 @@ class Simulation:
 
     def placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        return jax.jit(lambda s: s, out_shardings=self._shardings(state))(state)
+
+    def _shardings(self, state: State) -> State:
+        """Where the compiled loop leaves the arrays of a state."""
         layout = self.transform.layout
 
         def sharding(array):
@@ -206,7 +248,7 @@ class Simulation:
 
         shardings = jax.tree.map(sharding, state)
         fields = {n: self.transform_of(n).layout.sharding(f.ndim) for n, f in state.fields.items()}
-        return jax.jit(lambda s: s, out_shardings=replace(shardings, fields=fields))(state)
+        return replace(shardings, fields=fields)
 
     def transform_of(self, name: str) -> Transform:
         """The transform of an evolved field."""
@@ -224,7 +266,11 @@ class Simulation:
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
         """The compiled loop over steps; it consumes the state that it is given."""
-        return advance_of(self.model, self.integrator, self.time_step, self.forcing)
+        return self.make_advance()
+
+    def make_advance(self, name: str | None = None) -> Callable[[State, Until], State]:
+        """`advance`, not compiled yet; with `name`, apart from the one that a run compiles."""
+        return advance_of(self.model, self.integrator, self.time_step, self.forcing, name)
 
     @property
     def fields(self) -> "PhysicalFields":
@@ -240,6 +286,15 @@ class Simulation:
             for n, lead in self.model.components.items()
         }
         return jax.eval_shape(self._beginning, fields)
+
+    @property
+    def placed_template(self) -> State:
+        """The template with shardings: what the compiled loop takes, without making any of it."""
+        return jax.tree.map(
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
+            self.template,
+            self._shardings(self.template),
+        )
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:

@@ -1,7 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `needs(modes)` and `build(modes, candidate, devices,
-dtype, block)`; a line in `BACKENDS` registers it.
+dtype, block, in_turn)`; a line in `BACKENDS` registers it.
 """
 
 from types import ModuleType
@@ -81,16 +81,20 @@ def make_transform(
     block: int | None = None,
     real: bool = True,
     every: bool = False,
+    in_turn: bool = False,
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
     `real`: of real fields, else of complex ones. `every`: all modes, else those that dealiasing keeps. `block`:
-    planes of physical space visited at a time; None chooses it.
+    planes of physical space visited at a time; None chooses it. `in_turn`: components are sent one after another,
+    which holds less (custom_partitioning only).
 
     Raises UserError where grid, devices, backend and decomposition cannot work together.
     """
     modes = Modes(grid, real, every)
-    return build(modes, choose(modes, len(devices), backend, decomposition)[0], devices, dtype, block)
+    return build(
+        modes, choose(modes, len(devices), backend, decomposition)[0], devices, dtype, block, in_turn
+    )
 
 
 def build(
@@ -99,6 +103,7 @@ def build(
     devices: Devices,
     dtype: Any = np.float64,
     block: int | None = None,
+    in_turn: bool = False,
 ) -> Transform:
     """The transform that a candidate describes."""
-    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, block)
+    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, block, in_turn)

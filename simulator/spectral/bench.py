@@ -26,6 +26,12 @@ from simulator.spectral.transform import Local
 COMPONENTS = 3
 
 
+class Timed(Protocol):
+    def round(self) -> Any:
+        """Seconds, once."""
+        ...
+
+
 class Contender(Protocol):
     name: str
 
@@ -77,7 +83,7 @@ class Compiled:
         return middle - start, perf_counter() - middle
 
 
-def timed(contenders: Sequence[Contender], seconds: float, agree: Callable[[Any], Any]) -> list[list]:
+def timed(contenders: Sequence[Timed], seconds: float, agree: Callable[[Any], Any]) -> list[list]:
     """Rounds of all contenders, for about `seconds` and at least five; the first is not counted.
 
     `agree` gives every process the first one's value: all take the same number of rounds.

@@ -49,12 +49,14 @@ def needs(modes: Modes) -> str:
 
 
 def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None, in_turn: bool = False
 ) -> "JaxdecompTransform":
     if block is not None:
         raise UserError(
             f"fft.block: {NAME} visits physical space whole; remove the key or fft.backend: {NAME}"
         )
+    if in_turn:
+        raise UserError(f"{NAME} transforms all components together")
     return JaxdecompTransform(modes, candidate, devices, dtype)
 
 
@@ -133,6 +135,7 @@ class _Components(Program):
             [self.target.spec],
             name=f"{transform.name}_{direction}",
             linear=True,
+            part=(transform, direction),
         )
 
     @cached_property

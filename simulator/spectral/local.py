@@ -6,7 +6,7 @@ packed into parcels while it is in cache. All functions are traced inside a `Pro
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -122,8 +122,21 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     return lax.pad(array, jnp.zeros((), array.dtype), config)
 
 
-def over_blocks(planes: int, block: int, visit: Visit, axis: int) -> tuple[Any, Any]:
-    """`visit(start, fresh)` for all blocks of `planes`; its results are put together along `axis`.
+def blank(shape: Sequence[int], dtype: Any, source: jax.Array | None, number: int) -> jax.Array:
+    """An array for a loop to fill. Equal constants XLA makes one array, which it keeps, and copies for every loop
+    that fills it: with `source` it begins with one of its values, another for every `number`."""
+    if source is None:
+        return jnp.zeros(shape, dtype)
+    value = lax.stop_gradient(source).reshape(-1)[number % source.size]
+    kind = jnp.real(value) if not jnp.issubdtype(dtype, jnp.complexfloating) else value
+    return jnp.broadcast_to(kind.astype(dtype), tuple(shape))
+
+
+def over_blocks(
+    planes: int, block: int, visit: Visit, axis: int, source: jax.Array | None = None
+) -> tuple[Any, Any]:
+    """`visit(start, fresh)` for all blocks of `planes`; its results are put together along `axis`. `source`:
+    see `blank`.
 
     The last block may overlap the one before: `fresh` is True at planes not visited before. What `visit` reduces
     is combined over the blocks.
@@ -134,8 +147,9 @@ def over_blocks(planes: int, block: int, visit: Visit, axis: int) -> tuple[Any, 
         return visit(jnp.int32(0), jnp.ones(block, bool))
     result, reduced = jax.eval_shape(visit, jnp.int32(0), jnp.ones(block, bool))
 
-    def whole(part):
-        return jnp.zeros([planes if i == axis else n for i, n in enumerate(part.shape)], part.dtype)
+    def whole(number, part):
+        shape = [planes if i == axis else n for i, n in enumerate(part.shape)]
+        return blank(shape, part.dtype, source, number)
 
     def body(carry, i):
         out, reduced = carry
@@ -144,7 +158,9 @@ def over_blocks(planes: int, block: int, visit: Visit, axis: int) -> tuple[Any, 
         out = jax.tree.map(lambda o, v: lax.dynamic_update_slice_in_dim(o, v, start, axis=axis), out, values)
         return (out, combine(reduced, extra)), None
 
-    first = (jax.tree.map(whole, result), reductions_start(reduced))
+    parts, tree = jax.tree.flatten(result)
+    empty = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
+    first = (empty, reductions_start(reduced))
     (out, reduced), _ = lax.scan(body, first, jnp.arange(count))
     return out, reduced
 
@@ -154,7 +170,8 @@ class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
 
     `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`. `separate` keeps parcels
-    in arrays of their own.
+    in arrays of their own. `in_turn` sends components one after another: only one is held on both sides of an
+    exchange.
     """
 
     plan: Plan
@@ -164,6 +181,9 @@ class LocalTransform:
     """Of real values: float64 or float32."""
     blocks: Callable[[int, int], int]
     separate: bool
+    in_turn: bool = False
+    own_blanks: bool = True
+    """Whether every loop fills an array of its own (see `blank`); not where it has to be linear in its input."""
 
     @property
     def real(self) -> bool:
@@ -245,11 +265,16 @@ class LocalTransform:
             return (parcels,)
         return tuple(parcels[i : i + 1] for i in range(len(parcels)))
 
-    def _visit(self, i: int, components: int, visit: Callable[..., Any], axis: int) -> Any:
-        """`visit(start, size, fresh)` for all blocks of stage `i`."""
+    def _visit(self, i: int, components: int, visit: Callable[..., Any], axis: int, source: jax.Array) -> Any:
+        """`visit(start, size, fresh)` for all blocks of stage `i`, which reads `source`."""
         planes = self.local(i, self.plan.stages[i].block)
         size = min(self.blocks(i, components), planes)
-        return over_blocks(planes, size, lambda start, fresh: visit(start, size, fresh), axis)
+        return over_blocks(
+            planes, size, lambda start, fresh: visit(start, size, fresh), axis, self._fill(source)
+        )
+
+    def _fill(self, source: jax.Array) -> jax.Array | None:
+        return source if self.own_blanks else None
 
     def _parcel_axis(self, exchange: int, stage: int) -> int:
         """Axis of the parcels of an exchange along which a stage visits them in blocks."""
@@ -257,8 +282,39 @@ class LocalTransform:
             return 1
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
 
+    def _each_in_turn(self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int) -> Any:
+        """`run(given)` of arrays whose axis `given_axis` counts components, of one component after another; its
+        results are put together along `made_axis`."""
+        source = jax.tree.leaves(given)[0]
+        count = source.shape[given_axis]
+        if not self.in_turn or count == 1 or not self.plan.exchanges:
+            return run(given)
+
+        def one(i):
+            return run(jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, i, 1, axis=given_axis), given))
+
+        def whole(number, part):
+            shape = [count if i == made_axis else n for i, n in enumerate(part.shape)]
+            return blank(shape, part.dtype, self._fill(source), number)
+
+        def body(i, made):
+            return jax.tree.map(
+                lambda m, part: lax.dynamic_update_slice_in_dim(m, part, i, axis=made_axis), made, one(i)
+            )
+
+        parts, tree = jax.tree.flatten(jax.eval_shape(one, jnp.int32(0)))
+        empty = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
+        return lax.fori_loop(0, count, body, empty)
+
     def _outer_forward(self, parcels: Parcels) -> jax.Array:
         """From the parcels that the first stage sends to modes: all stages but the first."""
+        return self._each_in_turn(self._outer_forward_of, parcels, 1, 0)
+
+    def _outer_inverse(self, modes: jax.Array) -> Parcels:
+        """From modes to the parcels that the first stage receives."""
+        return self._each_in_turn(self._outer_inverse_of, modes, 0, 1)
+
+    def _outer_forward_of(self, parcels: Parcels) -> jax.Array:
         modes, last = parcels[0], len(self.plan.exchanges)
         for i, stage in enumerate(self.plan.stages[1:], 1):
             received = self._exchange(i - 1, parcels)
@@ -268,12 +324,11 @@ class LocalTransform:
                 return (array if i == last else self._to_send(i, array, forward=True)), None
 
             axis = 1 if i == last else self._parcel_axis(i, i)
-            found, _ = self._visit(i, 2 * parcels[0].shape[1], visit, axis)
+            found, _ = self._visit(i, 2 * parcels[0].shape[1], visit, axis, received[0])
             modes, parcels = (found, parcels) if i == last else (modes, found)
         return modes
 
-    def _outer_inverse(self, modes: jax.Array) -> Parcels:
-        """From modes to the parcels that the first stage receives."""
+    def _outer_inverse_of(self, modes: jax.Array) -> Parcels:
         parcels: Parcels = (modes,)
         last = len(self.plan.exchanges)
         for i, stage in reversed(list(enumerate(self.plan.stages[1:], 1))):
@@ -285,7 +340,7 @@ class LocalTransform:
                     part = self._received(i, parcels, start, size, forward=False)
                 return self._to_send(i - 1, self._to_points(stage, part), forward=False), None
 
-            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._parcel_axis(i - 1, i))
+            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._parcel_axis(i - 1, i), parcels[0])
             parcels = self._exchange(i - 1, found)
         return parcels
 
@@ -313,7 +368,7 @@ class LocalTransform:
             part = lax.dynamic_slice_in_dim(array, start, size, axis=1 + AXES.index(stage.block))
             return self._to_send(0, self._to_modes(stage, take(part, AXES, stage.order)), forward=True), None
 
-        parcels, _ = self._visit(0, 2 * array.shape[0], visit, self._parcel_axis(0, 0))
+        parcels, _ = self._visit(0, 2 * array.shape[0], visit, self._parcel_axis(0, 0), array)
         return take(self._outer_forward(parcels), self.plan.order, self.layout.order)
 
     def inverse(self, array: jax.Array) -> jax.Array:
@@ -325,7 +380,7 @@ class LocalTransform:
             part = self._to_points(stage, self._received(0, parcels, start, size, forward=False))
             return take(part, stage.order, AXES), None
 
-        values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block))
+        values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block), parcels[0])
         return values
 
     def evaluate(
@@ -351,7 +406,7 @@ class LocalTransform:
         def visit(start, size, fresh):
             return on_block(self._received(0, parcels, start, size, forward=False), start, fresh)
 
-        products, reduced = self._visit(0, components, visit, self._parcel_axis(0, 0))
+        products, reduced = self._visit(0, components, visit, self._parcel_axis(0, 0), parcels[0])
         return (self._outer_forward(products) if products else None), self._over_devices(reduced)
 
     def _over_devices(self, reduced: Reductions) -> Reductions:

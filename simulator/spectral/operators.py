@@ -83,7 +83,7 @@ def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
 def translate(
     layout: Layout, field: jax.Array, shift: tuple[float | jax.Array, float | jax.Array, float | jax.Array]
 ) -> jax.Array:
-    """The field f(x + shift): coefficients times exp(i k . shift), in the field's own precision."""
-    kx, ky, kz = _k(layout, field)
-    phase = kx * shift[0] + ky * shift[1] + kz * shift[2]
-    return field * jnp.exp(1j * phase).astype(field.dtype)
+    """The field f(x + shift): coefficients times exp(i k . shift), a product of one factor for each axis."""
+    for k, length in zip(layout.wavenumbers(), shift, strict=True):
+        field = field * jnp.exp(1j * k * length).astype(field.dtype)
+    return field

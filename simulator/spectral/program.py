@@ -31,7 +31,7 @@ class Program:
 
     The function may use collectives over the mesh's axes (never when the mesh has one device: use `size`).
     It must not close over traced values. With `linear`, it is linear in all its arguments and its tangent is
-    itself.
+    itself. `part` says which part of which transform it is, for those who take a program apart.
     """
 
     def __init__(
@@ -43,8 +43,10 @@ class Program:
         *,
         name: str,
         linear: bool = False,
+        part: "tuple[Any, str] | None" = None,
     ):
         self.function, self.mesh, self.name, self.linear = function, mesh, name, linear
+        self.part = part
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._derived: dict[Any, Program] = {}
         self._calls: dict[Any, ClosedJaxpr] = {}

@@ -57,18 +57,19 @@ def needs(modes: Modes) -> str:
 
 
 def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None, in_turn: bool = False
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
     mesh = make_mesh(devices, candidate.mesh, plan.mesh_axes)
-    return StagedTransform(modes, mesh, plan, dtype, block=block)
+    return StagedTransform(modes, mesh, plan, dtype, block=block, in_turn=in_turn)
 
 
 class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
     `block` is the number of planes of physical space visited at a time; None chooses it from the cache (CPU) or
-    the device's memory, and as many as there are visit nothing in blocks.
+    the device's memory, and as many as there are visit nothing in blocks. `in_turn` transforms components one after
+    another, where that holds less.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class StagedTransform:
         dtype: Any = np.float64,
         *,
         block: int | None = None,
+        in_turn: bool = False,
     ):
         self.grid, self.mesh, self.plan, self.dtype = modes.grid, mesh, plan, np.dtype(dtype)
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
@@ -92,17 +94,19 @@ class StagedTransform:
             real=modes.real,
             truncated=not modes.every,
         )
-        self.name = f"{NAME}_{plan.name}" + (f"_block{block}" if block else "")
+        self.name = (
+            f"{NAME}_{plan.name}" + (f"_block{block}" if block else "") + ("_in_turn" if in_turn else "")
+        )
         self._block = block
         cpu = mesh.devices.flat[0].platform == "cpu"
         self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
-        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, separate=cpu)
-        self._linear = self._local
+        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, cpu, in_turn)
+        self._linear = replace(self._local, own_blanks=False)
         if cpu and mesh.size == 1 and block is None:
             # A call of the FFT uses all cores when it is whole, XLA's loop bodies use one; and a single call over all
             # axes passes fewest times over memory.
             self._linear = replace(
-                self._local, plan=XYZ, blocks=lambda stage, components: max(self.grid.shape)
+                self._linear, plan=XYZ, blocks=lambda stage, components: max(self.grid.shape)
             )
         self._program = cache(self._make_program)
 
@@ -135,6 +139,7 @@ class StagedTransform:
             [modes if direction == "forward" else physical],
             name=f"{self.name}_{direction}",
             linear=True,
+            part=(self, direction),
         )
 
     def _apply(self, direction: str, array: jax.Array, source, dtype) -> jax.Array:
@@ -196,6 +201,7 @@ class StagedTransform:
             [self.layout.spec_of(4), *(PartitionSpec() for _ in flat)],
             outputs,
             name=f"{self.name}_evaluate",
+            part=(self, "evaluate"),
         )
         results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
         return Evaluated(

@@ -14,7 +14,7 @@ from simulator.forcing import Forcing
 from simulator.models import Fields, Model, SplitModel, State, own_transforms, tendency
 from simulator.models.model import Budgeted
 from simulator.stepping.integrator import Integrator
-from simulator.stepping.shifts import phase_shifts
+from simulator.stepping.shifts import phase_shift
 from simulator.stepping.splitting import Splitting
 
 TOLERANCE = 1e-6
@@ -74,19 +74,28 @@ def one_step(
         return _split_step(cast(SplitModel, model), integrator, state, choose)
     model = cast(Model, model)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
-    shifts = phase_shifts(model.transform.grid, state.step)
-    first, maxima = tendency(model, state.fields, state.time, force, next(shifts))
+
+    def shift(stage: jax.Array | int):
+        return phase_shift(model.transform.grid, state.step, stage)
+
+    memory = dict(state.memory)
+    before = None
+    if RESIDUAL in memory and isinstance(model, Budgeted):
+        before = budget(model, state.fields, state.time, force)
+    first, maxima = tendency(model, state.fields, state.time, force, shift(0))
     dt, origin, since, time = choose(model.rate(maxima))
 
-    def later(fields: Fields, time: jax.Array) -> Fields:
-        return tendency(model, fields, time, force, next(shifts))[0]
+    if before is not None:
+        # Measured before the step is taken: else the fields that it begins with are kept to its end for this.
+        dt = dt + 0 * before.energy.astype(dt.dtype)
+
+    def later(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
+        return tendency(model, fields, time, force, shift(stage))[0]
 
     fields = integrator.step(state.fields, state.time, dt, first, later, model.decay())
     fields = _held(model, state, fields, dt)
-    memory = dict(state.memory)
-    if RESIDUAL in memory and isinstance(model, Budgeted):
-        before = budget(model, state.fields, state.time, force)
-        memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
+    if before is not None:
+        memory[RESIDUAL] = residual(before, budget(cast(Budgeted, model), fields, time, force), dt)
     if forcing is not None:
         memory |= forcing.renewed(memory, state.step + 1, dt)
     return State(fields, time, state.step + 1, dt, origin, since, memory)
@@ -160,8 +169,10 @@ def advance_of(
     integrator: Integrator | Splitting,
     time_step: TimeStep,
     forcing: Forcing | None = None,
+    name: str | None = None,
 ) -> Advance:
-    """`advance(state, until)`, one compiled loop with donated buffers.
+    """`advance(state, until)`, one compiled loop with donated buffers. `name`: of the compiled program, which the
+    compile cache goes by.
 
     It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, or
     when the fields are no longer finite: then dt is NaN, and step and time are those of the first such state.
@@ -188,5 +199,6 @@ def advance_of(
 
         return lax.while_loop(unfinished, body, state)
 
-    advance.__name__ = f"advance_{type(model).__name__}_{type(integrator).__name__}_{model.transform.name}"
+    parts = (type(model).__name__, type(integrator).__name__, model.transform.name)
+    advance.__name__ = name or "_".join(("advance", *parts))
     return jax.jit(advance, donate_argnums=0)

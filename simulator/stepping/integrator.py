@@ -7,8 +7,8 @@ import jax
 
 from simulator.models import Fields
 
-Tendency = Callable[[Fields, jax.Array], Fields]
-"""(fields, time) to the explicit part of the right-hand side."""
+Tendency = Callable[[Fields, jax.Array, jax.Array | int], Fields]
+"""(fields, time, stage) to the explicit part of the right-hand side. Stages are numbered from 0, which is `first`."""
 
 
 class Integrator(Protocol):

@@ -6,6 +6,7 @@ the linear term, to which the classical formulas are applied; the linear term is
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from simulator.models import Fields
 from simulator.stepping.integrator import Tendency
@@ -47,11 +48,11 @@ class RungeKutta4:
             return {n: formula(n, half[n], h[n]) for n in names}
 
         u, a = fields, first
-        b = tendency(each(lambda n, e, h: e * (u[n] + h / 2 * a[n])), time + dt / 2)
+        b = tendency(each(lambda n, e, h: e * (u[n] + h / 2 * a[n])), time + dt / 2, 1)
         total = each(lambda n, e, h: e * (e * (u[n] + h / 6 * a[n]) + h / 3 * b[n]))
-        c = tendency(each(lambda n, e, h: e * u[n] + h / 2 * b[n]), time + dt / 2)
+        c = tendency(each(lambda n, e, h: e * u[n] + h / 2 * b[n]), time + dt / 2, 2)
         total = each(lambda n, e, h: total[n] + h / 3 * e * c[n])
-        d = tendency(each(lambda n, e, h: e * (e * u[n] + h * c[n])), time + dt)
+        d = tendency(each(lambda n, e, h: e * (e * u[n] + h * c[n])), time + dt, 3)
         return each(lambda n, e, h: total[n] + h / 6 * d[n])
 
 
@@ -79,18 +80,24 @@ class RungeKutta3:
     ) -> Fields:
         names = list(fields)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
-        u, q = fields, {n: h[n] * first[n] for n in names}
-        for a, b, c, after in (
-            (0, 1 / 3, 0, 1 / 3),
-            (-5 / 9, 15 / 16, 1 / 3, 3 / 4),
-            (-153 / 128, 8 / 15, 3 / 4, 1),
-        ):
-            if c:
-                rate = tendency(u, time + c * dt)
-                q = {n: a * q[n] + h[n] * rate[n] for n in names}
-            e = damping(decay, (after - c) * dt)
-            u = {n: e[n] * (u[n] + b * q[n]) for n in names}
-            q = {n: e[n] * q[n] for n in names}
+
+        def advanced(u: Fields, q: Fields, b, duration) -> tuple[Fields, Fields]:
+            e = damping(decay, duration * dt)
+            b = {n: jnp.asarray(b, h[n].dtype) for n in names}
+            return {n: e[n] * (u[n] + b[n] * q[n]) for n in names}, {n: e[n] * q[n] for n in names}
+
+        def stage(registers, coefficients):
+            u, q = registers
+            number, a, b, c, after = coefficients
+            rate = tendency(u, time + c * dt, number)
+            q = {n: a.astype(h[n].dtype) * q[n] + h[n] * rate[n] for n in names}
+            return advanced(u, q, b, after - c), None
+
+        # A loop, so that there are two registers: of a sequence XLA would keep all tendencies to its end.
+        first_stage = advanced(fields, {n: h[n] * first[n] for n in names}, 1 / 3, 1 / 3)
+        stages = ((1, -5 / 9, 15 / 16, 1 / 3, 3 / 4), (2, -153 / 128, 8 / 15, 3 / 4, 1))
+        table = [jnp.asarray(column, jnp.float64) for column in zip(*stages, strict=True)]
+        (u, _), _ = lax.scan(stage, first_stage, table)
         return u
 
 
@@ -117,5 +124,5 @@ class RungeKutta2:
         names = list(fields)
         e = damping(decay, dt)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
-        end = tendency({n: e[n] * (fields[n] + h[n] * first[n]) for n in names}, time + dt)
+        end = tendency({n: e[n] * (fields[n] + h[n] * first[n]) for n in names}, time + dt, 1)
         return {n: e[n] * (fields[n] + h[n] / 2 * first[n]) + h[n] / 2 * end[n] for n in names}

@@ -7,8 +7,6 @@ and by d + dx / 2, up to what the integrator lets change between them; and what 
 anew for every step. Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Rogallo, NASA TM 81315 (1981).
 """
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 
@@ -18,19 +16,14 @@ from simulator.spectral import Grid
 _SEED = 1981
 
 
-def phase_shifts(grid: Grid, step: jax.Array) -> Iterator[Shift | None]:
-    """The shifts of a step's evaluations, one after the other; None for any other dealiasing.
+def phase_shift(grid: Grid, step: jax.Array, stage: jax.Array | int) -> Shift | None:
+    """The shift of one of a step's evaluations, numbered from 0; None for any other dealiasing.
 
-    They depend on the number of the step alone, so that a restarted run takes the same.
+    It depends on the number of the step alone, so that a restarted run takes the same.
     """
     if grid.dealias != "spherical":
-        while True:
-            yield None
+        return None
     key = jax.random.fold_in(jax.random.key(_SEED), jnp.asarray(step, jnp.uint32))
-    first = jax.random.uniform(key, (3,), jnp.float64)
+    at = jax.random.uniform(key, (3,), jnp.float64) + 0.5 * (jnp.asarray(stage) % 2)
     dx, dy, dz = grid.spacing
-    stage = 0
-    while True:
-        at = first + 0.5 * (stage % 2)
-        yield (at[0] * dx, at[1] * dy, at[2] * dz)
-        stage += 1
+    return (at[0] * dx, at[1] * dy, at[2] * dz)

@@ -1,14 +1,17 @@
-"""`simulator bench fft`: the real command on a small grid."""
+"""`simulator bench`: the real commands on small grids."""
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from simulator.cli import main
 from simulator.cluster.hardware import usable_cores
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def bench(*arguments, timeout=200):
@@ -77,5 +80,71 @@ def test_several_processes():
 )
 def test_refusals(arguments, message, capsys):
     assert main(["bench", "fft", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+
+
+def bench_step(tmp_path, *arguments):
+    """What `simulator bench step` printed, and its JSON."""
+    env = os.environ | {"SIMULATOR_CACHE": str(tmp_path / "cache")}
+    file = tmp_path / "step.json"
+    command = [sys.executable, "-m", "simulator", "bench", "step", "--seconds", "0.1", "--json", str(file)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=500, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(file.read_text())
+
+
+@pytest.mark.spmd
+def test_a_step_is_measured_with_its_parts(tmp_path):
+    arguments = ("--shape", "8,8,8", "--devices", "2", "--precision", "single", "--no-start")
+    output, found = bench_step(tmp_path, *arguments, "devices.platform=cpu")
+    assert (found["model"], found["shape"], found["devices"]) == ("navier_stokes", [8, 8, 8], 2)
+    assert found["fastest"] <= found["step"] <= found["slowest"] and len(found["rounds"]) >= 5
+    assert found["transforms"] > 0 and found["communication"] > 0
+    assert found["points_per_second"] == pytest.approx(8**3 / 2 / found["step"])
+    words = found["resident"] + found["temporary"]
+    assert found["memory_bytes"] == pytest.approx(words * 4 * 8**3 / 2)
+    assert found["resident"] * 8**3 >= 2 * 3 * 5 * 5 * 3  # three components of the modes kept, complex
+    assert found["collectives"]["all-to-all"]["count"] == 8 and "8 all-to-all" in output
+    assert found["compile_cached"] < found["compile_cold"]
+    assert "first_step" not in found
+
+
+@pytest.mark.slow
+def test_from_the_command_to_the_first_step(tmp_path):
+    output, found = bench_step(tmp_path, str(CONFIGS / "taylor_green.yaml"), "--shape", "8,8,8")
+    assert 0.5 < found["first_step"]["warm"] < found["first_step"]["cold"] < 60
+    assert "first step after" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_configuration_can_be_measured(tmp_path, path):
+    if path.stem.startswith("sweep"):
+        pytest.skip("a study, not a run")
+    output, found = bench_step(tmp_path, str(path), "--shape", "16,16,16", "--devices", "1", "--no-start")
+    assert found["step"] > 0 and found["transforms"] > 0 and "nothing" in output
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_several_processes_measure_one_step(tmp_path):
+    output, found = bench_step(tmp_path, "--shape", "8,8,8", "--devices", "2", "--processes", "2")
+    assert found["processes"] == 2 and output.count("compilation") == 1
+    assert found["first_step"]["cold"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--devices", "0"], "devices.count"),
+        (["--devices", "3", "--processes", "2"], "3 is no multiple of 2 processes"),
+        (["--processes", "0"], "--processes: 0 is no number of processes"),
+        (["no_such.yaml"], "no_such.yaml: no such file"),
+        (["time.dtt=1"], "time.dtt: unknown key"),
+    ],
+)
+def test_refusals_of_a_step(arguments, message, capsys):
+    assert main(["bench", "step", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error

@@ -112,7 +112,9 @@ def test_projections_and_histograms_against_the_field(text):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("text", [WAVE, GAS], ids=["wave", "gas"])
+@pytest.mark.parametrize(
+    "text", [pytest.param(WAVE, id="wave"), pytest.param(GAS, id="gas", marks=pytest.mark.slow)]
+)
 def test_four_devices_measure_the_same_and_send_no_field(text):
     """To round-off (sums of 2688 values); what devices exchange beside the transform's all-to-alls is smaller than
     half of one component of the field."""
@@ -127,6 +129,7 @@ def test_four_devices_measure_the_same_and_send_no_field(text):
                 assert traffic.bytes < 8 * simulation.grid.points / 2, (kind, what)
 
 
+@pytest.mark.slow
 def test_a_flat_box_has_a_densest_point_too():
     """One plane of points, a ridge along y: the place is found across it, and stays along it."""
     text = GAS.replace("[16, 16, 16]", "[16, 8, 1]")
@@ -158,6 +161,7 @@ def test_the_shells_reach_from_the_spacing_to_half_the_box():
     np.testing.assert_allclose(profile_edges(Grid((8, 8, 8)), 2, (0.1, 10.0)), [0.1, 1, 10])
 
 
+@pytest.mark.slow
 def test_a_composite_has_the_profile_of_all_matter_and_of_each_component():
     """Densities of the components add up to the whole, in shells about the densest point of that."""
     text = """\

@@ -159,29 +159,36 @@ def test_scales(name, values, expected):
     np.testing.assert_allclose((scale.low, scale.high), expected[1:3], rtol=0.02)
 
 
+FLUID = """\
+model: {kind: navier_stokes, viscosity: 0.05}
+initial: {kind: taylor_green}
+grid: {shape: [8, 10, 9], box: [2*pi, 5, 4]}
+"""
+WAVE = """\
+model: {kind: schrodinger_poisson}
+initial: {kind: soliton, core_radius: 0.8}
+grid: {shape: [8, 10, 9], box: [4, 4.5, 5]}
+"""
+
+
+def ran(folder, text):
+    """A real run of four steps with three snapshots, and slices of every step."""
+    (folder / "run.yaml").write_text(
+        text + "time: {stop: 0.2, dt: 0.05}\ndevices: {platform: cpu, count: 1}\n"
+        "output: {snapshots: {every: 0.1}, slices: {every_steps: 1}}\n"
+    )
+    assert main(["run", str(folder / "run.yaml"), "--output", str(folder / "run")]) == 0
+    return folder / "run"
+
+
 @pytest.fixture(scope="module")
-def flow(tmp_path_factory):
-    """Real runs: a fluid with snapshots of its velocity, and a wave function's with psi alone."""
-    made = {}
-    for name, text in {
-        "fluid": "model: {kind: navier_stokes, viscosity: 0.05}\ninitial: {kind: taylor_green}\n"
-        "grid: {shape: [8, 10, 9], box: [2*pi, 5, 4]}\n",
-        "wave": "model: {kind: schrodinger_poisson}\ninitial: {kind: soliton, core_radius: 0.8}\n"
-        "grid: {shape: [8, 10, 9], box: [4, 4.5, 5]}\n",
-    }.items():
-        folder = tmp_path_factory.mktemp(name)
-        (folder / "run.yaml").write_text(
-            text + "time: {stop: 0.2, dt: 0.05}\ndevices: {platform: cpu, count: 1}\n"
-            "output: {snapshots: {every: 0.1}, slices: {every_steps: 1}}\n"
-        )
-        assert main(["run", str(folder / "run.yaml"), "--output", str(folder / "run")]) == 0
-        made[name] = folder / "run"
-    return made
+def fluid(tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("fluid"), FLUID)
 
 
-def test_planes_of_snapshots(flow):
+def test_planes_of_snapshots(fluid):
     """Slices and projections of fields that follow from the stored ones equal those of the whole arrays."""
-    run = open_run(flow["fluid"])
+    run = open_run(fluid)
     u = np.asarray(run.snapshots[-1]["velocity"])
     found = frames(run, "velocity_y", "y")
     assert found.source == "snapshots" and len(found) == 3 and found.place == pytest.approx(2.5)
@@ -191,7 +198,12 @@ def test_planes_of_snapshots(flow):
         np.testing.assert_allclose(projected.read(2), np.sqrt((u**2).sum(0)).mean(i), rtol=1e-13)
     # Slices have a frame for each of four steps and the start, snapshots only three.
     assert frames(run, "speed").source == "slices.h5" and len(frames(run, "speed")) == 5
-    wave = open_run(flow["wave"])
+
+
+@pytest.mark.slow
+def test_planes_of_a_wave_function(tmp_path):
+    """Density and phase of a stored psi."""
+    wave = open_run(ran(tmp_path, WAVE))
     psi = np.asarray(wave.snapshots[-1]["psi"])
     assert set(readable(wave.snapshots[-1])) == {"density", "phase"}
     np.testing.assert_allclose(frames(wave, "phase", "x").read(2), np.angle(psi[4]))
@@ -199,14 +211,14 @@ def test_planes_of_snapshots(flow):
     np.testing.assert_allclose(column, (abs(psi) ** 2).sum(1) * 0.45, rtol=1e-12)
 
 
-def test_the_command_on_a_fluid(flow, capsys):
-    target = flow["fluid"] / "plots" / "u.gif"
+def test_the_command_on_a_fluid(fluid, capsys):
+    target = fluid / "plots" / "u.gif"
     target.parent.mkdir(exist_ok=True)
-    code = main(["movie", str(flow["fluid"]), "--field", "velocity_x", "--output", str(target)])
+    code = main(["movie", str(fluid), "--field", "velocity_x", "--output", str(target)])
     assert code == 0 and capsys.readouterr().out.startswith(f"{target}  3 frames from snapshots")
     with Image.open(target) as gif:
         assert gif.n_frames == 3
-    assert main(["movie", str(flow["fluid"]), "--field", "density"]) == 2
+    assert main(["movie", str(fluid), "--field", "density"]) == 2
     error = capsys.readouterr().err
     assert "no slice of a field 'density'" in error and "velocity_z" in error and "Traceback" not in error
-    assert main(["movie", str(flow["fluid"]), "--field", "speed", "--fps", "0"]) == 2
+    assert main(["movie", str(fluid), "--field", "speed", "--fps", "0"]) == 2

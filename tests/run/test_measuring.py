@@ -87,6 +87,7 @@ def test_slices_of_fields_that_are_no_scalars_are_refused(tmp_path):
     assert sliced("pressure").scalars == ("speed", "vorticity_magnitude", "pressure")
 
 
+@pytest.mark.slow
 def test_slices_of_the_fields_that_were_asked_for(tmp_path):
     output = {"directory": str(tmp_path / "run"), "slices": {"fields": ["pressure"], **EVERY}}
     assert Simulation(configured(tmp_path, output=output)).run() == 0

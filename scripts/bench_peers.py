@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""A step of this program against the same step of others, in turns in one run, as a Markdown table.
+
+    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--rounds 5] [--only navier_stokes] [--markdown FILE]
+
+Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the way
+published for JAX (complex transforms that return to their layout, 2 devices), and here. Schrodinger-Poisson steps of
+order 2 in single precision: Jaxion (2 devices), and here. Every contender is a process of its own that waits, without
+using a core, for its turns; medians are compared. Those that solve the same flow have to agree on its energy.
+
+fluidsim and Jaxion are installed into environments of their own under --folder at the first call (pip's configured
+index; Debian's FFTW for MPI is unpacked there too, nothing is installed in the system). What cannot be installed is
+left out, with a line saying why. MPI with its compiler, a C++ compiler and FFTW have to be there:
+apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PROBLEM = {"viscosity": 6.25e-4, "dt": 1e-3}
+RANKS = 2
+FLUIDSIM = ("fluidfft-fftwmpi", "fluidfft-fftw", "fluidsim[fft,mpi]")
+DEBIAN = ("libfftw3-mpi-dev", "libfftw3-mpi3")
+
+
+class Missing(Exception):
+    """Why a contender is left out."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """How a contender's processes are started."""
+
+    python: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    ranks: int | None = None
+
+
+# ---- installing ------------------------------------------------------------------------------------------
+
+
+def installed(folder: Path, packages: tuple[str, ...], environ: Mapping[str, str], probe: str) -> Path:
+    """The interpreter of an environment with these packages, made where missing. Raises Missing."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        _call([sys.executable, "-m", "venv", str(folder)], {}, "no environment could be made")
+    check = [str(python), "-c", probe]
+    if subprocess.run(check, capture_output=True, env=os.environ | environ).returncode:
+        print(f"installing {', '.join(packages)} in {folder} ...", file=sys.stderr, flush=True)
+        _call([str(python), "-m", "pip", "install", "-q", *packages], environ, "pip install failed")
+        _call(check, environ, "what was installed does not import")
+    return python
+
+
+def _call(command: list[str], environ: Mapping[str, str], problem: str, **options: Any) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environ, **options)
+    if done.returncode:
+        lines = [x for x in (done.stderr + done.stdout).splitlines() if "rror" in x] or [done.stderr.strip()]
+        raise Missing(f"{problem}: {lines[0].strip()}")
+
+
+def fluidsim(folder: Path) -> Environment:
+    for name in ("mpirun", "mpicxx", "g++"):
+        if shutil.which(name) is None:
+            raise Missing(f"{name} is missing: apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin")
+    root = folder / "debian"
+    found = list(root.rglob("fftw3-mpi.h")) or list(Path("/usr/include").glob("fftw3-mpi.h"))
+    if not found:
+        root.mkdir(parents=True, exist_ok=True)
+        if shutil.which("apt-get") is None:
+            raise Missing("FFTW for MPI is missing (fftw3-mpi.h), and there is no apt-get to get it with")
+        _call(["apt-get", "download", *DEBIAN], {}, f"{DEBIAN[0]} cannot be downloaded", cwd=root)
+        for package in root.glob("*.deb"):
+            _call(["dpkg", "-x", str(package), str(root)], {}, f"{package.name} cannot be unpacked")
+        found = list(root.rglob("fftw3-mpi.h"))
+    libraries = ":".join(sorted({str(p.parent) for p in root.rglob("libfftw3_mpi.so*")}))
+    # Everything is compiled when it is installed: its ranks need not ask each other about it, which may hang.
+    environ = {"OMP_NUM_THREADS": "1", "TRANSONIC_NO_MPI": "1"}
+    environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if libraries:
+        environ |= {"CPATH": str(found[0].parent), "LIBRARY_PATH": libraries, "LD_LIBRARY_PATH": libraries}
+    probe = "import fluidsim.solvers.ns3d.solver, fluidfft_fftwmpi"
+    return Environment(installed(folder / "fluidsim", FLUIDSIM, environ, probe), environ, RANKS)
+
+
+def jaxion(folder: Path) -> Environment:
+    return Environment(installed(folder / "jaxion", ("jaxion",), {}, "import jaxion"))
+
+
+def here(folder: Path) -> Environment:
+    return Environment(Path(sys.executable), {"PYTHONPATH": str(HERE.parent)})
+
+
+# ---- measuring -------------------------------------------------------------------------------------------
+
+
+class Contender:
+    """A program in `peers/`, started and waiting for its turns."""
+
+    def __init__(self, program: str, environment: Environment, problem: Mapping[str, Any]):
+        command = [str(environment.python), str(HERE / "peers" / program), json.dumps(problem)]
+        if environment.ranks:
+            command = ["mpirun", "--oversubscribe", "-n", str(environment.ranks), *command]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment.environ,
+        )
+        self.times: list[float] = []
+        about = self._answer()
+        self.name, self.energy = about["name"], about.get("energy")
+
+    def round(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        self.times.append(self._answer())
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None and self._process.stderr is not None
+        line = self._process.stdout.readline()
+        if not line:
+            last = (self._process.stderr.read().strip().splitlines() or ["it ended without a word"])[-1]
+            raise Missing(last)
+        return json.loads(line)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        self._process.kill()
+
+
+@contextlib.contextmanager
+def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> Iterator[list[Contender]]:
+    """All that can be started; a line on each that cannot."""
+    found: list[Contender] = []
+    try:
+        for program, prepare, problem in wanted:
+            try:
+                found.append(Contender(program, prepare(folder), problem))
+            except Missing as reason:
+                print(f"left out: {program.removesuffix('_step.py')}: {reason}", file=sys.stderr)
+        yield found
+    finally:
+        for contender in found:
+            contender.close()
+
+
+def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[str]:
+    """Rows of the table: the last contenders are this program's, and every row's ratio is to them."""
+    with contenders(wanted, folder) as found:
+        for _ in range(rounds):
+            for contender in found:
+                contender.round()
+        disagreement(found)
+        medians = {c.name: median(c.times) for c in found}
+        ours = [name for name in medians if name.startswith("simulator")]
+        rows = []
+        for name, seconds in medians.items():
+            ratios = [f"{medians[mine] / seconds:.2f}" if mine != name else "" for mine in ours]
+            rows.append(f"| {what} | {name} | {seconds * 1e3:.0f} ms | {' / '.join(filter(None, ratios))} |")
+            print(rows[-1], file=sys.stderr, flush=True)
+        return rows
+
+
+def disagreement(found: list[Contender]) -> None:
+    """Says which contenders do not solve the same flow."""
+    energies = {c.name: c.energy for c in found if c.energy is not None}
+    reference = max(energies.values(), default=0.0)
+    for name, energy in energies.items():
+        if abs(energy - reference) > (1e-5 if "single" in name else 1e-9) * reference:
+            print(f"warning: {name}: energy {energy!r}, others {reference!r}", file=sys.stderr)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shapes", default="128", help="points along each side, e.g. 128,256")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--devices", type=int, default=2, help="of the JAX programs (default: 2)")
+    parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson"))
+    parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="of the peers")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    args = parser.parse_args()
+    folder, left_out = args.folder.absolute(), args.without.split(",")
+    rows: list[str] = []
+    for n in map(int, args.shapes.split(",")):
+        base = PROBLEM | {"n": n, "devices": args.devices, "steps": max(1, round(2 * 128**3 / n**3))}
+        flow, wave = base | {"flow": True}, base | {"flow": False, "precision": "single", "dt": 1e-5}
+        flows = [
+            ("fluidsim_step.py", fluidsim, flow),
+            ("published_step.py", here, flow | {"precision": "double"}),
+            ("simulator_step.py", here, flow | {"precision": "double"}),
+            ("simulator_step.py", here, flow | {"precision": "single"}),
+        ]
+        waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
+        for what, wanted in (("navier_stokes", flows), ("schrodinger_poisson", waves)):
+            wanted = [w for w in wanted if w[0].removesuffix("_step.py") not in left_out]
+            if args.only in (None, what):
+                rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)
+    about = f"{os.cpu_count()} cores of {processor()}, {memory()}, medians of {args.rounds} rounds in turns"
+    table = [about, "", "| step | program | time | here / it |", "| --- | --- | --- | --- |", *rows]
+    print("\n".join(table))
+    if args.markdown is not None:
+        args.markdown.write_text("\n".join(table) + "\n")
+    return 0
+
+
+def processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

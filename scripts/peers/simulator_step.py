@@ -1,0 +1,43 @@
+"""This program's step: of a Taylor-Green vortex (RK4), or of the Schrodinger-Poisson equations (order 2)."""
+
+from turns import Line, problem, serve, timed
+
+line, asked = Line(), problem()
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+
+from simulator import Simulation  # noqa: E402
+from simulator.config import run_config_class  # noqa: E402
+from simulator.stepping import Until  # noqa: E402
+
+FLOW = {
+    "model": {"kind": "navier_stokes", "viscosity": asked.get("viscosity")},
+    "initial": {"kind": "taylor_green"},
+}
+WAVE = {
+    "model": {"kind": "schrodinger_poisson"},
+    "initial": {"kind": "soliton", "core_radius": 0.7},
+}
+n, steps = asked["n"], asked["steps"]
+config = run_config_class().model_validate(
+    {
+        **(FLOW if asked["flow"] else WAVE),
+        "grid": {"shape": [n, n, n]},
+        "time": {"stop": 1e9, "dt": asked["dt"]},
+        "precision": asked["precision"],
+        "devices": {"platform": "cpu", "count": asked["devices"]},
+    }
+)
+simulation = Simulation(config)
+until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
+
+
+def run() -> None:
+    simulation.state = jax.block_until_ready(simulation.advance(simulation.state, until))
+
+
+run()
+energy = float(simulation.diagnostics(simulation.state)["energy"])
+name = f"simulator, {asked['precision']}, {asked['devices']} devices ({config.time.integrator})"
+serve(line, {"name": name, "energy": energy}, lambda: timed(steps, run))

@@ -1,0 +1,60 @@
+"""How `bench_peers.py` talks to a contender, which is a process of its own: a line in, a round, a line out.
+
+This file and the contenders beside it run under the interpreters of their environments: they import nothing of
+`simulator` but in `simulator_step.py`.
+"""
+
+import json
+import os
+import sys
+import time
+
+
+def problem() -> dict:
+    """What the contender is asked: a JSON object in the first argument."""
+    return json.loads(sys.argv[1])
+
+
+class Line:
+    """The way back to the benchmark; whatever else is printed goes to stderr."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self._out = os.fdopen(os.dup(1), "w", buffering=1)
+        os.dup2(2, 1)
+
+    def say(self, value: object) -> None:
+        self._out.write(json.dumps(value) + "\n")
+
+
+def serve(line: Line, report: dict, seconds_per_step, comm=None) -> None:
+    """Says `report`, then runs a round for every line that comes in. `comm`: of mpi4py; rank 0 talks."""
+    first = comm is None or comm.rank == 0
+    if first:
+        line.say(report)
+    while _go_on(first, comm):
+        found = seconds_per_step()
+        if first:
+            line.say(found)
+
+
+def _go_on(first: bool, comm) -> bool:
+    go = bool(sys.stdin.readline()) if first else False
+    if comm is None:
+        return go
+    if first:
+        for other in range(1, comm.size):
+            comm.send(go, other)
+        return go
+    while not comm.Iprobe(source=0):  # waiting in MPI would take a core that others need
+        time.sleep(0.002)
+    return comm.recv(source=0)
+
+
+def timed(steps: int, run, barrier=lambda: None) -> float:
+    """Seconds per step of `run()`, which takes `steps`."""
+    barrier()
+    began = time.perf_counter()
+    run()
+    barrier()
+    return (time.perf_counter() - began) / steps

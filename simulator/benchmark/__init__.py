@@ -1,0 +1,7 @@
+"""Floor 6: what a step of a configuration costs on this machine."""
+
+from simulator.benchmark.fitting import check_fits
+from simulator.benchmark.start import Start, command_to_first_step
+from simulator.benchmark.step import StepCosts, measure_step
+
+__all__ = ["Start", "StepCosts", "check_fits", "command_to_first_step", "measure_step"]
