@@ -9,6 +9,7 @@ from simulator.errors import UserError
 from simulator.planning.clock import Seconds, seconds
 from simulator.planning.files import Files, files_of
 from simulator.planning.machines import USABLE_MEMORY, Machine
+from simulator.planning.paper import with_memory
 from simulator.planning.step import Step
 from simulator.planning.steps import Steps
 
@@ -61,7 +62,7 @@ class Plan:
     step: Step = field(init=False)
 
     def __post_init__(self) -> None:
-        self.step = Step(self.config, self.devices, self.machine.platform)
+        self.step = step_on(self.config, self.machine, self.devices)
 
     @property
     def available(self) -> float:
@@ -134,11 +135,19 @@ def counted(machine: Machine, devices: int) -> str:
     return f"{word} of {machine.name}" if machine.measured else f"{machine.name} {word}"
 
 
+def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
+    """The step that a run takes there: with `run.memory: auto` the one of low memory where the fast is too large."""
+    step = Step(config, devices, machine.platform)
+    if config.run.memory == "auto" and step.memory > usable(machine):
+        return Step(with_memory(config, "low"), devices, machine.platform)
+    return step
+
+
 def fits(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> bool:
     """Whether a run's steps fit on so many devices, among which the grid can be shared. `beside`: what the whole run
     needs, over what its steps need."""
     try:
-        return beside * Step(config, devices, machine.platform).memory <= usable(machine)
+        return beside * step_on(config, machine, devices).memory <= usable(machine)
     except UserError:
         return False
 

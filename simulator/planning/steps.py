@@ -7,7 +7,7 @@ from math import ceil, isfinite, log
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings, FftSettings
 from simulator.errors import UserError
-from simulator.planning.paper import PaperCluster
+from simulator.planning.paper import PaperCluster, with_memory
 
 COARSE = (16, 32)
 """Points along the longest side of the grids on which a start's time step is looked at."""
@@ -88,6 +88,7 @@ def _rate(config: RunConfig, shape: tuple[int, int, int]) -> float:
         "fft": FftSettings(),
         "devices": DeviceSettings(count=1),
     }
+    config = with_memory(config, "fast")
     device = jax.local_devices(backend="cpu")[0]
     quiet: Callable[[str], None] = lambda line: None  # noqa: E731
     cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - one that can compute
