@@ -22,6 +22,7 @@ COMMANDS = (
     "resume",
     "check",
     "sweep",
+    "plan",
     "submit",
     "status",
     "plot",

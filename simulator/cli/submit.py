@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ def add_parser(subparsers: Any) -> None:
     )
     add_config_arguments(parser)
     parser.add_argument("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="what the nodes have, as in simulator plan: nodes, GPUs and time that are not given are then suggested",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the script; write and submit nothing")
     group = parser.add_argument_group("what to ask Slurm for")
     for name, (value, text) in _OPTIONS.items():
@@ -59,10 +65,16 @@ def execute(args: argparse.Namespace) -> int:
             overrides.append(
                 f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
             )
-    config = load_config(args.config, overrides)
-    job = prepare(config, site_settings())
+    config, site, lines = load_config(args.config, overrides), site_settings(), []
+    if device := args.device or config.slurm.device or site.device:
+        from simulator.planning.suggest import suggested
+
+        config, lines = suggested(config, site, device)
+    job = prepare(config, site)
     for line in job.lines:
         print(line)
+    for line in lines if job.script is not None else ():
+        print(line, file=sys.stderr if args.dry_run else sys.stdout)
     if job.script is None:
         return 0
     if args.dry_run:

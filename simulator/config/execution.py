@@ -79,3 +79,5 @@ class SlurmSettings(Settings):
     """Any other flags of sbatch, as on its command line."""
     prologue: str | None = None
     """Lines of shell for modules and the network, before anything starts."""
+    device: Word | None = None
+    """What the nodes have, by a name that `simulator plan` knows: what is not given is then suggested."""

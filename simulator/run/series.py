@@ -25,6 +25,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from simulator.errors import UserError
 from simulator.files import replace_file
 
 PART_ROWS = 8
@@ -119,7 +120,10 @@ class Series:
     def _load(self, reader: "SeriesReader") -> None:
         for name, values in self._coordinates.items():
             if not np.array_equal(reader.coordinates.get(name, np.empty(0)), values):
-                raise ValueError(f"{self.path}: its coordinate {name} is not that of this run")
+                raise UserError(
+                    f"{self.path}: {name} is not what it was when this file was begun; "
+                    "configure its output as before, or move the file away to begin another"
+                )
         self._coordinates = reader.coordinates | self._coordinates
         self._variables = reader.variables | self._variables
         *self._parts, last = reader.parts

@@ -125,6 +125,7 @@ def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[Resources, str]:
     the site's; one task for each GPU."""
     merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
+    merged.pop("device", None)
     merged["other"] = merged.pop("sbatch", None)
     if merged.get("gpus_per_node") and "tasks_per_node" not in merged:
         merged["tasks_per_node"] = merged["gpus_per_node"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simulator.config import RunConfig, as_mapping
-from simulator.sweeps.paper import paper_simulation
+from simulator.planning import paper_simulation
 from simulator.sweeps.sweep import SweepRun
 
 MOST_MEMBERS = 64

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.errors import UserError
 from simulator.files import replace_file
+from simulator.planning.plan import size
 from simulator.run.progress import typed
 from simulator.sweeps.status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep
@@ -21,7 +22,7 @@ def plan_lines(sweep: Sweep) -> list[str]:
             "index": run.index,
             **{key: run.values.get(key) for key in sweep.varied},
             "folder": run.hash,
-            "memory": _size(run.estimate.bytes),
+            "memory": size(run.estimate.bytes),
             "steps": run.estimate.steps,
             "cost": run.estimate.cost,
         }
@@ -36,7 +37,7 @@ def plan_lines(sweep: Sweep) -> list[str]:
         cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(needs) else ""
     total = (
         f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest needs about "
-        f"{_size(max(needed.bytes for needed in needs))} of memory, {cost}"
+        f"{size(max(needed.bytes for needed in needs))} of memory, {cost}"
     )
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
@@ -95,11 +96,3 @@ def write_text(path: str, text: str) -> None:
         replace_file(Path(path), text)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -1,0 +1,84 @@
+"""`simulator plan`: what a run needs, before anything is submitted."""
+
+import argparse
+from typing import Any
+
+from simulator.cli.parser import add_config_arguments
+from simulator.errors import UserError
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the command."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="memory, files and time of a run, before it is submitted",
+        description="Say what a run needs: memory of each device, what would fit, seconds, files, and what to ask "
+        "Slurm for. Nothing is compiled or run (with --device here, short measurements are).",
+        epilog="example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100",
+    )
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--devices", metavar="N", type=int, help="devices; by default as few as the run fits on"
+    )
+    parser.add_argument(
+        "--device", metavar="NAME", default="here",
+        help="what a device is: v100, a100-40, a100-80, h100, h200, mi250x, epyc-7763, epyc-9654, or here "
+        "(the default): this machine, measured",
+    )  # fmt: skip
+    parser.add_argument(
+        "--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"
+    )
+    parser.add_argument(
+        "--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="with --scaling: a picture of the tables (png, pdf, svg)"
+    )
+    parser.set_defaults(func=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print the plan; returns the exit code."""
+    from simulator.config import load_config
+    from simulator.planning import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.planning.report import lines_of, scaling_lines
+    from simulator.planning.scaling import strong, weak
+
+    for name, value in (("--devices", args.devices), ("--steps", args.steps)):
+        if value is not None and value < 1:
+            raise UserError(f"{name}: must be at least 1, not {value}")
+    if args.plot and not args.scaling:
+        raise UserError("--plot: draws the tables of --scaling; give that too")
+    config = load_config(args.config, args.overrides)
+    found = None if args.device == "here" else machine(args.device)
+    if found is not None:
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # a login node has no more
+    else:
+        found = this_machine()
+    if args.scaling:
+        tables = strong(config, found), weak(config, found)
+        print(
+            "\n".join(scaling_lines(tables[0], f"strong scaling of {config.name} on {found.name}, predicted"))
+        )
+        print("\n".join(scaling_lines(tables[1], "\nweak scaling")))
+        if args.plot:
+            from simulator.plotting.scaling import draw
+
+            print(f"written: {draw(args.plot, *tables, f'{config.name} on {found.name}')}")
+        return 0
+    devices = args.devices
+    if devices is None and config.devices.count != "auto":
+        devices = config.devices.count
+    if devices is None and found.measured:
+        from simulator.run.simulation import most_devices
+
+        devices = most_devices(config, found.per_node)
+    if devices is None:
+        devices = fewest_devices(config, found) or 1
+    steps = Steps(args.steps, "given") if args.steps else estimated_steps(config)
+    plan = Plan(config, found, devices, steps)
+    plan.refuse()
+    print("\n".join(lines_of(plan)))
+    return 0

@@ -1,0 +1,104 @@
+"""The lines of `simulator plan`."""
+
+from collections.abc import Sequence
+
+from simulator.planning.plan import Plan, counted, size
+from simulator.planning.scaling import Point
+
+_COLUMNS = "  {:<22}{:>14}{:>14}"
+
+
+def lines_of(plan: Plan) -> list[str]:
+    """A plan, for people."""
+    config, machine, step = plan.config, plan.machine, plan.step
+    shape = " x ".join(map(str, config.grid.shape))
+    transform = step.simulation.transform
+    lines = [
+        f"{config.name}: {config.model.kind}, {shape}, {config.precision} precision, {config.time.integrator}, "
+        f"{transform.name}",
+        f"on {plan.devices} {counted(machine, plan.devices)} ({machine.source})",
+        "",
+        "memory of a device",
+        _row("the state", step.state),
+        _row("a step", step.memory),
+        _row("a row of diagnostics", step.diagnostics_memory),
+        _row("a snapshot", step.output_memory),
+        _row("there is", plan.available),
+    ]
+    if (largest := plan.largest_shape) is not None:
+        lines.append(f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}")
+    work, took = step.work, plan.seconds
+    lines += ["", ("{:<24}{:>14}{:>14}").format("a step of a device", "bytes", "seconds")]
+    for name, moved, spent in (
+        ("Fourier transforms", work.transforms, took.transforms),
+        ("packing, products", work.blocks + work.parcels, took.blocks),
+        ("integrator, model", work.modes, took.modes),
+        ("sent to others", work.sent, took.exchange),
+        ("starts of kernels", None, took.starts),
+        ("all", work.bytes + work.sent, took.all),
+    ):
+        lines.append(_COLUMNS.format(name, "" if moved is None else size(moved), _seconds(spent)))
+    return [*lines, "", *_run(plan)]
+
+
+def _run(plan: Plan) -> list[str]:
+    steps, files = plan.steps, plan.files
+    if steps.count is None or plan.whole_run is None:
+        lines = [f"steps: unknown: {steps.source}"]
+    else:
+        lines = [f"steps: {steps.count} {steps.source}: {duration(plan.whole_run)} in all"]
+    many = f"{files.snapshots} of them" if files.snapshots is not None else "due by wall-clock time or steps"
+    lines.append(
+        f"files: a snapshot {size(files.snapshot)}, {many}; a checkpoint {size(files.checkpoint)}, "
+        f"{files.checkpoints} of them" + (f"; {size(files.all)} in all" if files.all is not None else "")
+    )
+    if not plan.machine.measured:
+        lines.append("for simulator submit: " + " ".join(plan.ask().flags()))
+    return lines
+
+
+def scaling_lines(points: Sequence[Point], title: str) -> list[str]:
+    """A table of predicted scaling."""
+    form = "  {:>7}  {:<24}{:<10}{:>11}{:>11}{:>11}{:>12}"
+    lines = [
+        title,
+        form.format("devices", "shape", "transform", "memory", "a step", "exchange", "efficiency"),
+    ]
+    for p in points:
+        shape = " x ".join(map(str, p.shape))
+        lines.append(
+            form.format(
+                p.devices,
+                shape,
+                p.transform,
+                size(p.memory) + ("" if p.fits else " !"),
+                _seconds(p.seconds),
+                _seconds(p.exchange),
+                f"{100 * p.efficiency:.0f} %",
+            )
+        )
+    if not all(p.fits for p in points):
+        lines.append("  ! more than a device has")
+    return lines
+
+
+def _row(name: str, count: float) -> str:
+    return f"  {name:<22}{size(count):>14}"
+
+
+def _seconds(value: float) -> str:
+    if value == 0:
+        return "0"
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= 0.9995 * unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def duration(value: float) -> str:
+    """Seconds for people."""
+    if value < 120:
+        return _seconds(value)
+    if value < 2 * 3600:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h" if value < 48 * 3600 else f"{value / 86400:.1f} days"

@@ -1,0 +1,78 @@
+"""Predicted scaling: the same grid on more devices (strong), and as much for each device (weak)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from simulator.config import RunConfig
+from simulator.errors import UserError
+from simulator.planning.clock import seconds
+from simulator.planning.machines import Machine
+from simulator.planning.plan import MOST_DEVICES, NICE, fits, largest_shape, usable
+from simulator.planning.step import Step
+
+
+@dataclass(frozen=True)
+class Point:
+    devices: int
+    shape: tuple[int, int, int]
+    transform: str
+    memory: float
+    """Bytes of a device."""
+    fits: bool
+    seconds: float
+    """Of a step."""
+    exchange: float
+    """Of these, for exchanges."""
+    efficiency: float
+    """Points per second and device over those of the first row."""
+
+
+def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
+    """The configuration's grid on 1, 2, 4, ... devices, from the first that it fits on."""
+    counts = [2**i for i in range(most.bit_length()) if 2**i <= most]
+    return _compared(_points(config, machine, [(n, config.grid.shape) for n in counts]))
+
+
+def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
+    """The configuration's grid on one device, or the largest of its proportions that fits there, and grids of as many
+    points a device on 8, 64, 512, ..."""
+    shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
+    x, y, z = shape or config.grid.shape
+    cases = []
+    for i in range(1 + most.bit_length() // 3):
+        if 8**i <= most:
+            cases.append((8**i, (_nice(x * 2**i, x), _nice(y * 2**i, y), _nice(z * 2**i, z))))
+    return _compared(_points(config, machine, cases))
+
+
+def _nice(n: int, before: int) -> int:
+    return 1 if before == 1 else max((m for m in NICE if m <= n), default=n)
+
+
+def _points(
+    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, int, int]]]
+) -> Iterator[Point]:
+    for devices, shape in cases:
+        grid = config.grid.model_copy(update={"shape": shape})
+        try:
+            step = Step(config.model_copy(update={"grid": grid}), devices, machine.platform)
+        except UserError:
+            continue  # more devices than the grid can be shared among
+        took = seconds(step.work, machine, config.precision, devices)
+        fits = step.memory <= usable(machine)
+        name = step.simulation.transform.name.removeprefix("custom_partitioning_")
+        yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
+
+
+def _compared(points: Iterator[Point]) -> list[Point]:
+    found = list(points)
+    first = next((p for p in found if p.fits), found[0] if found else None)
+    if first is None:
+        return []
+
+    def rate(p: Point) -> float:
+        x, y, z = p.shape
+        return x * y * z / (p.seconds * p.devices)
+
+    kept = [p for p in found if p.devices >= first.devices]
+    return [Point(**{**vars(p), "efficiency": rate(p) / rate(first)}) for p in kept]
