@@ -161,7 +161,9 @@ def report(found: dict[str, Any]) -> list[str]:
     from simulator.spectral.collectives import size
 
     step = found["step"]
-    rest = step - found["transforms"] - (found["communication"] or 0)
+    rest = max(
+        step - found["transforms"] - (found["communication"] or 0), 0.0
+    )  # parts are timed by themselves
 
     def ms(seconds: float) -> str:
         return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
