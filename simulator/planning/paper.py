@@ -41,8 +41,8 @@ def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
 def paper_simulation(config: RunConfig, devices: int = 1, platform: Platform = "cpu") -> "Simulation":
     """The configuration's simulation on `devices` devices that cannot compute: for `jax.eval_shape`.
 
-    What `fft.backend: auto` would measure is planned as the default, `run.memory: auto` as fast. Raises UserError where model, grid and initial
-    condition do not fit together, or the grid cannot be shared among so many devices.
+    What `fft.backend: auto` would measure is planned as the default, `run.memory: auto` as fast. Raises UserError
+    where model, grid and initial condition do not fit together, or the grid cannot be shared among so many devices.
     """
     import jax
 

@@ -7,8 +7,7 @@ from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.planning.clock import seconds
 from simulator.planning.machines import Machine
-from simulator.planning.plan import MOST_DEVICES, NICE, fits, largest_shape, usable
-from simulator.planning.step import Step
+from simulator.planning.plan import MOST_DEVICES, NICE, fits, largest_shape, step_on, usable
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def _points(
     for devices, shape in cases:
         grid = config.grid.model_copy(update={"shape": shape})
         try:
-            step = Step(config.model_copy(update={"grid": grid}), devices, machine.platform)
+            step = step_on(config.model_copy(update={"grid": grid}), machine, devices)
         except UserError:
             continue  # more devices than the grid can be shared among
         took = seconds(step.work, machine, config.precision, devices)

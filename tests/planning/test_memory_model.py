@@ -12,7 +12,7 @@ ALLOWED = 0.10
 
 # Every model, every integrator, one and several devices and both precisions at least once.
 FEW = [
-    ("navier_stokes", "etdrk4", 2, "double"),
+    ("navier_stokes", "rk4", 2, "double"),
     ("boussinesq", "rk3", 1, "single"),
     ("mhd", "rk2", 4, "double"),
     ("self_gravitating_gas", "rk2", 2, "single"),
