@@ -206,9 +206,9 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
     )
     # What is left is the maximum that dt is chosen from: a few numbers.
     assert found["all-reduce"].bytes < 1000 < simulation.state.fields["velocity"].nbytes / 4 / 10
-    # Per right-hand side, a device sends 3/4 of its part of 6 fields and of 3 products; in (kz, y, x) layout
+    # Per right-hand side, a device sends 3/4 of its part of 3 fields and of 5 products; in (kz, y, x) layout
     # 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which is of (x, y, kz) with 16 x.
-    per_side = 9 * (8 * 20 * 16) * 16 / 4 * 3 / 4
+    per_side = 8 * (8 * 20 * 16) * 16 / 4 * 3 / 4
     assert found["all-to-all"].bytes == pytest.approx(4 * per_side)
 
 
