@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)
+    jax.devices()  # at once: else a test that starts a run of one device would decide for all
     hypothesis.settings.register_profile("default", deadline=None)
     hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
