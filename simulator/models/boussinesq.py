@@ -19,13 +19,12 @@ from simulator.models.fluid import (
     advection_rate,
     along,
     constant,
-    cross,
     drag_rate,
     flow_fields,
+    flow_pressure,
     fluxes,
     gain,
     power,
-    pressure,
     scalar_decays,
     scalar_diagnostics,
     scalar_spectra,
@@ -36,7 +35,7 @@ from simulator.models.fluid import (
 from simulator.models.model import Balance, Fields
 from simulator.settings import NonNegative, Real, wrong
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, hermitian, project
+from simulator.spectral.operators import divergence, hermitian, project
 
 
 class BoussinesqSettings(FlowSettings):
@@ -202,18 +201,10 @@ class Boussinesq:
             **scalar_transfers(layout, self.settings.scalars, products, fields),
         }
 
-    def _pressed(self, fields: Fields) -> Fields:
-        return {**fields, "vorticity": curl(self.transform.layout, fields["velocity"])}
-
-    def _force(self, values: Fields) -> jax.Array:
-        """u x (omega + 2 Omega)."""
-        u, omega = values["velocity"], values["vorticity"]
-        if any(self.settings.rotation):
-            omega = omega + 2 * constant(self.settings.rotation, omega.dtype)
-        return cross(u, omega)
-
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
         return {
             **flow_fields(self.transform),
-            "pressure": lambda f: pressure(self.transform, self._pressed(f), self._force, self._lift(f)),
+            "pressure": lambda f: flow_pressure(
+                self.transform, f["velocity"], self.settings.rotation, self._lift(f)
+            ),
         }

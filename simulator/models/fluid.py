@@ -273,3 +273,21 @@ def pressure(
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
     return transform.inverse(-inverse_k2 * divergence(layout, products["force"] + linear_force) - fluctuation)
+
+
+def flow_pressure(
+    transform: Transform,
+    velocity: jax.Array,
+    rotation: Sequence[float],
+    linear_force: jax.Array | float = 0.0,
+) -> jax.Array:
+    """`pressure` of a flow that u x (omega + 2 Omega) and a linear force drive."""
+
+    def force(values: Fields) -> jax.Array:
+        u, omega = values["velocity"], values["vorticity"]
+        if any(rotation):
+            omega = omega + 2 * constant(rotation, omega.dtype)
+        return cross(u, omega)
+
+    inputs = {"velocity": velocity, "vorticity": curl(transform.layout, velocity)}
+    return pressure(transform, inputs, force, linear_force)

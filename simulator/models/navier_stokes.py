@@ -14,14 +14,12 @@ from simulator.models.fluid import (
     advection_inputs,
     advection_products,
     advection_rate,
-    constant,
-    cross,
     drag_rate,
     flow_fields,
+    flow_pressure,
     fluxes,
     gain,
     power,
-    pressure,
     scalar_decays,
     scalar_diagnostics,
     scalar_spectra,
@@ -31,7 +29,7 @@ from simulator.models.fluid import (
 )
 from simulator.models.model import Balance, Fields
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import curl, project
+from simulator.spectral.operators import project
 
 
 class NavierStokesSettings(FlowSettings):
@@ -132,18 +130,8 @@ class NavierStokes:
         scalars = scalar_transfers(self.transform.layout, self.settings.scalars, products, fields)
         return {"kinetic_energy": gain(u, self._advection(products, u)), **scalars}
 
-    def _pressed(self, fields: Fields) -> Fields:
-        return {**fields, "vorticity": curl(self.transform.layout, fields["velocity"])}
-
-    def _force(self, values: Fields) -> jax.Array:
-        """u x (omega + 2 Omega)."""
-        u, omega = values["velocity"], values["vorticity"]
-        if any(self.settings.rotation):
-            omega = omega + 2 * constant(self.settings.rotation, omega.dtype)
-        return cross(u, omega)
-
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
         return {
             **flow_fields(self.transform),
-            "pressure": lambda f: pressure(self.transform, self._pressed(f), self._force),
+            "pressure": lambda f: flow_pressure(self.transform, f["velocity"], self.settings.rotation),
         }
