@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import is_density
-from simulator.plotting.style import WIDTH, figure, note, powers_of_ten
+from simulator.plotting.style import WIDTH, figure, note, powers_of_ten, sequence_colours
 from simulator.run.series import SeriesReader
 
 MOST_CURVES = 6
@@ -35,7 +34,7 @@ def _panel(x: str, y: str) -> tuple[Figure, Axes]:
 def _curves(series: SeriesReader, labels: Labels) -> list[tuple[int, Any]]:
     """Rows to draw, each with its colour."""
     rows = labels.rows(series.time, MOST_CURVES)
-    colours = colormaps["viridis"](np.linspace(0.0, 0.88, max(len(rows), 2)))[-len(rows) :]
+    colours = sequence_colours(len(rows))
     return list(zip(rows, colours, strict=True))
 
 

@@ -1,11 +1,10 @@
 """Shell spectra at several times."""
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simulator.plotting.style import WIDTH, evenly, figure, note, spectrum_of
+from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours, spectrum_of
 from simulator.run.series import SeriesReader
 
 MOST_CURVES = 6
@@ -36,7 +35,7 @@ def spectrum(series: SeriesReader, name: str) -> Figure:
         return result
     top = max(float(curves[index][mask].max()) for index, mask in shown.items() if mask.any())
     floor = top * 10.0**-_DECADES
-    colours = colormaps["viridis"](np.linspace(0.0, 0.88, max(len(rows), 2)))[-len(rows) :]
+    colours = sequence_colours(len(rows))
     for index, colour in zip(rows, colours, strict=True):
         # A gap, not a plunge, where a shell holds nothing but round-off.
         values = np.where(shown[index] & (curves[index] > floor), curves[index], np.nan)

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from simulator.plotting.style import WIDTH, evenly, figure, note
+from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours
 from simulator.run.series import SeriesReader
 
 MOST_CURVES = 6
@@ -22,7 +21,7 @@ def _words(name: str) -> str:
 def _times(series: SeriesReader) -> tuple[list[int], np.ndarray]:
     """Rows to draw, and a colour for each."""
     rows = evenly(len(series), MOST_CURVES)
-    return rows, colormaps["viridis"](np.linspace(0.0, 0.88, max(len(rows), 2)))[-len(rows) :]
+    return rows, sequence_colours(len(rows))
 
 
 def _one_panel(x: str, y: str) -> tuple[Figure, Axes]:

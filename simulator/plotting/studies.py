@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from simulator.plotting.style import COLOURS, WIDTH, figure, note, quantity, spectrum_of
+from simulator.plotting.style import COLOURS, WIDTH, figure, note, quantity, sequence_colours, spectrum_of
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -206,7 +206,7 @@ def _shades(parameter: Parameter) -> Callable[[Any], Any]:
     if not parameter.numeric or len(distinct) <= 2:
         return lambda value: COLOURS[parameter.place(value) % len(COLOURS)]
     if len(distinct) <= _MOST_NAMED:
-        colours = colormaps["viridis"](np.linspace(0.0, 0.88, len(distinct)))
+        colours = sequence_colours(len(distinct))
         return lambda value: colours[parameter.place(value)]
     scale = _mappable(parameter)
     return lambda value: scale.to_rgba(value)

@@ -127,6 +127,11 @@ def figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=DPI)
 
 
+def sequence_colours(count: int) -> np.ndarray:
+    """Colours (count, 4) of curves that follow one another, dark to light; the only one is the last."""
+    return colormaps["viridis"](np.linspace(0.0, 0.88, max(count, 2)))[max(2 - count, 0) :]
+
+
 def evenly(count: int, most: int) -> list[int]:
     """At most `most` indices below `count`, evenly spread, the first and the last among them."""
     if count <= most:
