@@ -120,8 +120,8 @@ def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
 class _Components(Program):
     """A complex transform of every component of a global array (..., a, b, c).
 
-    jaxDecomp's primitive knows arrays of three axes and one `vmap`. This one takes any number of leading axes as
-    components, so that a further axis changes nothing, and is its own tangent.
+    jaxDecomp's primitive knows arrays of three axes, and from version 0.3.4 on no `vmap`. This one takes any number
+    of leading axes as components, one after another, so that a further axis changes nothing, and is its own tangent.
     """
 
     def __init__(self, transform: JaxdecompTransform, direction: str):
@@ -153,7 +153,7 @@ class _Components(Program):
 
     def _apply(self, array: jax.Array) -> tuple[jax.Array]:
         flat = self.source.hold(array.reshape(-1, *self.source.shape))
-        result = self.target.hold(jax.vmap(self._one)(flat))
+        result = self.target.hold(jnp.stack([self._one(component) for component in flat]))
         return (result.reshape(*array.shape[:-3], *self.target.shape),)
 
     def partitioned(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:

@@ -331,6 +331,9 @@ def _lower(*arrays, program: Program, call: ClosedJaxpr):
 
 
 mlir.register_lowering(program_p, mlir.lower_fun(_lower, multiple_results=True))
+# jaxDecomp's primitives are of JAX's "high" kind from its version 0.3.4 on; a call that holds one gives way to its
+# content before such primitives are lowered.
+program_p.to_lojax = _lower
 
 
 def _jvp(primals, tangents, *, program: Program, call: ClosedJaxpr):

@@ -28,21 +28,24 @@ def counts(found) -> dict[str, int]:
     return {kind: c.count for kind, c in found.items() if c.count}
 
 
+@pytest.mark.smoke
 @pytest.mark.spmd
 @pytest.mark.parametrize(("plan", "devices"), EACH, ids=lambda v: v if isinstance(v, int) else "-".join(v))
 def test_one_exchange_per_stage_and_nothing_else(plan, devices):
-    """One all-to-all per exchange for all components together, whatever surrounds the transform."""
+    """One all-to-all per exchange for all components together, whatever surrounds the transform; jaxDecomp, which
+    cannot batch, sends each component by itself."""
     modes = Modes(Grid(SHAPES["even"]))
     candidate = candidates(modes, devices, *plan)[0]
     t = build(modes, candidate, jax.devices()[:devices])
     exchanges = sum(n > 1 for n in candidate.mesh)
+    each = 3 if plan[0] == "jaxdecomp" else 1
     values = jax.ShapeDtypeStruct((3, *t.physical.shape), float, sharding=t.physical.sharding(4))
 
     def there_and_back(values):
         return t.inverse(2 * t.forward(values))
 
     found = collectives(jax.jit(there_and_back).lower(values).compile())
-    assert counts(found) == {"all-to-all": 2 * exchanges}
+    assert counts(found) == {"all-to-all": 2 * exchanges * each}
 
     def square(values, points, parameters):
         return Local({"s": values["a"] ** 2}, {"largest": values["a"][0]}, {"mean": values["a"][0]})
@@ -53,7 +56,7 @@ def test_one_exchange_per_stage_and_nothing_else(plan, devices):
 
     found = collectives(jax.jit(term).lower(values).compile())
     assert counts(found).keys() == {"all-to-all", "all-reduce"}
-    assert found["all-to-all"].count == 3 * exchanges
+    assert found["all-to-all"].count == 3 * exchanges * each
     assert found["all-reduce"].bytes <= 2 * exchanges * 2 * 8  # two numbers
 
 
