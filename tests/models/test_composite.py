@@ -112,7 +112,9 @@ def growing(k2: float, g: float, sound: float, hbar: float, rho: tuple[float, fl
             [-pull * rho[0], (hbar * k2 / 2) ** 2 - pull * rho[1]],
         ]
     )
-    values, vectors = np.linalg.eig(matrix)
+    values, vectors = (
+        found.real for found in np.linalg.eig(matrix)
+    )  # complex or not, as numpy's version has it
     i = int(values.argmin())
     assert values[i] < 0
     return math.sqrt(-values[i]), vectors[:, i] / np.abs(vectors[:, i]).max()
