@@ -138,8 +138,6 @@ def test_single_precision_rounds_fields_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "blosc2"])
 def test_compressed_or_not_the_bits_are_the_same(tmp_path, compression):
-    if compression == "blosc2":
-        pytest.importorskip("hdf5plugin")
     values = np.round(random_field(3, 40, 30, 20), 1)
     folder = save(
         tmp_path,
