@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from simulator.spectral import Local, Transform
-from simulator.spectral.operators import curl, divergence
+from simulator.spectral.operators import curl, dot, squared
 
 
 def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -39,15 +39,18 @@ def flow_scalars(
     taylor = jnp.sqrt(ratio(5 * energy, enstrophy))
     inputs = {
         "velocity": velocity,
-        "divergence": divergence(layout, velocity),
         "gradient": jnp.stack([1j * k[i] * velocity[i] for i in range(3)]),
     }
 
     def moments(values, points, parameters) -> Local:
         v, g = values["velocity"], values["gradient"]
-        means = {f"gradient_{p}": (g**p).mean(0) for p in (2, 3, 4)}
-        speed = jnp.sqrt(v[0] ** 2 + v[1] ** 2 + v[2] ** 2)
-        return Local({}, {"speed": speed, "divergence": abs(values["divergence"]), "rate": rate(v)}, means)
+        means = {
+            "gradient_2": dot(g, g) / 3,
+            "gradient_3": dot(g * g, g) / 3,
+            "gradient_4": dot(g * g, g * g) / 3,
+        }
+        divergence = abs(g[0] + g[1] + g[2])
+        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
 
     found = transform.evaluate(inputs, moments)
     second = found.means["gradient_2"]

@@ -35,7 +35,7 @@ from simulator.models.fluid import (
 from simulator.models.model import Balance, Fields
 from simulator.settings import NonNegative, Real, wrong
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import divergence, hermitian, project
+from simulator.spectral.operators import divergence, hermitian, project, squared
 
 
 class BoussinesqSettings(FlowSettings):
@@ -181,7 +181,7 @@ class Boussinesq:
         """Kinetic energy; the potential one where N^2 > 0, else |b|^2 / 2 as `buoyancy`."""
         name, scale = ("potential_energy", self.settings.stratification) if self.stable else ("buoyancy", 1.0)
         return {
-            "kinetic_energy": 0.5 * (abs(fields["velocity"]) ** 2).sum(0),
+            "kinetic_energy": 0.5 * squared(fields["velocity"]),
             name: 0.5 * abs(fields["buoyancy"]) ** 2 / scale,
             **scalar_spectra(self.transform.layout, self.settings.scalars, fields),
         }

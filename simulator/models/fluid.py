@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from simulator.models.model import Fields
 from simulator.settings import Integer, NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
-from simulator.spectral.operators import curl, divergence
+from simulator.spectral.operators import curl, divergence, dot, squared
 
 RESERVED = frozenset(
     (
@@ -113,8 +113,9 @@ def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Arra
 
 def gain(field: jax.Array, rate: jax.Array) -> jax.Array:
     """Re f* . r of each mode: what the tendency r adds to |f|^2 / 2 per time. Components of vectors are summed."""
-    product = field.real * rate.real + field.imag * rate.imag
-    return product.sum(0) if product.ndim > 3 else product
+    if field.ndim > 3:
+        return dot(field.real, rate.real) + dot(field.imag, rate.imag)
+    return field.real * rate.real + field.imag * rate.imag
 
 
 # ---- advection -------------------------------------------------------------------------------------------
@@ -248,8 +249,8 @@ def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, Calla
     inverse, layout = transform.inverse, transform.layout
     return {
         "vorticity": lambda f: inverse(curl(layout, f[name])),
-        "speed": lambda f: jnp.linalg.norm(inverse(f[name]), axis=0),
-        "vorticity_magnitude": lambda f: jnp.linalg.norm(inverse(curl(layout, f[name])), axis=0),
+        "speed": lambda f: jnp.sqrt(squared(inverse(f[name]))),
+        "vorticity_magnitude": lambda f: jnp.sqrt(squared(inverse(curl(layout, f[name])))),
     }
 
 
@@ -266,7 +267,7 @@ def pressure(
     """
 
     def head(values, points, parameters):
-        return Local({"force": pointwise_force(values), "kinetic": 0.5 * (values["velocity"] ** 2).sum(0)})
+        return Local({"force": pointwise_force(values), "kinetic": 0.5 * squared(values["velocity"])})
 
     layout = transform.layout
     products = transform.evaluate(inputs, head).products

@@ -12,7 +12,7 @@ from simulator.models.fluid import advection_rate, cross, flow_fields, gain, pow
 from simulator.models.model import Balance, Fields
 from simulator.settings import Flag, NonNegative, Settings
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, inverse_curl, project
+from simulator.spectral.operators import curl, divergence, dot, inverse_curl, project, squared
 
 
 class MhdSettings(Settings):
@@ -109,9 +109,9 @@ class Mhd:
 
         def exchange(values, points, parameters) -> Local:
             u, b, j = values["velocity"], values["magnetic"], values["current"]
-            strength = jnp.sqrt((b**2).sum(0))
+            strength = jnp.sqrt(squared(b))
             maxima = {"field": strength, "divergence": abs(values["divergence"]), "rate": self._rate(u, b)}
-            return Local({}, maxima, {"lorentz": (u * cross(j, b)).sum(0)})
+            return Local({}, maxima, {"lorentz": dot(u, cross(j, b))})
 
         inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
         found = self.transform.evaluate(inputs, exchange)
@@ -134,7 +134,7 @@ class Mhd:
 
     def spectral_energies(self, fields: Fields) -> Fields:
         names = {"velocity": "kinetic_energy", "magnetic": "magnetic_energy"}
-        return {name: 0.5 * (abs(fields[field]) ** 2).sum(0) for field, name in names.items()}
+        return {name: 0.5 * squared(fields[field]) for field, name in names.items()}
 
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
@@ -165,7 +165,7 @@ class Mhd:
         found = {
             **flow_fields(self.transform),
             "current": current,
-            "current_magnitude": lambda f: jnp.linalg.norm(current(f), axis=0),
+            "current_magnitude": lambda f: jnp.sqrt(squared(current(f))),
         }
         if not self.settings.kinematic:
             found["pressure"] = lambda f: pressure(self.transform, self.inputs(f), self._force)

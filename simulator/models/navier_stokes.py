@@ -29,7 +29,7 @@ from simulator.models.fluid import (
 )
 from simulator.models.model import Balance, Fields
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import project
+from simulator.spectral.operators import project, squared
 
 
 class NavierStokesSettings(FlowSettings):
@@ -115,7 +115,7 @@ class NavierStokes:
         }
 
     def spectral_energies(self, fields: Fields) -> Fields:
-        kinetic = 0.5 * (abs(fields["velocity"]) ** 2).sum(0)
+        kinetic = 0.5 * squared(fields["velocity"])
         return {
             "kinetic_energy": kinetic,
             **scalar_spectra(self.transform.layout, self.settings.scalars, fields),

@@ -19,7 +19,7 @@ from simulator.models.phases import turn
 from simulator.models.vortices import pierced_faces
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import gradient
+from simulator.spectral.operators import gradient, squared
 from simulator.spectral.poisson import Green, solve_poisson
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
@@ -192,7 +192,7 @@ class SchrodingerPoisson:
             density = _squared(wave)
             slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
             empty = density <= 0
-            quantum = jnp.where(empty, 0, (slope**2).sum(0) / jnp.where(empty, 1, density))
+            quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
             means = {"density": density, "quantum": quantum, "square": density**2}
             if external is not None:
                 means["external"] = density * external(*points)
@@ -270,7 +270,7 @@ class SchrodingerPoisson:
         return {
             "density": density,
             "velocity": velocity,
-            "speed": lambda f: jnp.linalg.norm(velocity(f), axis=0),
+            "speed": lambda f: jnp.sqrt(squared(velocity(f))),
             "phase": lambda f: jnp.angle(inverse(f["psi"])),
             "potential": lambda f: self.real.inverse(self.potential(self.real.forward(density(f)))),
         }

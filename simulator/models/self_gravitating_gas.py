@@ -13,7 +13,7 @@ from simulator.models.matter import center, density_power, edge_share
 from simulator.models.model import Balance, Fields
 from simulator.settings import Count, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, gradient, hermitian
+from simulator.spectral.operators import curl, divergence, dot, gradient, hermitian, squared
 from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
 
@@ -228,7 +228,7 @@ class SelfGravitatingGas:
         mean = layout.at_zero(fields["density"]).real
         speed = s.sound_speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
         noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
-        return edge_share(layout, (m.real**2 + m.imag**2).sum(0), noise**2)
+        return edge_share(layout, squared(m), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
         """Why a run cannot go on from these fields, and what may help."""
@@ -271,7 +271,7 @@ class SelfGravitatingGas:
             rho, m = values["density"], values["momentum"]
             v = m / rho
             ratio = rho / parameters["background"]
-            speed = jnp.sqrt((v**2).sum(0))
+            speed = jnp.sqrt(squared(v))
             if self.isothermal:
                 pressure = s.sound_speed**2 * rho
                 thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
@@ -283,7 +283,7 @@ class SelfGravitatingGas:
                 {"velocity": v},
                 {"speed": speed, "densest": rho, "thinnest": -rho},
                 {
-                    "kinetic": 0.5 * (m * v).sum(0),
+                    "kinetic": 0.5 * dot(m, v),
                     "thermal": thermal,
                     "pressure": pressure,
                     "mach": jnp.where(sound > 0, (speed / jnp.where(sound > 0, sound, 1)) ** 2, 0),
@@ -353,7 +353,7 @@ class SelfGravitatingGas:
             return Local({"w": values["momentum"] / jnp.sqrt(jnp.maximum(values["density"], 1e-30))})
 
         w = self.transform.evaluate(dict(fields), weighted).products["w"]
-        kinetic = layout.shell_sum(0.5 * (abs(w) ** 2).sum(0)) / layout.shell_width
+        kinetic = layout.shell_sum(0.5 * squared(w)) / layout.shell_width
         return {"kinetic_energy": kinetic, "density_power": density_power(layout, fields["density"])}
 
     def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
@@ -378,9 +378,9 @@ class SelfGravitatingGas:
 
         return {
             "velocity": velocity,
-            "speed": lambda f: jnp.linalg.norm(velocity(f), axis=0),
+            "speed": lambda f: jnp.sqrt(squared(velocity(f))),
             "vorticity": vorticity,
-            "vorticity_magnitude": lambda f: jnp.linalg.norm(vorticity(f), axis=0),
+            "vorticity_magnitude": lambda f: jnp.sqrt(squared(vorticity(f))),
             "pressure": pressure,
             "potential": lambda f: inverse(self.potential(f["density"])),
         }

@@ -1,6 +1,7 @@
 """Quantum vortices: where the phase of a wave function winds."""
 
 import itertools
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
             one, both, other = (tuple(int(i in axes) for i in range(3)) for axes in ((a,), (a, b), (b,)))
             around = [wave[0, 0, 0], wave[one], wave[both], wave[other]]
             windings = sum(_crossing(p, q) for p, q in zip(around, [*around[1:], around[0]], strict=True))
-            filled = jnp.stack([p.real**2 + p.imag**2 for p in around]).min(0) > EMPTY * parameters
+            filled = reduce(jnp.minimum, [p.real**2 + p.imag**2 for p in around]) > EMPTY * parameters
             total = total + jnp.where(filled, abs(windings), 0)
         return Local({}, {}, {"faces": total})
 
