@@ -13,7 +13,7 @@ def add_parser(subparsers: Any) -> None:
         "plan",
         help="memory, files and time of a run, before it is submitted",
         description="Say what a run needs: memory of each device, what would fit, seconds, files, and what to ask "
-        "Slurm for. Nothing is compiled or run (with --device here, short measurements are).",
+        "Slurm for. The run's programs are compiled, not run (with --device here, short measurements are).",
         epilog="example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100",
     )
     add_config_arguments(parser)

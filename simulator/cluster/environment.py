@@ -5,7 +5,7 @@ Everything done here is returned as a record for `provenance.json`.
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -97,11 +97,14 @@ def _keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
 
 
 def _cpu_settings(environ: MutableMapping[str, str]) -> dict[str, str]:
-    return _keep_freed_memory(environ) | _with_flags(environ, _CPU_FLAGS)
+    return _keep_freed_memory(environ) | with_xla_flags("cpu", environ)
 
 
-def _with_flags(environ: MutableMapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Adds flags of XLA that the user has not set."""
+def with_xla_flags(
+    platform: Literal["cpu", "gpu"], environ: MutableMapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Adds flags of XLA that the user has not set; what was changed."""
+    wanted = _CPU_FLAGS if platform == "cpu" else _GPU_FLAGS
     flags = environ.get("XLA_FLAGS", "")
     new = [f"--{name}={value}" for name, value in wanted.items() if name not in flags]
     if not new:
@@ -115,7 +118,7 @@ def _gpu_settings(environ: MutableMapping[str, str]) -> dict[str, str]:
     names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_ALLOCATOR")
     if not any(environ.get(name) for name in names):
         environ["XLA_CLIENT_MEM_FRACTION"] = made["XLA_CLIENT_MEM_FRACTION"] = _GPU_MEMORY
-    return made | _with_flags(environ, _GPU_FLAGS)
+    return made | with_xla_flags("gpu", environ)
 
 
 def _configure_cache(folder: Path | None) -> None:

@@ -1,5 +1,5 @@
-"""What a run needs, before it runs: memory, files, time. Read from the traced program of its step; nothing is
-compiled or computed."""
+"""What a run needs, before it runs: memory, as XLA says of its compiled programs; files; time, from the traced
+program of its step. Nothing is allocated or computed."""
 
 from simulator.planning.here import this_machine
 from simulator.planning.machines import Machine, machine

@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.cluster.hardware import usable_cores
 from simulator.planning.machines import KNOWN, Machine
+from simulator.planning.paper import prepare_virtual_devices
 
 _COPY_BYTES = 128 << 20
 _BLOCK_BYTES = 4 << 20
@@ -18,8 +19,8 @@ def this_machine() -> Machine:
     import jax
 
     cores = usable_cores()
-    if jax.config.values.get("jax_num_cpu_devices", cores) < 1:  # nobody has asked for a number yet
-        jax.config.update("jax_num_cpu_devices", cores)
+    jax.config.update("jax_enable_x64", True)  # as in every run
+    prepare_virtual_devices()
     devices = jax.devices()
     if devices[0].platform == "gpu":
         return _gpu(devices)

@@ -1,11 +1,16 @@
-"""A simulation "on paper": on devices that cannot compute, for the shapes and programs that it would have.
+"""A simulation "on paper": shapes, layouts and programs of a run that computes nothing.
 
-Everything here is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); nothing is compiled or computed.
+On devices that exist by name only, everything is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); on virtual
+CPU devices programs can be compiled too, and XLA says what they would hold.
 """
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from simulator.cluster.environment import with_xla_flags
+from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings, FftSettings
 
@@ -13,6 +18,8 @@ if TYPE_CHECKING:
     from simulator.run.simulation import Simulation
 
 Platform = Literal["cpu", "gpu"]
+COMPILED_FOR = 32
+"""Virtual devices that programs are compiled for at most."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +34,29 @@ class PaperDevice:
 
 @dataclass(frozen=True)
 class PaperCluster:
-    devices: tuple[PaperDevice, ...] = (PaperDevice(),)
+    devices: Sequence[Any] = (PaperDevice(),)
+    platform: Platform = "cpu"
     num_processes: int = 1
     process_id: int = 0
     is_first: bool = True
+
+
+def prepare_virtual_devices() -> None:
+    """Makes JAX have enough virtual CPU devices, with XLA's flags as in a run; nothing where it has started, or
+    where somebody has asked for a number."""
+    import jax
+
+    with_xla_flags("cpu")
+    if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
+        with contextlib.suppress(RuntimeError):  # the backend has started
+            jax.config.update("jax_num_cpu_devices", max(COMPILED_FOR, usable_cores()))
+
+
+def virtual_devices() -> list[Any]:
+    import jax
+
+    prepare_virtual_devices()
+    return jax.local_devices(backend="cpu")[:COMPILED_FOR]
 
 
 def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
@@ -38,8 +64,11 @@ def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
     return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
 
 
-def paper_simulation(config: RunConfig, devices: int = 1, platform: Platform = "cpu") -> "Simulation":
-    """The configuration's simulation on `devices` devices that cannot compute: for `jax.eval_shape`.
+def paper_simulation(
+    config: RunConfig, devices: int | Sequence[Any] = 1, platform: Platform = "cpu"
+) -> "Simulation":
+    """The configuration's simulation on so many devices that cannot compute, or on these virtual ones, with the
+    program that it would have on that platform.
 
     What `fft.backend: auto` would measure is planned as the default, `run.memory: auto` as fast. Raises UserError
     where model, grid and initial condition do not fit together, or the grid cannot be shared among so many devices.
@@ -49,9 +78,13 @@ def paper_simulation(config: RunConfig, devices: int = 1, platform: Platform = "
     from simulator.run.simulation import Simulation
 
     jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
-    if config.fft.backend != "custom_partitioning":
-        config = config.model_copy(update={"fft": FftSettings(block=config.fft.block)})
+    on_paper = isinstance(devices, int)
+    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs are compiled only
+        usual = {"backend": FftSettings().backend}
+        config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
     config = with_memory(config, "fast") if config.run.memory == "auto" else config
-    config = config.model_copy(update={"devices": DeviceSettings(count=devices)})
-    cluster = PaperCluster(tuple(PaperDevice(i, platform=platform) for i in range(devices)))
+    if isinstance(devices, int):
+        devices = [PaperDevice(i, platform=platform) for i in range(devices)]
+    config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})
+    cluster = PaperCluster(devices, platform)
     return Simulation(config, cluster=cast(Any, cluster), report=lambda line: None)

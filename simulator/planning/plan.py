@@ -12,13 +12,19 @@ from simulator.planning.machines import USABLE_MEMORY, Machine
 from simulator.planning.paper import with_memory
 from simulator.planning.step import Step
 from simulator.planning.steps import Steps
+from simulator.run.simulation import check_devices
 
 MOST_DEVICES = 4096
+POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
+ROOM = 100
+"""No program of a run holds so many times its state."""
 START = 300.0
 """Seconds that a job is given for its start, compilation and last checkpoint."""
 MARGIN = 1.5
 """How much longer than planned a job may take."""
 DAY = 24 * 3600.0
+
+
 NICE = sorted(
     2**a * 3**b * 5**c
     for a in range(16)
@@ -69,9 +75,9 @@ class Plan:
         """Bytes that a run may take of one device."""
         return usable(self.machine)
 
-    @property
+    @cached_property
     def fits(self) -> bool:
-        return self.step.largest <= self.available
+        return _surely_fits(self.step, self.machine) or self.step.largest <= self.available
 
     @cached_property
     def seconds(self) -> Seconds:
@@ -138,34 +144,61 @@ def counted(machine: Machine, devices: int) -> str:
 def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
     """The step that a run takes there: with `run.memory: auto` the one of low memory where the fast is too large."""
     step = Step(config, devices, machine.platform)
-    if config.run.memory == "auto" and step.memory > usable(machine):
-        return Step(with_memory(config, "low"), devices, machine.platform)
-    return step
+    if not _may_be_low(config) or _surely_fits(step, machine) or step.memory <= usable(machine):
+        return step
+    return Step(with_memory(config, "low"), devices, machine.platform)
+
+
+def _may_be_low(config: RunConfig) -> bool:
+    """Whether a run takes to low memory by itself."""
+    return config.run.memory == "auto" and config.fft.backend != "jaxdecomp"
 
 
 def fits(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> bool:
     """Whether a run's steps fit on so many devices, among which the grid can be shared. `beside`: what the whole run
     needs, over what its steps need."""
     try:
-        return beside * step_on(config, machine, devices).memory <= usable(machine)
+        step = step_on(config, machine, devices)
     except UserError:
         return False
+    return _surely_fits(step, machine) or beside * step.memory <= usable(machine)
+
+
+def _surely_fits(step: Step, machine: Machine) -> bool:
+    """Whether there is no need to compile anything to see that it fits."""
+    return ROOM * step.state <= usable(machine)
 
 
 def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
-    """The smallest power of two of devices on which a run fits."""
-    count = 1
-    while count <= MOST_DEVICES:
-        if count > above and fits(config, machine, count, beside):
-            return count
-        count *= 2
-    return None
+    """The smallest power of two of devices, more than `above`, on which a run fits."""
+    counts = [n for n in POWERS if n > above and _shareable(config, n)]
+    if not counts:
+        return None
+    if fits(config, machine, counts[0], beside):
+        return counts[0]
+    # Memory goes with one over the devices, nearly: a guess, then up or down.
+    need = beside * step_on(config, machine, counts[0]).memory * counts[0] / usable(machine)
+    at = min(sum(n < need for n in counts), len(counts) - 1)
+    if fits(config, machine, counts[at], beside):
+        while at > 1 and fits(config, machine, counts[at - 1], beside):
+            at -= 1
+        return counts[at]
+    return next((n for n in counts[at + 1 :] if fits(config, machine, n, beside)), None)
+
+
+def _shareable(config: RunConfig, devices: int) -> bool:
+    try:
+        check_devices(config, devices)
+    except UserError:
+        return False
+    return True
 
 
 def largest_shape(
     config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
 ) -> tuple[int, int, int] | None:
     """The largest grid of the configuration's proportions that fits; sides are products of 2, 3 and 5."""
+    config = with_memory(config, "low") if _may_be_low(config) else config
     shape = config.grid.shape
     longest = max(shape)
 

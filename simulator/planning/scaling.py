@@ -7,7 +7,7 @@ from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.planning.clock import seconds
 from simulator.planning.machines import Machine
-from simulator.planning.plan import MOST_DEVICES, NICE, fits, largest_shape, step_on, usable
+from simulator.planning.plan import MOST_DEVICES, NICE, POWERS, fits, largest_shape, step_on, usable
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class Point:
 
 def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
     """The configuration's grid on 1, 2, 4, ... devices, from the first that it fits on."""
-    counts = [2**i for i in range(most.bit_length()) if 2**i <= most]
-    return _compared(_points(config, machine, [(n, config.grid.shape) for n in counts]))
+    return _compared(_points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most]))
 
 
 def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:

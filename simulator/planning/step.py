@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from simulator.config import RunConfig
-from simulator.planning.graph import Graph, Kind, Operation, whole
-from simulator.planning.liveness import COMPILERS, bytes_held
-from simulator.planning.paper import Platform, paper_simulation
+from simulator.planning.compiled import Program, held
+from simulator.planning.fusion import COMPILERS
+from simulator.planning.graph import Graph, Operation, whole
+from simulator.planning.paper import Platform, paper_simulation, virtual_devices
 from simulator.planning.work import Work, work_of
+from simulator.spectral.staged import NAME
 
 if TYPE_CHECKING:
     from simulator.run.simulation import Simulation
@@ -41,11 +43,6 @@ class Step:
         return loop
 
     @cached_property
-    def memory(self) -> float:
-        """Bytes that the compiled loop over steps holds: state, temporary arrays, results."""
-        return bytes_held(self.loop, COMPILERS[self.platform])
-
-    @cached_property
     def work(self) -> Work:
         """What a step reads, computes, writes and sends."""
         return work_of(self.loop, COMPILERS[self.platform])
@@ -57,27 +54,52 @@ class Step:
 
         return sum(map(self._size, jax.tree.leaves(self.simulation.template)))
 
-    @cached_property
+    # ---- memory ------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> float:
+        """Bytes that the compiled loop over steps holds: state, temporary arrays, results."""
+        return self.held("loop")
+
+    @property
     def output_memory(self) -> float:
         """Bytes held while a snapshot is written: the state, and the largest field's values as they are made."""
-        simulation = self.simulation
-        names = simulation.config.output.snapshots.fields or tuple(simulation.model.components)
-        return self.state + max(self._held(simulation.values(name)) for name in names)
+        return self.held("output")
 
-    @cached_property
+    @property
     def diagnostics_memory(self) -> float:
         """Bytes held while a row of diagnostics is computed, the state included."""
-        return self.state + self._held(self.simulation.diagnostics)
+        return self.held("diagnostics")
 
     @property
     def largest(self) -> float:
         """Bytes at the worst moment of a run."""
         return max(self.memory, self.output_memory, self.diagnostics_memory)
 
-    def _held(self, function: Callable[..., Any]) -> float:
-        graph = self._graph(function, self.simulation.template)
-        whole_program = Operation("call", Kind.LOOP, [], [], {}, graph)
-        return bytes_held(whole_program, COMPILERS[self.platform])
+    def held(self, program: Program) -> float:
+        """Bytes that a compiled program holds on a device, as XLA says; on more devices than programs are compiled
+        for, those of as many points a device on fewer, in the ratio of the states."""
+        if self.devices > len(virtual_devices()):
+            return self.state / self._counterpart.state * self._counterpart.held(program)
+        return held(self.config, self.devices, self.platform, program)
+
+    @cached_property
+    def _counterpart(self) -> "Step":
+        """On as many devices as programs are compiled for, with as much of physical space for each as here."""
+        count, transform = len(virtual_devices()), self.simulation.transform
+        plan = transform.name.removeprefix(f"{NAME}_").removesuffix("_in_turn").partition("_block")[0]
+        config = self.config.model_copy(
+            update={"fft": self.config.fft.model_copy(update={"decomposition": plan})}
+        )
+        there = paper_simulation(config, count, self.platform).transform
+        shape = tuple(
+            ceil(n / transform.physical.parts(axis)) * there.physical.parts(axis)
+            for axis, n in zip("xyz", self.config.grid.shape, strict=True)
+        )
+        grid = config.grid.model_copy(update={"shape": shape})
+        return Step(config.model_copy(update={"grid": grid}), count, self.platform)
+
+    # ---- shares of a device --------------------------------------------------------------------------------
 
     def _graph(self, function: Callable[..., Any], *arguments: Any) -> Graph:
         import jax

@@ -1,4 +1,4 @@
-"""What `simulator submit` asks Slurm for where nobody said. Starts no JAX devices: it runs on a login node."""
+"""What `simulator submit` asks Slurm for where nobody said. Needs no more than a login node has."""
 
 from math import ceil, prod
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, fields
 from math import log2, prod
 
+from simulator.planning.fusion import Arrays, Compiler
 from simulator.planning.graph import COLLECTIVES, Kind, Operation, Value
-from simulator.planning.liveness import Compiler, Lives
 
 PARTIAL = ("slice", "dynamic_slice", "gather")
 """Read a part of their operand."""
@@ -45,26 +45,26 @@ class Work:
 
 def work_of(loop: Operation, compiler: Compiler) -> Work:
     """The work of one turn of a loop, with that of the loops inside."""
-    return _work(Lives(loop, compiler), in_block=False)
+    return _work(Arrays(loop, compiler), in_block=False)
 
 
-def _work(lives: Lives, *, in_block: bool) -> Work:
+def _work(arrays: Arrays, *, in_block: bool) -> Work:
     total = Work()
-    for number, operation in enumerate(lives.graph.operations):
-        if number in lives.inside:
-            inner = lives.inside[number]
+    for number, operation in enumerate(arrays.graph.operations):
+        if number in arrays.inside:
+            inner = arrays.inside[number]
             split = operation.name == "scan" and _visits_blocks(inner)
             total += _work(inner, in_block=in_block or split).times(operation.trips)
-        elif any(map(lives.stored, operation.outputs)) and not (operation.constant and lives.over_steps):
-            total += _of(operation, lives, in_block)
+        elif any(map(arrays.stored, operation.outputs)) and not (operation.constant and arrays.over_steps):
+            total += _of(operation, arrays, in_block)
     return total
 
 
-def _visits_blocks(lives: Lives) -> bool:
-    return any(o.kind is Kind.UPDATE for o in lives.graph.operations)
+def _visits_blocks(arrays: Arrays) -> bool:
+    return any(o.kind is Kind.UPDATE for o in arrays.graph.operations)
 
 
-def _of(operation: Operation, lives: Lives, in_block: bool) -> Work:
+def _of(operation: Operation, arrays: Arrays, in_block: bool) -> Work:
     written = sum(v.bytes for v in operation.outputs)
     if operation.name == "fft":
         lengths = operation.parameters["fft_lengths"]
@@ -86,13 +86,13 @@ def _of(operation: Operation, lives: Lives, in_block: bool) -> Work:
     seen: set[tuple[int, float]] = set()
     most = written if operation.name in PARTIAL else float("inf")
     for value in given:
-        _read(lives, value, read, seen, most)
+        _read(arrays, value, read, seen, most)
     moved = sum(size for _, size in read.values())
     if not operation.of_transform:
         return Work(modes=written + moved, kernels=1)
     if not in_block:
         return Work(parcels=written + moved, kernels=1)
-    given_whole = set(map(id, lives.graph.inputs))
+    given_whole = set(map(id, arrays.graph.inputs))
     whole = sum(size for value, size in read.values() if id(value) in given_whole)
     if operation.kind is Kind.UPDATE:
         return Work(blocks=moved - whole, parcels=whole + written, kernels=1)
@@ -100,7 +100,7 @@ def _of(operation: Operation, lives: Lives, in_block: bool) -> Work:
 
 
 def _read(
-    lives: Lives,
+    arrays: Arrays,
     value: Value,
     found: dict[int, tuple[Value, float]],
     seen: set[tuple[int, float]],
@@ -111,7 +111,7 @@ def _read(
     if (id(value), most) in seen:
         return
     seen.add((id(value), most))
-    if lives.stored(value):
+    if arrays.stored(value):
         before = found.get(id(value), (value, 0.0))[1]
         found[id(value)] = value, min(value.bytes, before + min(value.bytes, most))
         return
@@ -119,7 +119,7 @@ def _read(
     if made is None:
         return
     if made.name in PARTIAL:
-        _read(lives, made.inputs[0], found, seen, min(most, value.bytes))
+        _read(arrays, made.inputs[0], found, seen, min(most, value.bytes))
         return
     for given in made.inputs:
-        _read(lives, given, found, seen, most)
+        _read(arrays, given, found, seen, most)

@@ -38,11 +38,16 @@ class Memory:
         return cls(resident, found.temp_size_in_bytes)
 
 
-def compiled_loop(simulation: "Simulation", name: str | None = None) -> Any:
-    """The compiled loop over steps, without a state. `name` compiles it apart from the run's own."""
+def lowered_loop(simulation: "Simulation", name: str | None = None) -> Any:
+    """The loop over steps, lowered without a state. `name` sets it apart from the run's own."""
     until = Until(np.float64(0), np.float64(0), np.int64(0))
     advance: Any = simulation.advance if name is None else simulation.make_advance(name)
-    return advance.lower(simulation.placed_template, until).compile()
+    return advance.lower(simulation.placed_template, until)
+
+
+def compiled_loop(simulation: "Simulation", name: str | None = None) -> Any:
+    """The compiled loop over steps, without a state. `name` compiles it apart from the run's own."""
+    return lowered_loop(simulation, name).compile()
 
 
 def free_bytes(cluster: Any) -> int | None:

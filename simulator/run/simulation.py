@@ -27,8 +27,8 @@ from simulator.models.model import Budgeted, Force
 from simulator.run import provenance
 from simulator.run.inputs import Inputs
 from simulator.run.memory import Memory, compiled_loop, free_everywhere
-from simulator.spectral import Grid, Modes, Transform, make_transform, staged, stages, usable_counts
-from simulator.spectral.backends import choose
+from simulator.spectral import Grid, Modes, Transform, staged, stages, usable_counts
+from simulator.spectral.backends import build, choose
 from simulator.spectral.measure import measured
 from simulator.spectral.operators import project
 from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
@@ -57,29 +57,32 @@ def transform_of(
     devices: Sequence[Any],
     choice: tuple[str, str] | None = None,
     low: bool = False,
+    platform: str | None = None,
     **kind: bool,
 ) -> Transform:
     """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not.
 
     `choice` is what `fft.backend: auto` has measured: backend and plan. `low`: what holds least.
+    `platform`: cpu or gpu, whose program it is; by default the devices'.
     """
-    # One plan for all transforms of a model: their physical fields have to lie alike.
-    found = choose(modes_of(config), len(devices), config.fft.backend, config.fft.decomposition)
-    backend, plan = choice or (found[0].backend, found[0].plan)
+    # One plan on one mesh for all transforms of a model, of real and of complex fields: these have to lie alike.
+    modes = modes_of(config)
+    found = choose(modes, len(devices), config.fft.backend, config.fft.decomposition)
+    candidate = next((c for c in found if (c.backend, c.plan) == choice), found[0])
     if low:
-        if backend != CUSTOM_PARTITIONING:
-            raise config.error("run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {backend}")
-        if any(c.plan == SMALLEST for c in found):
-            plan = SMALLEST
-    return make_transform(
-        grid_of(config),
+        if candidate.backend != CUSTOM_PARTITIONING:
+            raise config.error(
+                "run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {candidate.backend}"
+            )
+        candidate = next((c for c in found if c.plan == SMALLEST), candidate)
+    return build(
+        replace(modes, **kind),
+        candidate,
         devices,
         np.float64 if config.precision == "double" else np.float32,
-        backend=backend,
-        decomposition=plan,
-        block=None if config.fft.block == "auto" else config.fft.block,
-        in_turn=low,
-        **kind,
+        None if config.fft.block == "auto" else config.fft.block,
+        low,
+        platform,
     )
 
 
@@ -205,7 +208,9 @@ class Simulation:
     def _make_model(self) -> Any:
         kind = MODELS[self.config.model.kind]
         choice = (self.choice["backend"], self.choice["plan"]) if self.choice else None
-        make = partial(transform_of, self.config, self.cluster.devices, choice, self.low)
+        make = partial(
+            transform_of, self.config, self.cluster.devices, choice, self.low, self.cluster.platform
+        )
         try:
             if hasattr(kind, "create"):
                 return kind.create(self.config.model, make, self.inputs)

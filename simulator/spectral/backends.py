@@ -104,6 +104,7 @@ def build(
     dtype: Any = np.float64,
     block: int | None = None,
     in_turn: bool = False,
+    platform: str | None = None,
 ) -> Transform:
-    """The transform that a candidate describes."""
-    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, block, in_turn)
+    """The transform that a candidate describes. `platform`: cpu or gpu, whose program it is; None: the devices'."""
+    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, block, in_turn, platform)

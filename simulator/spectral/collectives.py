@@ -116,3 +116,12 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     raise AssertionError
+
+
+_FFT = re.compile(r"=\s*(?P<result>\S+)\s+fft\(")
+
+
+def largest_transform(compiled: Any) -> int:
+    """Bytes of the largest result of a local Fourier transform in a compiled program."""
+    results = _FFT.findall(compiled.as_text())
+    return max((size for result in results for size in _bytes(result)), default=0)

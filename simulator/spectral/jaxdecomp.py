@@ -49,7 +49,13 @@ def needs(modes: Modes) -> str:
 
 
 def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None, in_turn: bool = False
+    modes: Modes,
+    candidate: Candidate,
+    devices: Devices,
+    dtype: Any,
+    block: int | None,
+    in_turn: bool = False,
+    platform: str | None = None,
 ) -> "JaxdecompTransform":
     if block is not None:
         raise UserError(

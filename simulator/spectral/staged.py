@@ -57,11 +57,17 @@ def needs(modes: Modes) -> str:
 
 
 def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, block: int | None, in_turn: bool = False
+    modes: Modes,
+    candidate: Candidate,
+    devices: Devices,
+    dtype: Any,
+    block: int | None,
+    in_turn: bool = False,
+    platform: str | None = None,
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
     mesh = make_mesh(devices, candidate.mesh, plan.mesh_axes)
-    return StagedTransform(modes, mesh, plan, dtype, block=block, in_turn=in_turn)
+    return StagedTransform(modes, mesh, plan, dtype, block=block, in_turn=in_turn, platform=platform)
 
 
 class StagedTransform:
@@ -69,7 +75,7 @@ class StagedTransform:
 
     `block` is the number of planes of physical space visited at a time; None chooses it from the cache (CPU) or
     the device's memory, and as many as there are visit nothing in blocks. `in_turn` transforms components one after
-    another, where that holds less.
+    another, where that holds less. `platform` (cpu, gpu) says whose program it is, by default that of the devices.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class StagedTransform:
         *,
         block: int | None = None,
         in_turn: bool = False,
+        platform: str | None = None,
     ):
         self.grid, self.mesh, self.plan, self.dtype = modes.grid, mesh, plan, np.dtype(dtype)
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
@@ -98,7 +105,7 @@ class StagedTransform:
             f"{NAME}_{plan.name}" + (f"_block{block}" if block else "") + ("_in_turn" if in_turn else "")
         )
         self._block = block
-        cpu = mesh.devices.flat[0].platform == "cpu"
+        cpu = (platform or mesh.devices.flat[0].platform) == "cpu"
         self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
         self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, cpu, in_turn)
         self._linear = replace(self._local, own_blanks=False)

@@ -177,6 +177,16 @@ def test_layouts_agree() -> None:
 
 
 @pytest.mark.spmd
+def test_waves_and_their_potential_share_one_arrangement_of_devices() -> None:
+    """At 8^3 real fields by themselves would lie best on 4 x 2 devices, complex ones on 2 x 4."""
+    ends = []
+    for overrides, devices in ((), 1), (("fft.decomposition=pencil",), 8):
+        run = lumps("grid.shape=8,8,8", *overrides, devices=devices, python=LOPSIDED)
+        ends.append(np.asarray(run.transform.inverse(stepped(run, run.state, 0.1, 5).fields["psi"])))
+    np.testing.assert_allclose(*ends, atol=1e-12 * np.abs(ends[0]).max())
+
+
+@pytest.mark.spmd
 def test_gradient_of_the_final_density() -> None:
     """d(sum of w rho(t)) / d psi_0 on 4 devices against central differences, along one direction."""
     run = lumps(devices=4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from simulator.planning.fusion import COMPILERS
 from simulator.planning.graph import Graph, Kind, Operation, whole
-from simulator.planning.liveness import COMPILERS, Lives, bytes_held
 from simulator.planning.work import work_of
 
 N = 1000
@@ -27,20 +27,18 @@ def x() -> np.ndarray:
 def test_elementwise_work_has_one_result_only(x) -> None:
     """16 bytes a number: of the chain only its end is an array."""
     found = program(lambda a: ((a + 1) * 2 - a) * 3, x)
-    assert bytes_held(found, CPU) == 16 * 4 * N
     assert work_of(found, CPU).modes == 2 * 16 * 4 * N  # a is read once, the result is written
 
 
 def test_a_transform_stands_between_arrays(x) -> None:
-    """In, out, and the product that the transform needs as an array: 2 in the heap, beside what is given."""
+    """It reads the product as an array, and writes another."""
     found = program(lambda a: jnp.fft.fft(2 * a) + 1, x)
-    assert bytes_held(found, CPU) == 2 * 16 * 4 * N
     work = work_of(found, CPU)
     assert work.transforms == 2 * 16 * 4 * N
     assert work.flops == pytest.approx(5 * 4 * N * np.log2(N))
 
 
-def test_a_loop_writes_in_place_and_counts_its_turns(x) -> None:
+def test_a_loop_counts_its_turns(x) -> None:
     def function(a):
         def body(carry, i):
             return lax.dynamic_update_slice(carry, lax.dynamic_slice(a, (i, 0), (1, N)) * 2, (i, 0)), None
@@ -48,7 +46,6 @@ def test_a_loop_writes_in_place_and_counts_its_turns(x) -> None:
         return lax.scan(body, jnp.zeros_like(a), jnp.arange(4))[0]
 
     found = program(function, x)
-    assert bytes_held(found, CPU) == pytest.approx(16 * 4 * N, abs=64)
     loop = next(o for o in found.body.operations if o.name == "scan")
     assert loop.trips == 4
     # Each turn reads a row and writes a row.
@@ -64,22 +61,3 @@ def test_what_is_not_used_costs_nothing(x) -> None:
         return kept
 
     assert work_of(program(function, x), CPU).flops == 0
-
-
-def test_zeros_that_loops_begin_with_are_all_there_on_a_cpu_only(x) -> None:
-    """Two loops, one after the other, whose results are no longer needed when the next begins."""
-
-    def filled(a):
-        def body(carry, i):
-            row = jnp.fft.fft(lax.dynamic_slice(a, (i, 0), (1, N)))
-            return lax.dynamic_update_slice(carry, row, (i, 0)), None
-
-        return lax.scan(body, jnp.zeros_like(a), jnp.arange(4))[0]
-
-    found = program(lambda a: filled(filled(filled(a))), x)
-    whole_array = 16 * 4 * N
-    on_cpu, on_gpu = (Lives(found, COMPILERS[p]).arrays()[0] for p in ("cpu", "gpu"))
-    large = [s for s in on_cpu if s.bytes == whole_array]
-    assert len(large) == 3 and all(s.begin == 0 for s in large)
-    assert len({s.begin for s in on_gpu if s.bytes == whole_array}) == 3
-    assert bytes_held(found, COMPILERS["gpu"]) < bytes_held(found, CPU)
