@@ -1,6 +1,5 @@
 """Quantum vortices: where the phase of a wave function winds."""
 
-import itertools
 from functools import reduce
 
 import jax
@@ -21,19 +20,27 @@ def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
     A straight vortex line along an axis pierces one face for each grid plane it crosses; one of any direction about
     3/2 of its length over the spacing, on average.
     """
-    layout, spacing = transform.layout, transform.grid.spacing
-    corners: list[tuple[int, ...]] = [c for c in itertools.product((0, 1), repeat=3) if sum(c) < 3]
-    shifted = [
-        translate(layout, psi, (c[0] * spacing[0], c[1] * spacing[1], c[2] * spacing[2])) for c in corners
-    ]
+    layout, (dx, dy, _) = transform.layout, transform.grid.spacing
+    # Neighbours in x and y by translation; those in z lie in the same block, which holds whole lines of z.
+    columns = ((0, 0), (1, 0), (0, 1), (1, 1))
+    shifted = [translate(layout, psi, (x * dx, y * dy, 0.0)) for x, y in columns]
     mean = layout.inner(psi, psi)
 
     def local(values, points: Points, parameters) -> Local:
-        wave = dict(zip(corners, values["psi"], strict=True))
+        waves = dict(zip(columns, values["psi"], strict=True))
+
+        def at(x: int, y: int, z: int) -> jax.Array:
+            line = points.z.size
+            return (
+                waves[x, y] if z == 0 or line == 1 else jnp.roll(waves[x, y], -1, points.z.shape.index(line))
+            )
+
         total = jnp.zeros(values["psi"].shape[1:], mean.dtype)
-        for a, b in ((0, 1), (1, 2), (2, 0)):
-            one, both, other = (tuple(int(i in axes) for i in range(3)) for axes in ((a,), (a, b), (b,)))
-            around = [wave[0, 0, 0], wave[one], wave[both], wave[other]]
+        for around in (
+            (at(0, 0, 0), at(1, 0, 0), at(1, 1, 0), at(0, 1, 0)),
+            (at(0, 0, 0), at(0, 1, 0), at(0, 1, 1), at(0, 0, 1)),
+            (at(0, 0, 0), at(0, 0, 1), at(1, 0, 1), at(1, 0, 0)),
+        ):
             windings = sum(_crossing(p, q) for p, q in zip(around, [*around[1:], around[0]], strict=True))
             filled = reduce(jnp.minimum, [p.real**2 + p.imag**2 for p in around]) > EMPTY * parameters
             total = total + jnp.where(filled, abs(windings), 0)

@@ -26,7 +26,8 @@ class Local(NamedTuple):
 
 PointwiseFunction = Callable[[Tree, Points, Tree], Local]
 """(values by name, coordinates, parameters) to `Local`. A pure function of values at a point, which must not
-close over traced arrays: these are handed in as parameters."""
+close over traced arrays: these are handed in as parameters. Blocks hold whole lines of z, so that neighbours in z are
+at hand, too."""
 
 
 class Evaluated(NamedTuple):
