@@ -199,7 +199,8 @@ class SchrodingerPoisson:
             return Local({}, {"largest": density}, means)
 
         found = self.transform.evaluate({"psi": psi, "gradient": gradient(layout, psi)}, local)
-        rho = self.real.forward(_squared(self.transform.inverse(psi)))
+        values = _squared(self.transform.inverse(psi))
+        rho = self.real.forward(values)
         a = jnp.float64(1) if self.background is None else self.background.scale_factor(time)
         motion = 0.5 * self.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * _squared(psi))
         quantum = 0.5 * self.hbar**2 * found.means["quantum"]
@@ -224,7 +225,7 @@ class SchrodingerPoisson:
         }
         if self.background is not None:
             columns["scale_factor"] = a
-        return columns | {"rate": self.memory(fields, time)["rate"]}
+        return columns | {"rate": self._rate(self.phase_rate(values, time))}
 
     def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
         """Share of the kinetic energy at the edge of the spectrum, where it is more than round-off."""
