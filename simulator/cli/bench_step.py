@@ -80,7 +80,7 @@ def _config(args: argparse.Namespace) -> Any:
 def execute(args: argparse.Namespace) -> int:
     """Measure; returns the exit code."""
     from simulator.cluster import discover
-    from simulator.run.simulation import check_devices
+    from simulator.run.sharing import check_devices
 
     config = _config(args)
     if args.processes is not None and args.processes < 1:
@@ -124,7 +124,8 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
     from simulator.cluster import discover
     from simulator.cluster.failure import contained
     from simulator.run.memory import compiled_loop
-    from simulator.run.simulation import Simulation, connect
+    from simulator.run.sharing import connect
+    from simulator.run.simulation import Simulation
 
     allocation = discover(os.environ)
     with contained(allocation):

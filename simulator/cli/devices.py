@@ -42,7 +42,7 @@ def _config(args: argparse.Namespace) -> Any:
 
 
 def _show(config: Any, allocation: Any) -> None:
-    from simulator.run.simulation import connect, transform_of
+    from simulator.run.sharing import connect, transform_of
 
     cluster = connect(config, allocation)
     transform = transform_of(config, cluster.devices)

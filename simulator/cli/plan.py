@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
     if devices is None and config.devices.count != "auto":
         devices = config.devices.count
     if devices is None and found.measured:
-        from simulator.run.simulation import most_devices
+        from simulator.run.sharing import most_devices
 
         devices = most_devices(config, found.per_node)
     if devices is None:

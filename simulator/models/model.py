@@ -150,6 +150,15 @@ class Remembering(Protocol):
 
 
 @runtime_checkable
+class Troubled(Protocol):
+    """A model that can tell why no step can be taken from fields that are finite."""
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """What is wrong with them, and what may help; None: nothing."""
+        ...
+
+
+@runtime_checkable
 class Spectral(Protocol):
     """A model that can tell where in spectral space its energies lie and go."""
 

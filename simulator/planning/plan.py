@@ -12,7 +12,7 @@ from simulator.planning.machines import USABLE_MEMORY, Machine
 from simulator.planning.paper import with_memory
 from simulator.planning.step import Step
 from simulator.planning.steps import Steps
-from simulator.run.simulation import check_devices
+from simulator.run.sharing import check_devices
 
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]

@@ -55,7 +55,7 @@ def run_config(
     `allow` names frozen keys that may differ from those of the run in the folder.
     """
     from simulator.run.execute import Choices, look
-    from simulator.run.simulation import check_devices
+    from simulator.run.sharing import check_devices
 
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
@@ -84,8 +84,9 @@ def _one_process(config: RunConfig, allocation: Allocation, choices: Any, overwr
     from simulator.run.execute import execute
     from simulator.run.inputs import Inputs
     from simulator.run.log import RunLog
+    from simulator.run.sharing import connect
     from simulator.run.signals import SignalFlags
-    from simulator.run.simulation import Simulation, connect
+    from simulator.run.simulation import Simulation
 
     folder = Path(config.output.directory)
     cluster = connect(config, allocation, folder)

@@ -2,117 +2,49 @@
 
 import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.cluster import Allocation, discover
+from simulator.cluster import discover
 from simulator.cluster.cache import base_folder
-from simulator.cluster.hardware import usable_cores
-from simulator.cluster.start import Cluster, start
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.diagnostics.budget import RESIDUAL, closes, injection, momentary, residual_now
 from simulator.errors import UserError
 from simulator.forcing import FORCINGS, Forcing
 from simulator.initial import INITIALS, start_of
 from simulator.models import MODELS, Fields, Model, Remembering, SplitModel, State, own_transforms
-from simulator.models.model import Budgeted, Force
+from simulator.models.model import Budgeted, Force, Troubled
 from simulator.run import provenance
 from simulator.run.inputs import Inputs
 from simulator.run.memory import Memory, compiled_loop, free_everywhere
-from simulator.spectral import Grid, Modes, Transform, staged, stages, usable_counts
-from simulator.spectral.backends import build, choose
+from simulator.run.sharing import (
+    CUSTOM_PARTITIONING,
+    check_devices,
+    connect,
+    grid_of,
+    modes_of,
+    transform_of,
+)
+from simulator.spectral import Transform
 from simulator.spectral.measure import measured
 from simulator.spectral.operators import project
 from simulator.stepping import INTEGRATORS, TimeStep, Until, advance_of, beginning, rate_of, step_of
 
 Report = Callable[[str], None]
 
-CUSTOM_PARTITIONING, SMALLEST = staged.NAME, stages.ZX_THEN_Y.name
-"""The backend that knows `run.memory: low`, and its plan that holds least."""
 ROOM = 64
 """A step that finds room for so many copies of the state is not compiled just to see whether it fits."""
 SMALL = 1 << 30
 """Bytes that are free on any device: a step that surely takes less is not held against what is free."""
-
-
-def grid_of(config: RunConfig) -> Grid:
-    return Grid(config.grid.shape, config.grid.box, config.grid.dealias)
-
-
-def modes_of(config: RunConfig) -> Modes:
-    """The modes that the transform of a configuration keeps."""
-    return Modes(grid_of(config))
-
-
-def transform_of(
-    config: RunConfig,
-    devices: Sequence[Any],
-    choice: tuple[str, str] | None = None,
-    low: bool = False,
-    platform: str | None = None,
-    **kind: bool,
-) -> Transform:
-    """The transform that the settings `fft` ask for; `kind` says real or complex fields, all modes or not.
-
-    `choice` is what `fft.backend: auto` has measured: backend and plan. `low`: what holds least.
-    `platform`: cpu or gpu, whose program it is; by default the devices'.
-    """
-    # One plan on one mesh for all transforms of a model, of real and of complex fields: these have to lie alike.
-    modes = modes_of(config)
-    found = choose(modes, len(devices), config.fft.backend, config.fft.decomposition)
-    candidate = next((c for c in found if (c.backend, c.plan) == choice), found[0])
-    if low:
-        if candidate.backend != CUSTOM_PARTITIONING:
-            raise config.error(
-                "run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {candidate.backend}"
-            )
-        candidate = next((c for c in found if c.plan == SMALLEST), candidate)
-    return build(
-        replace(modes, **kind),
-        candidate,
-        devices,
-        np.float64 if config.precision == "double" else np.float32,
-        None if config.fft.block == "auto" else config.fft.block,
-        low,
-        platform,
-    )
-
-
-def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
-    """Refuses a number of devices that the layout or the processes cannot share out."""
-    count = processes if count == "auto" else count
-    if count % processes:
-        nearest = max(count // processes, 1) * processes
-        raise config.error("devices.count", f"{count} is no multiple of {processes} processes; {nearest} is")
-    try:
-        choose(modes_of(config), count, config.fft.backend, config.fft.decomposition)
-    except UserError as error:
-        raise config.error("devices.count", str(error).removeprefix("devices.count: ")) from None
-
-
-def most_devices(config: RunConfig, most: int) -> int:
-    """The largest number of devices up to `most` that the layout can use."""
-    return usable_counts(modes_of(config), most, config.fft.backend, config.fft.decomposition)[-1]
-
-
-def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
-    """Starts JAX on what the configuration and the allocation say. Refuses before that what cannot fit."""
-    check_devices(config, config.devices.count, allocation.num_processes)
-    return start(
-        allocation,
-        platform=config.devices.platform,
-        count=config.devices.count,
-        limit=most_devices(config, usable_cores() * allocation.num_processes),
-        folder=folder,
-    )
 
 
 class Simulation:
@@ -408,8 +340,8 @@ class Simulation:
     def trouble(self) -> tuple[str, str]:
         """Why no further step can be taken from the current state, and what may help."""
         name = self.nonfinite()
-        if name is None and hasattr(self.model, "trouble"):
-            found = cast(Any, self.model).trouble(self.state.fields)
+        if name is None and isinstance(self.model, Troubled):
+            found = self.model.trouble(self.state.fields)
             if found is not None:
                 return found
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"

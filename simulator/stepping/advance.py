@@ -12,7 +12,7 @@ from jax import lax
 from simulator.diagnostics.budget import RESIDUAL, budget, residual
 from simulator.forcing import Forcing
 from simulator.models import Fields, Model, SplitModel, State, own_transforms, tendency
-from simulator.models.model import Budgeted
+from simulator.models.model import Budgeted, Troubled
 from simulator.stepping.integrator import Integrator
 from simulator.stepping.shifts import phase_shift
 from simulator.stepping.splitting import Splitting
@@ -112,10 +112,10 @@ def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: 
 def _held(model: Any, state: State, fields: Fields, dt: jax.Array) -> Fields:
     """The new fields where they belong; the old ones where no step could be taken and the model tells why from
     them."""
-    if hasattr(model, "trouble"):
+    own, usual = own_transforms(model), model.transform
+    if isinstance(model, Troubled):
         fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
-    own = own_transforms(model)
-    return {n: own.get(n, model.transform).layout.hold(f) for n, f in fields.items()}
+    return {n: own.get(n, usual).layout.hold(f) for n, f in fields.items()}
 
 
 def rate_of(model: Model | SplitModel, state: State) -> jax.Array:

@@ -28,8 +28,9 @@ from simulator.run.execute import Choices, execute
 from simulator.run.folder import CONFIG
 from simulator.run.inputs import Inputs
 from simulator.run.log import RunLog
+from simulator.run.sharing import connect
 from simulator.run.signals import SignalFlags
-from simulator.run.simulation import Simulation, connect
+from simulator.run.simulation import Simulation
 from simulator.stepping import Until
 from simulator.sweeps.batch import BatchedStep
 from simulator.sweeps.grouping import numbers

@@ -209,7 +209,7 @@ def _attribute(settings: Any, key: str) -> Any:
 def _check(config: RunConfig) -> None:
     """What needs more than the configuration, and no device."""
     if config.devices.count != "auto":
-        from simulator.run.simulation import check_devices
+        from simulator.run.sharing import check_devices
 
         check_devices(config, config.devices.count)
 
