@@ -50,13 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.plot and not args.scaling:
         raise UserError("--plot: draws the tables of --scaling; give that too")
     config = load_config(args.config, args.overrides)
-    found = None if args.device == "here" else machine(args.device)
-    if found is not None:
-        import jax
-
-        jax.config.update("jax_platforms", "cpu")  # a login node has no more
-    else:
-        found = this_machine()
+    found = this_machine() if args.device == "here" else machine(args.device)
     if args.scaling:
         tables = strong(config, found), weak(config, found)
         print(

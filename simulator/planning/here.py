@@ -20,7 +20,7 @@ def this_machine() -> Machine:
 
     cores = usable_cores()
     jax.config.update("jax_enable_x64", True)  # as in every run
-    prepare_virtual_devices()
+    prepare_virtual_devices(gpus=True)
     devices = jax.devices()
     if devices[0].platform == "gpu":
         return _gpu(devices)

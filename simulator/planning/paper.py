@@ -41,15 +41,17 @@ class PaperCluster:
     is_first: bool = True
 
 
-def prepare_virtual_devices() -> None:
-    """Makes JAX have enough virtual CPU devices, with XLA's flags as in a run; nothing where it has started, or
-    where somebody has asked for a number."""
+def prepare_virtual_devices(*, gpus: bool = False) -> None:
+    """Makes JAX have enough virtual CPU devices, with XLA's flags as in a run, and leave GPUs alone unless `gpus`;
+    nothing where it has started, or where somebody has asked for a number."""
     import jax
 
-    with_xla_flags("cpu")
     if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
+        with_xla_flags("cpu")
         with contextlib.suppress(RuntimeError):  # the backend has started
             jax.config.update("jax_num_cpu_devices", max(COMPILED_FOR, usable_cores()))
+            if not gpus:
+                jax.config.update("jax_platforms", "cpu")
 
 
 def virtual_devices() -> list[Any]:

@@ -118,7 +118,7 @@ def _obstacles(config: RunConfig, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _divided_by_size(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]]:
-    needed = max(run.estimate.bytes for run in group)
+    needed = max(run.estimate.room for run in group)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = max(1, min(MOST_MEMBERS, memory // (2 * parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)

@@ -215,11 +215,11 @@ def test_a_wrong_command_line(study, capsys, tmp_path: Path, line: str, message:
     assert not Path("out").exists()
 
 
-def test_plan_status_and_table_start_no_device(study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_and_table_start_no_device(study, monkeypatch: pytest.MonkeyPatch) -> None:
     study(STUDY)
     code = (
         "from simulator.cli import main; import jax\n"
-        "for command in ('plan', 'status', 'table'): assert main(['sweep', command, 'study.yaml']) == 0\n"
+        "for command in ('status', 'table'): assert main(['sweep', command, 'study.yaml']) == 0\n"
         "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
         "assert len(jax.devices('cpu')) == 3\n"
     )
