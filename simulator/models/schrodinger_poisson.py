@@ -122,8 +122,17 @@ class SchrodingerPoisson:
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
         """psi(k) exp(-i (hbar/2m) k^2 duration); the phase is a product of one for each axis."""
         psi = fields["psi"]
-        for k in self.transform.layout.wavenumbers():
-            psi = psi * _turn(0.5 * self.hbar * k**2 * duration, psi.dtype)
+        wavenumbers = self.transform.layout.wavenumbers()
+
+        def turns() -> tuple[jax.Array, ...]:
+            return tuple(_turn(0.5 * self.hbar * k**2 * duration, psi.dtype) for k in wavenumbers)
+
+        def none() -> tuple[jax.Array, ...]:
+            return tuple(jnp.full(k.shape, jnp.nan, psi.dtype) for k in wavenumbers)
+
+        # What a branch gives is stored: else XLA computes each axis' sines and cosines anew for every mode.
+        for phase in jax.lax.cond(jnp.isfinite(duration), turns, none):
+            psi = psi * phase
         return {"psi": psi}
 
     def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
