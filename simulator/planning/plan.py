@@ -13,6 +13,7 @@ from simulator.planning.paper import with_memory
 from simulator.planning.step import Step
 from simulator.planning.steps import Steps
 from simulator.run.sharing import check_devices
+from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
@@ -151,7 +152,7 @@ def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
 
 def _may_be_low(config: RunConfig) -> bool:
     """Whether a run takes to low memory by itself."""
-    return config.run.memory == "auto" and config.fft.backend != "jaxdecomp"
+    return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
 
 
 def fits(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> bool:

@@ -12,6 +12,7 @@ from simulator.planning.fusion import COMPILERS
 from simulator.planning.graph import Graph, Operation, whole
 from simulator.planning.paper import Platform, paper_simulation, virtual_devices
 from simulator.planning.work import Work, work_of
+from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 from simulator.spectral.staged import NAME
 
 if TYPE_CHECKING:
@@ -78,19 +79,21 @@ class Step:
 
     def held(self, program: Program) -> float:
         """Bytes that a compiled program holds on a device, as XLA says; on more devices than programs are compiled
-        for, those of as many points a device on fewer, in the ratio of the states."""
-        if self.devices > len(virtual_devices()):
-            return self.state / self._counterpart.state * self._counterpart.held(program)
-        return held(self.config, self.devices, self.platform, program)
+        for, those of as many points a device on fewer, in the ratio of the states, which padding may change."""
+        if self.devices <= len(virtual_devices()):
+            return held(self.config, self.devices, self.platform, program)
+        padded = self.config.fft.backend != JAXDECOMP
+        ratio = self.state / self._counterpart.state if padded else 1.0
+        return ratio * self._counterpart.held(program)
 
     @cached_property
     def _counterpart(self) -> "Step":
         """On as many devices as programs are compiled for, with as much of physical space for each as here."""
-        count, transform = len(virtual_devices()), self.simulation.transform
-        plan = transform.name.removeprefix(f"{NAME}_").removesuffix("_in_turn").partition("_block")[0]
-        config = self.config.model_copy(
-            update={"fft": self.config.fft.model_copy(update={"decomposition": plan})}
-        )
+        count, config, transform = len(virtual_devices()), self.config, self.simulation.transform
+        if config.fft.backend != JAXDECOMP:  # more devices may ask for pencils where fewer do not
+            plan = transform.name.removeprefix(f"{NAME}_").removesuffix("_in_turn").partition("_block")[0]
+            fft = config.fft.model_copy(update={"decomposition": plan})
+            config = config.model_copy(update={"fft": fft})
         there = paper_simulation(config, count, self.platform).transform
         shape = tuple(
             ceil(n / transform.physical.parts(axis)) * there.physical.parts(axis)
