@@ -255,16 +255,23 @@ class _Reader:
             closed, inputs = parameters["body_jaxpr"], inputs[skip:]
             trips = 1.0
         else:
-            closed, consts, trips = parameters["jaxpr"], parameters["num_consts"], float(parameters["length"])
+            closed, trips = parameters["jaxpr"], float(parameters["length"])
+            consts = _same_shape(inputs, closed.in_avals) - _same_shape(avals, closed.out_avals)
         reader = _Reader(self.size, self.of_transform)
         given = [reader.value(v.aval) for v in closed.jaxpr.invars]
         for value, outside in zip(given[:consts], inputs, strict=False):
             value.constant, value.key = outside.constant, outside.key
         outputs = reader.read(closed.jaxpr, closed.consts, given)
         body = Graph(given, reader.operations, outputs)
-        carried = len(avals) if name == "while" else parameters["num_carry"]
+        carried = len(avals) if name == "while" else _same_shape(avals, closed.out_avals)
         note = {"consts": consts, "carried": carried}
         return self.add(Operation(name, Kind.LOOP, inputs, [], note, body, trips), avals)
+
+
+def _same_shape(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+    """How many of a scan's arrays are in its body as they are: those that it goes through have an axis less there.
+    JAX says so by other parameters in every version."""
+    return sum(tuple(a.shape) == tuple(b.shape) for a, b in zip(outside, inside, strict=True))
 
 
 _NEUTRAL = {"add": (0, True), "sub": (0, False), "mul": (1, True), "div": (1, False)}

@@ -10,6 +10,8 @@ from simulator.planning.fusion import COMPILERS
 from simulator.planning.graph import Graph, Kind, Operation, whole
 from simulator.planning.work import work_of
 
+pytestmark = pytest.mark.smoke  # what JAX calls things changes with its versions
+
 N = 1000
 CPU = COMPILERS["cpu"]
 
