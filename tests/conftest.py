@@ -7,8 +7,12 @@ import random
 import time
 
 import hypothesis
-import jax
 import pytest
+
+os.environ.setdefault(
+    "TF_CPP_MIN_LOG_LEVEL", "2"
+)  # as the command sets it; else JAX sets 1, for our processes too
+import jax
 
 # The tiers that a plain `pytest` leaves out, each with the option that brings it in.
 TIERS = ("slow", "slurm", "gpu")
