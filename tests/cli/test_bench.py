@@ -127,7 +127,7 @@ def test_every_configuration_can_be_measured(tmp_path, path):
         pytest.skip("a study, not a run")
     # What is shipped small is resolved as it is.
     small = load_config(path).grid.shape
-    smaller = () if prod(small) <= 32**3 else ("--shape", "16,16,16")
+    smaller = () if prod(small) <= 32**3 else ("--shape", "32,32,32")
     output, found = bench_step(tmp_path, str(path), *smaller, "--devices", "1", "--no-start")
     assert found["step"] > 0 and found["transforms"] > 0 and "nothing" in output
 
