@@ -31,9 +31,9 @@ def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
 
         def at(x: int, y: int, z: int) -> jax.Array:
             line = points.z.size
-            return (
-                waves[x, y] if z == 0 or line == 1 else jnp.roll(waves[x, y], -1, points.z.shape.index(line))
-            )
+            if z == 0 or line == 1:
+                return waves[x, y]
+            return jnp.roll(waves[x, y], -1, points.z.shape.index(line))
 
         total = jnp.zeros(values["psi"].shape[1:], mean.dtype)
         for around in (

@@ -11,7 +11,7 @@ from simulator.planning.step import Step
 from simulator.planning.steps import fixed_steps
 
 ROOM = 20
-"""A run's memory is about so many times its state: 3 to 18 times in the models that there are."""
+"""So many times its state are enough for the steps of a run: they take 3 to 18 in the models that there are."""
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,6 @@ class Value:
     made_by: "Operation | None" = None
     constant: bool = False
     """Depends on nothing that the step is given."""
-    key: Any = None
-    """Of constants: those with one key are the same."""
     everywhere: Any = None
     """The number that a constant is at all its places."""
     uses: "list[Operation]" = field(default_factory=list)
@@ -173,19 +171,12 @@ class _Reader:
         operation.of_transform = self.of_transform
         operation.constant = all(v.constant for v in operation.inputs)
         operation.outputs = [self.value(a, operation) for a in avals]
-        if operation.constant and operation.body is None:
-            keys = (operation.name, str(operation.parameters), *(v.key for v in operation.inputs))
-            for i, value in enumerate(operation.outputs):
-                value.key = hash((keys, i))
         self.operations.append(operation)
         return operation.outputs
 
     def literal(self, aval: Any, content: Any) -> Value:
         array = np.asarray(content)
-        made = Operation(
-            "constant", Kind.FUSED, [], [], {"content": (array.shape, str(array.dtype), array.tobytes())}
-        )
-        found = self.add(made, [aval])[0]
+        found = self.add(Operation("constant", Kind.FUSED, [], [], {}), [aval])[0]
         if array.size == 1:
             found.everywhere = array.item()
         return found
@@ -245,7 +236,7 @@ class _Reader:
 
     def sub(self, closed: ClosedJaxpr, inputs: Sequence[Value]) -> Graph:
         reader = _Reader(self.size, self.of_transform)
-        given = [Value(v.bytes, v.shape, None, v.constant, v.key) for v in inputs]
+        given = [Value(v.bytes, v.shape, None, v.constant) for v in inputs]
         outputs = reader.read(closed.jaxpr, closed.consts, given)
         return Graph(given, reader.operations, outputs).pruned()
 
@@ -260,7 +251,7 @@ class _Reader:
         reader = _Reader(self.size, self.of_transform)
         given = [reader.value(v.aval) for v in closed.jaxpr.invars]
         for value, outside in zip(given[:consts], inputs, strict=False):
-            value.constant, value.key = outside.constant, outside.key
+            value.constant = outside.constant
         outputs = reader.read(closed.jaxpr, closed.consts, given)
         body = Graph(given, reader.operations, outputs)
         carried = len(avals) if name == "while" else _same_shape(avals, closed.out_avals)

@@ -1,7 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `needs(modes)` and `build(modes, candidate, devices,
-dtype, block, in_turn)`; a line in `BACKENDS` registers it.
+dtype, block, in_turn, platform)`; a line in `BACKENDS` registers it.
 """
 
 from types import ModuleType
