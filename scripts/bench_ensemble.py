@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""An ensemble stepped together against its runs one by one: wall time of `simulator sweep run`, start to end.
+"""Compares an ensemble stepped together with its runs one by one: total wall time of `simulator sweep run`.
 
     scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--json FILE]
 
-The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each way begins with an empty compile
-cache of its own and does everything that a run does: start-up, compilation, diagnostics, spectra, snapshots,
-checkpoints. "again" is the same with the caches that the first time left. The aim is a ratio of at most 0.5.
+The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts with its own empty
+compile cache and includes everything that a run does: start-up, compilation, diagnostics, spectra, snapshots,
+checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Cost of a `schrodinger_poisson` step, held against the same step written the peers' way in the same run.
+"""Compares the cost of a `schrodinger_poisson` step with that of the same step as peers write it, in one run.
 
     .venv/bin/python scripts/bench_gravity.py [--shape 128] [--devices 2] [--precision single] [--rounds 9]
 
-The peers' way: a kick-drift-kick step on the wave function's values with jaxdecomp's complex transforms, four of
-them, two for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate; the
-medians' ratio is what counts. The shares are of parts timed alone.
+The peers' step: kick-drift-kick on the values of the wave function with four of jaxdecomp's complex transforms, two
+for psi and two for the potential, as in Jaxion. Both steps run in a loop on the device and alternate; the result is
+the ratio of the medians. The shares are of parts timed alone.
 """
 
 import argparse
@@ -20,18 +20,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.cluster import discover
-from simulator.cluster.start import start
 from simulator.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings
+from simulator.processes import discover
+from simulator.processes.start import start
+from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Grid, make_transform
-from simulator.stepping import beginning, step_of
 from simulator.stepping.splitting import DriftKickDrift
 
 DT = 1e-4
 
 
 def peers_step(grid: Grid, devices: Any, dtype: Any) -> tuple[Callable, Callable]:
-    """(step of values psi and their potential, how to place values)."""
+    """The step (psi, potential) -> (psi, potential) on values, and a function that places initial values."""
     t = make_transform(grid, devices, dtype, backend="jaxdecomp", real=False, every=True)
     complex_type = np.result_type(dtype, np.complex64)
 

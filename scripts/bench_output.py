@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What output costs a run: the time per step with a checkpoint every N steps against none, in one run.
+"""Measures the cost of output: the time per step with a checkpoint every N steps and without, in one run.
 
     scripts/bench_output.py [--size 128] [--every 20] [--rounds 5] [--devices 2] [--folder /scratch/me]
 
-The same simulation takes blocks of N steps by turns: without output, with a checkpoint that is written in the
-background (as a run does), and with one that is waited for. The fastest block of each is printed: what else the
-machine does only adds. `copied`: what the computation stands still for, the copy to the host.
+The same simulation takes blocks of N steps in turns: without output, with a checkpoint written in the background (as
+in a run), and with a checkpoint written synchronously. The fastest block of each is printed, because other load on
+the machine only adds time. `copied`: the time for which the computation waits for the copy to the host.
 """
 
 import argparse
@@ -19,8 +19,8 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.run.checkpoint import datasets
-from simulator.stepping import Until
+from simulator.simulation.advance import Until
+from simulator.simulation.checkpoint import datasets
 from simulator.storage import Options, Writer
 
 MODES = ("without", "background", "waiting")

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""A step of this program against the same step of others, in turns in one run, as a Markdown table.
+"""Compares a step of this program with the same step of others, in turns in one run, as a Markdown table.
 
     .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--rounds 5] [--only navier_stokes] [--markdown FILE]
 
-Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the way
-published for JAX (complex transforms that return to their layout, 2 devices), and here. Schrodinger-Poisson steps of
-order 2 in single precision: Jaxion (2 devices), and here. Every contender is a process of its own that waits, without
-using a core, for its turns; medians are compared. Those that solve the same flow have to agree on its energy.
+Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
+published for JAX (complex transforms that return to their layout, 2 devices), and this program. Schrodinger-Poisson
+steps of order 2 in single precision: Jaxion (2 devices), and this program. Every contender is a separate process that
+waits for its turns without using a core; medians are compared. Contenders that solve the same flow must agree on its
+energy.
 
-fluidsim and Jaxion are installed into environments of their own under --folder at the first call (pip's configured
-index; Debian's FFTW for MPI is unpacked there too, nothing is installed in the system). What cannot be installed is
-left out, with a line saying why. MPI with its compiler, a C++ compiler and FFTW have to be there:
+At the first call, fluidsim and Jaxion are installed into separate environments under --folder (from pip's configured
+index; Debian's FFTW for MPI is unpacked there too, nothing is installed in the system). A peer that cannot be
+installed is left out, with a line that says why. MPI with its compiler, a C++ compiler and FFTW are required:
 apt-get install g++ libfftw3-dev libopenmpi-dev openmpi-bin.
 """
 
@@ -36,12 +37,12 @@ DEBIAN = ("libfftw3-mpi-dev", "libfftw3-mpi3")
 
 
 class Missing(Exception):
-    """Why a contender is left out."""
+    """A contender cannot run; the message says why."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """How a contender's processes are started."""
+    """The interpreter, variables and MPI ranks of a contender."""
 
     python: Path
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Environment:
 
 
 def installed(folder: Path, packages: tuple[str, ...], environ: Mapping[str, str], probe: str) -> Path:
-    """The interpreter of an environment with these packages, made where missing. Raises Missing."""
+    """The interpreter of an environment with these packages, created if missing. Raises Missing."""
     python = folder / "bin" / "python"
     if not python.exists():
         _call([sys.executable, "-m", "venv", str(folder)], {}, "no environment could be made")
@@ -86,7 +87,7 @@ def fluidsim(folder: Path) -> Environment:
             _call(["dpkg", "-x", str(package), str(root)], {}, f"{package.name} cannot be unpacked")
         found = list(root.rglob("fftw3-mpi.h"))
     libraries = ":".join(sorted({str(p.parent) for p in root.rglob("libfftw3_mpi.so*")}))
-    # Everything is compiled when it is installed: its ranks need not ask each other about it, which may hang.
+    # Everything is compiled at installation, so the ranks need not synchronize about it, which may hang.
     environ = {"OMP_NUM_THREADS": "1", "TRANSONIC_NO_MPI": "1"}
     environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if libraries:
@@ -107,7 +108,7 @@ def here(folder: Path) -> Environment:
 
 
 class Contender:
-    """A program in `peers/`, started and waiting for its turns."""
+    """A running program of `peers/` that waits for its turns."""
 
     def __init__(self, program: str, environment: Environment, problem: Mapping[str, Any]):
         command = [str(environment.python), str(HERE / "peers" / program), json.dumps(problem)]
@@ -149,28 +150,28 @@ class Contender:
 
 @contextlib.contextmanager
 def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> Iterator[list[Contender]]:
-    """All that can be started; a line on each that cannot."""
-    found: list[Contender] = []
+    """The contenders that can be started; a line on stderr about each that cannot."""
+    started: list[Contender] = []
     try:
         for program, prepare, problem in wanted:
             try:
-                found.append(Contender(program, prepare(folder), problem))
+                started.append(Contender(program, prepare(folder), problem))
             except Missing as reason:
                 print(f"left out: {program.removesuffix('_step.py')}: {reason}", file=sys.stderr)
-        yield found
+        yield started
     finally:
-        for contender in found:
+        for contender in started:
             contender.close()
 
 
 def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[str]:
-    """Rows of the table: the last contenders are this program's, and every row's ratio is to them."""
-    with contenders(wanted, folder) as found:
+    """Rows of the table; ratios are those of this program's times to the row's."""
+    with contenders(wanted, folder) as started:
         for _ in range(rounds):
-            for contender in found:
+            for contender in started:
                 contender.round()
-        disagreement(found)
-        medians = {c.name: median(c.times) for c in found}
+        check_energies(started)
+        medians = {c.name: median(c.times) for c in started}
         ours = [name for name in medians if name.startswith("simulator")]
         rows = []
         for name, seconds in medians.items():
@@ -180,9 +181,9 @@ def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[str]:
         return rows
 
 
-def disagreement(found: list[Contender]) -> None:
-    """Says which contenders do not solve the same flow."""
-    energies = {c.name: c.energy for c in found if c.energy is not None}
+def check_energies(started: list[Contender]) -> None:
+    """Warns about contenders that do not solve the same flow."""
+    energies = {c.name: c.energy for c in started if c.energy is not None}
     reference = max(energies.values(), default=0.0)
     for name, energy in energies.items():
         if abs(energy - reference) > (1e-5 if "single" in name else 1e-9) * reference:

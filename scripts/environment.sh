@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Sourced by scripts/run, scripts/test and .ci/run: the Python environment of this checkout.
+# Sourced by scripts/run, scripts/test, scripts/docs and .ci/run: the Python environment of this checkout.
 #
 #   PYTHON=          the interpreter for a new environment (default: the newest working one of python3.13,
 #                    python3.12, python3.11 on PATH)
-#   SIMULATOR_VENV=  where the environment lies (default: .venv in the checkout)
+#   SIMULATOR_VENV=  the folder of the environment (default: .venv in the checkout)
 #
-# Everything is said on stderr: stdout belongs to the program. Only the last step of an installation writes
-# the stamp, so that an interrupted one is done again.
+# All messages go to stderr, because stdout belongs to the program. Only the last step of an installation
+# writes the stamp, so that an interrupted one is repeated.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=${SIMULATOR_VENV:-$root/.venv}
@@ -20,7 +20,7 @@ fail() { # fail CODE MESSAGE
   exit "$1"
 }
 
-# Whether the interpreter runs, is of a supported version and can make environments. Version managers put
+# Whether the interpreter runs, has a supported version and can create environments. Version managers put
 # names on PATH that do not run.
 works() {
   "$1" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
@@ -61,6 +61,8 @@ detect_extra() {
     else
       echo cuda13
     fi
+  elif rocm-smi >/dev/null 2>&1 || amd-smi version >/dev/null 2>&1; then
+    echo rocm
   else
     echo cpu
   fi
@@ -79,11 +81,11 @@ is_ready() { # is_ready EXTRA...
   done
 }
 
-# The accelerator of the environment is chosen when it is made and kept: the machine that it was made on
-# may see no GPU where the job will.
+# The accelerator of an environment is chosen when it is created and kept, because a login node may see no
+# GPU although the job has one.
 platform_of() { # platform_of "LIST OF WORDS"
   local word
-  for word in cpu cuda12 cuda13; do
+  for word in cpu cuda12 cuda13 rocm; do
     if has_word "$1" "$word"; then
       echo "$word"
     fi
@@ -94,7 +96,7 @@ make_environment() {
   local python had
   had=$(platform_of "$(stamped extras || true)")
   if [[ -d $venv && -n $(ls -A "$venv") && ! -f $venv/pyvenv.cfg ]]; then
-    fail 2 "$venv: is no virtual environment and not empty; name another place with SIMULATOR_VENV="
+    fail 2 "$venv: not empty, and not a virtual environment; name another place with SIMULATOR_VENV="
   fi
   if [[ -x $venv/bin/python && (-z ${PYTHON:-} || $(stamped asked) == "$PYTHON") ]] &&
     works "$venv/bin/python" && [[ -z $had || $had == cpu || $had == "$1" ]]; then
@@ -114,23 +116,25 @@ install() { # install EXTRA...
     platform=${platform:-$(detect_extra)}
   fi
   make_environment "$platform"
-  extras=$platform$(for extra in test dev; do has_word "$extras" "$extra" && printf ' %s' "$extra"; done; true)
+  extras=$platform$(for extra in test dev docs; do has_word "$extras" "$extra" && printf ' %s' "$extra"; done; true)
   pip_extras=${extras#cpu}
   pip_extras=${pip_extras# }
   say "installing simulator [$extras] into $venv (the first time takes minutes)"
   [[ ! -f $stamp ]] || sed -i 's/^sum=.*/sum=/' "$stamp"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --editable "$root${pip_extras:+[${pip_extras// /,}]}" >&2 ||
-    fail 1 "the installation failed; its reason stands above"
+    fail 1 "the installation failed; see the reason above"
+  # The native kernels of the transforms. Without a C++ compiler this prints a line, and runs use XLA.
+  [[ ! -d $root/simulator/spectral/native ]] || "$venv/bin/python" -P -m simulator.spectral.native >&2 || true
   printf 'checkout=%s\nsum=%s\nasked=%s\nextras=%s\n' "$root" "$(wanted_sum)" "${PYTHON:-}" "$extras" >"$stamp"
 }
 
-# Make the environment have the extras (cpu, cuda12, cuda13, test, dev). Quick where it has them already.
+# Install the extras (cpu, cuda12, cuda13, rocm, test, dev, docs) unless the environment has them already.
 ensure_environment() {
   is_ready "$@" && return
   local lock
   mkdir -p -- "$(dirname -- "$venv")" || fail 1 "$(dirname -- "$venv") cannot be made"
-  # The kernel gives this lock back when its holder ends, however it ends.
+  # The kernel releases this lock when its holder ends for any reason.
   exec {lock}>"$venv.lock" || fail 1 "$venv.lock cannot be written"
   if ! flock --nonblock "$lock"; then
     say "another set-up of $venv is running; waiting for it"

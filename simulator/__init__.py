@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.config import load_config
-    from simulator.run.open import open_run
-    from simulator.run.simulation import Simulation
+    from simulator.read.open import open_run
+    from simulator.run.runnable import RunnableSimulation as Simulation
+    from simulator.simulation.differentiate import differentiate
     from simulator.sweeps import open_sweep
 
-__all__ = ["Simulation", "load_config", "open_run", "open_sweep"]
+__all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep"]
 
 _HOME = {
-    "Simulation": "simulator.run.simulation",
+    "Simulation": "simulator.run.runnable",
+    "differentiate": "simulator.simulation.differentiate",
     "load_config": "simulator.config",
-    "open_run": "simulator.run.open",
+    "open_run": "simulator.read.open",
     "open_sweep": "simulator.sweeps",
 }
+_CALLED = {"Simulation": "RunnableSimulation"}
 
 
 def __getattr__(name: str) -> Any:
@@ -30,4 +33,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_HOME[name]), _CALLED.get(name, name))

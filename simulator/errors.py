@@ -1,12 +1,37 @@
-"""The two ways in which a command ends without success and without a traceback.
+"""The two exceptions that end a command with one line instead of a traceback.
 
-Everything else that escapes is a bug of ours and keeps its traceback.
+Any other exception that escapes is a bug in this program and keeps its traceback.
 """
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(Exception):
-    """A mistake of the user. One line that names the place and the cure; exit code 2, nothing lost."""
+    """The user made a mistake. The message is one line that names the place and the cure; exit code 2."""
 
 
 class RunFailure(Exception):
-    """A failure of the computation or of the machine (a non-finite field, a full disk). One line; exit code 1."""
+    """The computation or the machine failed (a non-finite field, a full disk). One line; exit code 1."""
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """`text`, cut off after `most` characters: an echoed value must not bury the message."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name most similar to `name`; None if none is similar."""
+    return next(iter(difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)), None)
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str = ";") -> str:
+    """`, did you mean NAME?` for the known name most similar to `name`; `otherwise` if none is similar."""
+    similar = nearest(name, known)
+    return f", did you mean {similar}?" if similar else otherwise
+
+
+def shown(value: Any) -> str:
+    """A value of the user as messages echo it."""
+    return shortened({True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value))

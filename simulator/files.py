@@ -1,7 +1,7 @@
-"""Writing that either happened or did not: whole files, synced, renamed into place.
+"""Atomic writes: files are written beside their target, synced and renamed into place.
 
-Nothing here knows what the bytes mean. Every failure is a plain OSError that names the file; modes
-follow the umask.
+Every failure is a plain OSError that names the file; modes follow the umask. A `Journal` is told of each change
+before it becomes visible.
 """
 
 import contextlib
@@ -10,32 +10,126 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from simulator.errors import RunFailure, UserError
 
 TEMPORARY = ".tmp-"
-"""Names that begin so are never read and are removed by the next start."""
+"""Prefix of temporary names, which are never read and are removed by the next start."""
+_PIECE = 1 << 20
 
 
-def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
-    """Write the pieces of `data` beside `path`, sync, and rename to `path`: the whole file or none.
+class Journal:
+    """Receives changes to files before they happen. This one ignores them; the run's ledger records them."""
 
-    Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...) with `path` named and nothing left behind.
+    def writing(self, path: Path, size: int, digest: str) -> None:
+        """`path` is about to be replaced by a file of `size` bytes whose xxh3 is `digest`."""
+
+    def written(self, path: Path) -> None:
+        """The replacement announced by `writing` is complete."""
+
+    def kept(self, paths: Iterable[Path]) -> None:
+        """These files are complete and will not change."""
+
+    def removing(self, path: Path, why: str) -> None:
+        """`path`, everything below it and everything derived from it is about to be removed."""
+
+    def appending(self, path: Path) -> "AppendedFile":
+        """Open `path` for appending; the journal may read the file's size and checksum at any time."""
+        return AppendedFile(path)
+
+
+UNRECORDED = Journal()
+
+
+class AppendedFile:
+    """A file that grows at its end, with the checksum of all its bytes kept up to date."""
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`, creating it if missing, and read its present content for the checksum."""
+        self.path = path
+        self._hash = xxhash.xxh3_64()
+        with open(path, "ab+", buffering=0) as file:
+            file.seek(0)
+            size = 0
+            while piece := file.read(_PIECE):
+                self._hash.update(piece)
+                size += len(piece)
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.mark = size, self._hash.hexdigest()
+        """Number of bytes and their xxh3, one tuple so that other threads read a consistent pair."""
+
+    def append(self, data: bytes) -> None:
+        """Write `data` at the end. After an OSError none of it remains in the file."""
+        assert self._descriptor is not None
+        before = os.fstat(self._descriptor).st_size
+        try:
+            write_all(self._descriptor, data)
+        except OSError as error:
+            os.ftruncate(self._descriptor, before)
+            raise named(error, self.path) from None
+        self._hash.update(data)
+        self.mark = self.mark[0] + len(data), self._hash.hexdigest()
+
+    def sync(self) -> None:
+        """Make everything appended so far durable."""
+        if self._descriptor is None:
+            return
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise named(error, self.path) from None
+
+    def close(self) -> None:
+        """Close the file; `mark` keeps its value."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+
+def checksum(data: Iterable[bytes | memoryview]) -> tuple[int, str]:
+    """Number of bytes in the pieces of `data`, and their xxh3."""
+    digest, size = xxhash.xxh3_64(), 0
+    for piece in data:
+        digest.update(piece)
+        size += memoryview(piece).nbytes
+    return size, digest.hexdigest()
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, a megabyte at a time."""
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def write_durably(path: Path, data: Iterable[bytes | memoryview], journal: Journal = UNRECORDED) -> None:
+    """Write the pieces of `data` beside `path`, sync, and rename to `path`: all of the file or nothing.
+
+    `journal` is told right before the rename. Raises OSError (ENOSPC, EFBIG, EDQUOT, EROFS, ...), which names
+    `path`, and leaves nothing behind.
     """
-    # Two processes may write one file (a run its index, verify the same): each has its own name until the rename.
+    digest, size = xxhash.xxh3_64(), 0
+    # Two processes may write the same file at once (the index: a run and `verify`), so temporary names are unique.
     beside = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             for piece in data:
                 write_all(descriptor, piece)
+                if journal is not UNRECORDED:
+                    digest.update(piece)
+                    size += memoryview(piece).nbytes
             os.fsync(descriptor)
         finally:
             os.close(descriptor)  # network file systems report a full disk here at the latest
+        journal.writing(path, size, digest.hexdigest())
         os.replace(beside, path)
+        journal.written(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             beside.unlink()
@@ -44,26 +138,26 @@ def write_durably(path: Path, data: Iterable[bytes | memoryview]) -> None:
         raise
 
 
-def replace_file(path: Path, data: bytes | str) -> None:
-    """`write_durably` a small file, and its name."""
-    write_durably(path, [data.encode() if isinstance(data, str) else data])
+def replace_file(path: Path, data: bytes | str, journal: Journal = UNRECORDED) -> None:
+    """`write_durably` for a small file, including the sync of its folder."""
+    write_durably(path, [data.encode() if isinstance(data, str) else data], journal)
     sync_folder(path.parent)
 
 
-def replace_json(path: Path, content: Any) -> None:
+def replace_json(path: Path, content: Any, journal: Journal = UNRECORDED) -> None:
     """`replace_file` with `content` as indented JSON."""
-    replace_file(path, json.dumps(content, indent=2) + "\n")
+    replace_file(path, json.dumps(content, indent=2) + "\n", journal)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """`os.write` until everything is written: one call takes at most 2 GiB and may stop short."""
+    """`os.write` until everything is written: one call writes at most 2 GiB and may write less."""
     rest = memoryview(data).cast("B")
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder, so that renames in it are durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -75,7 +169,7 @@ def sync_folder(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder or file. What another process removes at the same time is no error."""
+    """Remove a folder or file, also if another process is removing it at the same time."""
     while os.path.lexists(path):
         with contextlib.suppress(FileNotFoundError):
             if path.is_dir() and not path.is_symlink():
@@ -85,20 +179,20 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> list[Path]:
-    """Remove what a killed process left of `write_durably` in `folder`; for the one writer of that folder."""
-    found = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
-    for path in found:
+    """Remove the temporary files that a killed process left in `folder`; for the one writer of that folder."""
+    temporaries = [path for path in folder.iterdir() if path.name.startswith(TEMPORARY) and path.is_file()]
+    for path in temporaries:
         path.unlink(missing_ok=True)
-    return found
+    return temporaries
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """The same error with the file in it: `os.write` and `os.fsync` do not name theirs."""
+    """The same error with the file's name, which errors of `os.write` and `os.fsync` lack."""
     return OSError(error.errno, error.strerror or str(error), str(path))
 
 
 def reason(error: BaseException) -> str:
-    """One line for a person: `No space left on device: /scratch/run/...`."""
+    """An error as one line for the user: `No space left on device: /scratch/run/...`."""
     if isinstance(error, RunFailure | UserError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -1,6 +1,6 @@
-"""What the settings classes of all parts share.
+"""The base class of all settings classes and the types of their values.
 
-A part's settings stand beside the part (`simulator/models/navier_stokes.py` has `NavierStokesSettings`);
+Every part defines its settings in its own file (`simulator/models/navier_stokes.py` has `NavierStokesSettings`);
 `simulator/config` assembles them into the description of a run.
 """
 
@@ -12,8 +12,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from simulator.errors import shortened, shown
 
 
 class Settings(BaseModel):
@@ -32,15 +35,15 @@ class Settings(BaseModel):
 
 
 def wrong(key: str, message: str) -> PydanticCustomError:
-    """The error a validator of several keys raises to blame one: `raise wrong("dt", "...")`.
+    """The error with which a validator of several keys blames one of them: `raise wrong("dt", "...")`.
 
-    `key` is relative to the class that the validator stands in, with dots for nested ones.
+    `key` is relative to the validator's class, with dots for nested keys.
     """
     return PydanticCustomError("wrong_key", "{message}", {"key": key, "message": message})
 
 
 class CommandLineText(str):
-    """Text that was given on the command line: a relative input path in it starts at the current folder."""
+    """Text from the command line, in which a relative input path starts at the current folder."""
 
     __slots__ = ()
 
@@ -56,6 +59,7 @@ _OPERATORS = {
 }
 _NAMES = {"pi": math.pi, "e": math.e}
 _FUNCTIONS = {"sqrt": math.sqrt, "exp": math.exp, "log": math.log}
+_LONGEST_EXPRESSION = 1000
 _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -86,9 +90,11 @@ def evaluate_number(text: str) -> float:
         raise ValueError(text)
 
     try:
+        if len(text) > _LONGEST_EXPRESSION:
+            raise ValueError(text)
         return float(value(ast.parse(text.strip(), mode="eval").body))
     except (SyntaxError, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError):
-        raise ValueError(f"{text!r} is no number; write e.g. 0.5, 1e-3, 2*pi or 1/1600") from None
+        raise ValueError(f"{shown(text)} is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600") from None
 
 
 def _number(value: Any) -> Any:
@@ -101,73 +107,138 @@ def _whole(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a whole number is needed, not true or false")
     if isinstance(value, str):
-        raise ValueError(f"a whole number is needed, not {value!r}")
+        raise ValueError(f"a whole number is needed, not {shown(value)}")
     return value
 
 
 def _seconds(value: Any) -> Any:
-    if isinstance(value, str) and (found := re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", value)):
-        if found[2] not in _UNITS:
-            raise ValueError(f"{found[2]!r} is no unit of time; use s, min, h or d")
-        return evaluate_number(found[1]) * _UNITS[found[2]]
+    if isinstance(value, str) and (parts := re.fullmatch(r"\s*([0-9.]+)\s*([a-z]+)\s*", value)):
+        if parts[2] not in _UNITS:
+            raise ValueError(f"{shown(parts[2])} is not a unit of time; use s, min, h or d")
+        return evaluate_number(parts[1]) * _UNITS[parts[2]]
     return _number(value)
 
 
-Real = Annotated[float, BeforeValidator(_number, json_schema_input_type=float | str)]
-"""A number, or an expression such as `2*pi`."""
-Positive = Annotated[
-    float,
-    Field(gt=0),
-    BeforeValidator(_number, json_schema_input_type=Annotated[float, Field(gt=0)] | str),
+LARGEST, SMALLEST = 1e50, 1e-50
+"""Limits of dimensional numbers: products of six of them are finite in double precision."""
+LONGEST, SHORTEST = 1e30, 1e-30
+"""Limits of lengths and times: the fourth power of a wavenumber times two other numbers is finite too."""
+
+
+def _within(least: float, most: float) -> AfterValidator:
+    """Validates that a number is zero or has a magnitude between these limits."""
+
+    def check(value: float) -> float:
+        if math.isfinite(value) and value and not least <= abs(value) <= most:
+            raise ValueError(f"must lie between {least:g} and {most:g} in magnitude, not {value:g}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _seen_as(bound: FieldInfo) -> Any:
+    """The JSON schema's type of a number that may be an expression."""
+    return Annotated[float, bound] | str
+
+
+Real = Annotated[
+    float, BeforeValidator(_number, json_schema_input_type=float | str), _within(SMALLEST, LARGEST)
 ]
+"""A number or an expression such as `2*pi`; zero, or from 1e-50 to 1e50 in magnitude."""
+_AboveZero = Annotated[
+    float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))
+]
+Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
 NonNegative = Annotated[
     float,
     Field(ge=0),
-    BeforeValidator(_number, json_schema_input_type=Annotated[float, Field(ge=0)] | str),
+    BeforeValidator(_number, json_schema_input_type=_seen_as(Field(ge=0))),
+    _within(SMALLEST, LARGEST),
 ]
+Length = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
+"""A side of the box: from 1e-30 to 1e30 in the run's unit."""
+Duration = Annotated[_AboveZero, _within(SHORTEST, LONGEST)]
+"""A simulation time: from 1e-30 to 1e30."""
+Ratio = Annotated[_AboveZero, _within(1e-6, 1e6)]
+"""A dimensionless number from 1e-6 to 1e6."""
 Seconds = Annotated[
     float,
     Field(gt=0),
-    BeforeValidator(_seconds, json_schema_input_type=Annotated[float, Field(gt=0)] | str),
+    BeforeValidator(_seconds, json_schema_input_type=_seen_as(Field(gt=0))),
+    _within(1e-3, 1e9),
 ]
-"""A wall-clock time: seconds, or `10min`, `2h`."""
+"""A wall-clock time: seconds, or `10min`, `2h`; from a millisecond to thirty years."""
 Integer = Annotated[int, BeforeValidator(_whole)]
-"""A whole number; `1e6` is one, `true` and `'3'` are none."""
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-"""A whole number of at least 1."""
+"""A whole number; `1e6` is accepted, `true` and `'3'` are not."""
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
+"""A whole number from 1 to 10^12, such as a number of steps."""
+Points = Annotated[int, Field(ge=1, le=2**16), BeforeValidator(_whole)]
+"""The extent of an array, from 1 to 65536: points along an axis, bins, periods across the box."""
+Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]
+"""A number of objects that are processed one after another, such as solitons: from 1 to 1000."""
+Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
+"""The seed of random numbers."""
 Flag = Annotated[bool, Strict()]
-"""`true` or `false`, and not the texts and numbers that pydantic would take for them."""
+"""`true` or `false`, without the texts and numbers that pydantic would convert."""
 
 
-def _expand(text: Any) -> str:
-    if not isinstance(text, str | os.PathLike):
-        raise ValueError(f"a path is needed, not {text!r}")
-    path = os.fspath(text)
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+_ROOM_BELOW = 128
+"""Bytes that a run appends to the path of its folder: snapshots/00000010/shards/p00000.h5, and a temporary name."""
+
+
+def _expand(value: Any) -> str:
+    """The path `value` with `~` and variables expanded. Raises ValueError if it is not a path."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
+        raise ValueError(f"a path is needed, not {shown(value)}")
     if not path or "\0" in path:
         raise ValueError(
-            "a path is needed, not an empty one" if not path else "a path holds no null character"
+            "a path is needed, not an empty one" if not path else "a path cannot contain a null character"
         )
     for name in re.findall(r"\$(?:(\w+)|\{(\w+)\})", path):
         if (variable := name[0] or name[1]) not in os.environ:
-            raise ValueError(f"the environment variable {variable} is not set")
-    return os.path.expanduser(os.path.expandvars(path))
+            raise ValueError(f"the environment variable {shortened(variable)} is not set")
+    expanded = os.path.expanduser(os.path.expandvars(path))
+    if expanded.startswith("~"):
+        user = shortened(expanded.partition("/")[0])
+        raise ValueError(f"there is no user {user[1:]}; a folder of that name is ./{user}")
+    return expanded
+
+
+def _possible(path: str, room: int = 0) -> Path:
+    """`path` made absolute. Raises ValueError if it is too long for a file with `room` more bytes below it."""
+    try:
+        encoded = os.path.abspath(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a path is UTF-8 text, not {shown(path)}") from None
+    except OSError:
+        raise ValueError("the current folder is gone; change to another one") from None
+    if len(encoded) + room > _LONGEST_PATH:
+        raise ValueError(
+            f"the path is {len(encoded)} bytes long; at most {_LONGEST_PATH - room} are possible"
+        )
+    if (longest := max(map(len, encoded.split(b"/")))) > _LONGEST_NAME:
+        raise ValueError(
+            f"a file or folder name is {longest} bytes long; at most {_LONGEST_NAME} are possible"
+        )
+    return Path(encoded.decode())
 
 
 def _input_path(value: Any, info: ValidationInfo) -> Path:
     context = info.context or {}
     folder = "" if isinstance(value, CommandLineText) else context.get("folder", "")
-    path = Path(os.path.abspath(os.path.join(folder, _expand(value))))
-    if context.get("check_files") and not path.exists():
-        raise ValueError(f"{path} does not exist")
+    path = _possible(os.path.join(folder, _expand(value)))
+    if context.get("check_files") and not os.path.exists(path):
+        raise ValueError(f"{shortened(str(path), 200)} does not exist")
     return path
 
 
 def _output_path(value: Any) -> Path:
-    return Path(os.path.abspath(_expand(value)))
+    return _possible(_expand(value), _ROOM_BELOW)
 
 
 InputPath = Annotated[Path, BeforeValidator(_input_path, json_schema_input_type=str)]
-"""An existing file or folder, absolute once read: relative to the file that names it, or, from the command
-line and from Python, to the current folder. `~` and environment variables are expanded."""
+"""An existing file or folder. A relative path starts at the folder of the file that contains it or, on the command
+line and in Python, at the current folder; the value is absolute. `~` and environment variables are expanded."""
 OutputPath = Annotated[Path, BeforeValidator(_output_path, json_schema_input_type=str)]
-"""A folder to write to, absolute once read, relative to the current folder; `~` and `$VARIABLE` as above."""
+"""A folder to write to, made absolute from the current folder; `~` and `$VARIABLE` are expanded."""

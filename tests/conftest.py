@@ -1,10 +1,14 @@
-"""What every test relies on: the tiers, eight virtual CPU devices, double precision, Hypothesis' profile."""
+"""What every test relies on: the tiers, eight virtual CPU devices, double precision, a compile cache of the session,
+Hypothesis' profile."""
 
 import gc
 import itertools
 import os
 import random
+import shutil
+import tempfile
 import time
+from typing import Any
 
 import hypothesis
 import pytest
@@ -12,7 +16,14 @@ import pytest
 os.environ.setdefault(
     "TF_CPP_MIN_LOG_LEVEL", "2"
 )  # as the command sets it; else JAX sets 1, for our processes too
+# Most of the tests' time is compilation, and their grids are small: programs are compiled quickly rather than to run
+# fast, here and in the processes that tests start. JAX_DISABLE_MOST_OPTIMIZATIONS=0 gives those that users get.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# JAX's plugin for GPUs asks no driver for its version: `-m gpu_program` compiles where there is none.
+os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
+
+from simulator.processes import compile_cache
 
 # The tiers that a plain `pytest` leaves out, each with the option that brings it in.
 TIERS = ("slow", "slurm", "gpu")
@@ -37,9 +48,25 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_enable_x64", True)
     jax.devices()  # at once: else a test that starts a run of one device would decide for all
+    _share_compiled_programs(config)
     hypothesis.settings.register_profile("default", deadline=None)
     hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def _share_compiled_programs(config: pytest.Config) -> None:
+    """One empty compile cache for the workers of a session and all processes that they start."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="simulator-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        # The native kernels are the user's, which the set-up has built: their name says which sources they are of.
+        (kernels := compile_cache.base_folder(os.environ) / "kernels").mkdir(parents=True, exist_ok=True)
+        os.symlink(kernels, os.path.join(folder, "kernels"))
+        os.environ["SIMULATOR_CACHE"] = folder
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
+        os.environ["SIMULATOR_TESTS_DAY"] = str(int(time.time() // 86400))
+    if not config.getoption("gpu"):
+        compile_cache.use(compile_cache.prepare(os.environ, "cpu"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,19 +77,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept
     if config.getoption("budget") is not None:
-        # Test files stay together: they share compiled functions and fixtures.
+        # Test files stay together: they share fixtures. Workers must agree on the order, at midnight too.
         files = sorted({item.path for item in items})
-        random.Random(int(time.time() // 86400)).shuffle(files)
+        random.Random(int(os.environ["SIMULATOR_TESTS_DAY"])).shuffle(files)
         items.sort(key=lambda item: files.index(item.path))
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """With --budget: what share of the tests ran."""
+    if config.getoption("budget") is None:
+        return
+    stats = terminalreporter.stats
+    left_out = sum(_NO_TIME in str(report.longrepr) for report in stats.get("skipped", ()))
+    ran = sum(len(stats.get(outcome, ())) for outcome in ("passed", "failed", "error"))
+    share = 100 * ran / max(ran + left_out, 1)
+    terminalreporter.write_line(f"{ran} of {ran + left_out} tests ran, {share:.0f} %")
+
+
+_NO_TIME = "no time left of --budget"
 _began = time.monotonic()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     budget = item.config.getoption("budget")
     if budget is not None and time.monotonic() - _began > budget:
-        pytest.skip(f"no time left of --budget {budget:g} s")
+        pytest.skip(f"{_NO_TIME} {budget:g} s")
 
 
 _MAPS, _MOST_MAPS = "/proc/self/maps", 30_000

@@ -6,14 +6,14 @@ import tempfile
 
 from turns import Line, problem, serve, timed
 
-line, asked = Line(), problem()
+line, settings = Line(), problem()
 os.environ["FLUIDSIM_PATH"] = tempfile.mkdtemp()
 
 import numpy as np  # noqa: E402
 from fluiddyn.util import mpi  # noqa: E402
 from fluidsim.solvers.ns3d.solver import Simul  # noqa: E402
 
-n, steps = asked["n"], asked["steps"]
+n, steps = settings["n"], settings["steps"]
 params = Simul.create_default_params()
 params.short_name_type_run = "bench"
 params.output.HAS_TO_SAVE = False
@@ -22,9 +22,9 @@ params.oper.nx = params.oper.ny = params.oper.nz = n
 params.oper.Lx = params.oper.Ly = params.oper.Lz = 2 * np.pi
 params.oper.type_fft = "fft3d.mpi_with_fftwmpi3d" if mpi.nb_proc > 1 else "fft3d.with_pyfftw"
 params.oper.coef_dealiasing = 2 / 3
-params.nu_2 = asked["viscosity"]
+params.nu_2 = settings["viscosity"]
 params.time_stepping.USE_CFL = False
-params.time_stepping.deltat0 = asked["dt"]
+params.time_stepping.deltat0 = settings["dt"]
 params.time_stepping.type_time_scheme = "RK4"
 params.init_fields.type = "in_script"
 simulation = Simul(params)

@@ -4,8 +4,8 @@ import os
 
 from turns import Line, problem, serve, timed
 
-line, asked = Line(), problem()
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={asked['devices']}"
+line, settings = Line(), problem()
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={settings['devices']}"
 
 import jax  # noqa: E402
 
@@ -14,7 +14,7 @@ jax.config.update("jax_platforms", "cpu")
 import jaxion  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
-n, steps, devices = asked["n"], asked["steps"], asked["devices"]
+n, steps, devices = settings["n"], settings["steps"], settings["devices"]
 mesh = jax.make_mesh((1, devices), ("x", "y"))
 sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
 parameters = {

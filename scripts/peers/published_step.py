@@ -1,4 +1,4 @@
-"""Navier-Stokes RK4 in the way published for JAX: complex transforms of whole fields that return to their layout.
+"""Navier-Stokes RK4 by the method published for JAX: complex transforms of whole fields that return to their layout.
 
 Fields are complex, sharded as slabs along y; a transform is z (local), all-to-all, x and y (local), all-to-all back
 (P. Mocz's distributed FFT in JAX, and the solvers written on it). Velocity and vorticity go to physical space, their
@@ -9,36 +9,23 @@ import os
 
 from turns import Line, problem, serve, timed
 
-line, asked = Line(), problem()
+line, settings = Line(), problem()
 
 import jax  # noqa: E402
 
 jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", asked["devices"])
-jax.config.update("jax_enable_x64", asked["precision"] == "double")
+jax.config.update("jax_num_cpu_devices", settings["devices"])
+jax.config.update("jax_enable_x64", settings["precision"] == "double")
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E402
+from published_transform import published_transform  # noqa: E402
 
-n, steps, nu, dt = asked["n"], asked["steps"], asked["viscosity"], asked["dt"]
+n, steps, nu, dt = settings["n"], settings["steps"], settings["viscosity"], settings["dt"]
 mesh = Mesh(np.asarray(jax.devices()), ("slab",), axis_types=(AxisType.Auto,))
-spec = PartitionSpec(None, None, "slab", None)
-sharding = NamedSharding(mesh, spec)
-
-
-def planes(array, transform):
-    array = lax.all_to_all(array, "slab", 3, 2, tiled=True)
-    return lax.all_to_all(transform(array), "slab", 2, 3, tiled=True)
-
-
-def shared(local):
-    return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec)
-
-
-forward = shared(lambda a: planes(jnp.fft.fft(a), lambda b: jnp.fft.fft2(b, axes=(1, 2))))
-inverse = shared(lambda a: jnp.fft.ifft(planes(a, lambda b: jnp.fft.ifft2(b, axes=(1, 2)))))
+forward, inverse, sharding = published_transform(mesh)
 
 k = np.fft.fftfreq(n, 1 / n)
 kx, ky, kz = (k.reshape([-1 if i == axis else 1 for i in range(3)]) for axis in range(3))
@@ -72,7 +59,7 @@ def advance(u, waves):
     return lax.fori_loop(0, steps, lambda _, v: step(v, *waves), u)
 
 
-dtype = jnp.float64 if asked["precision"] == "double" else jnp.float32
+dtype = jnp.float64 if settings["precision"] == "double" else jnp.float32
 kind = jnp.result_type(dtype, jnp.complex64)
 
 
@@ -95,5 +82,7 @@ def run() -> None:
     u = jax.block_until_ready(advance(u, waves))
 
 
-name = f"the published JAX way, {asked['precision']}, {asked['devices']} devices (jax {jax.__version__})"
+name = (
+    f"the published JAX way, {settings['precision']}, {settings['devices']} devices (jax {jax.__version__})"
+)
 serve(line, {"name": name, "energy": energy, "pid": os.getpid()}, lambda: timed(steps, run))

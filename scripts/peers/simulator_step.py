@@ -2,31 +2,31 @@
 
 from turns import Line, problem, serve, timed
 
-line, asked = Line(), problem()
+line, settings = Line(), problem()
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from simulator import Simulation  # noqa: E402
 from simulator.config import run_config_class  # noqa: E402
-from simulator.stepping import Until  # noqa: E402
+from simulator.simulation.advance import Until  # noqa: E402
 
 FLOW = {
-    "model": {"kind": "navier_stokes", "viscosity": asked.get("viscosity")},
+    "model": {"kind": "navier_stokes", "viscosity": settings.get("viscosity")},
     "initial": {"kind": "taylor_green"},
 }
 WAVE = {
     "model": {"kind": "schrodinger_poisson"},
     "initial": {"kind": "soliton", "core_radius": 0.7},
 }
-n, steps = asked["n"], asked["steps"]
+n, steps = settings["n"], settings["steps"]
 config = run_config_class().model_validate(
     {
-        **(FLOW if asked["flow"] else WAVE),
+        **(FLOW if settings["flow"] else WAVE),
         "grid": {"shape": [n, n, n]},
-        "time": {"stop": 1e9, "dt": asked["dt"]},
-        "precision": asked["precision"],
-        "devices": {"platform": "cpu", "count": asked["devices"]},
+        "time": {"stop": 1e9, "dt": settings["dt"]},
+        "precision": settings["precision"],
+        "devices": {"platform": "cpu", "count": settings["devices"]},
     }
 )
 simulation = Simulation(config)
@@ -39,5 +39,5 @@ def run() -> None:
 
 run()
 energy = float(simulation.diagnostics(simulation.state)["energy"])
-name = f"simulator, {asked['precision']}, {asked['devices']} devices ({config.time.integrator})"
+name = f"simulator, {settings['precision']}, {settings['devices']} devices ({config.time.integrator})"
 serve(line, {"name": name, "energy": energy}, lambda: timed(steps, run))

@@ -1,7 +1,7 @@
-"""How `bench_peers.py` talks to a contender, which is a process of its own: a line in, a round, a line out.
+"""The protocol between `bench_peers.py` and a contender process: a line in, a round, a line out.
 
-This file and the contenders beside it run under the interpreters of their environments: they import nothing of
-`simulator` but in `simulator_step.py`.
+This file and the contenders beside it run under the interpreters of their environments; only `simulator_step.py`
+imports `simulator`.
 """
 
 import json
@@ -11,12 +11,12 @@ import time
 
 
 def problem() -> dict:
-    """What the contender is asked: a JSON object in the first argument."""
+    """The problem to solve: a JSON object in the first argument."""
     return json.loads(sys.argv[1])
 
 
 class Line:
-    """The way back to the benchmark; whatever else is printed goes to stderr."""
+    """The line back to the benchmark; all other output goes to stderr."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -28,14 +28,14 @@ class Line:
 
 
 def serve(line: Line, report: dict, seconds_per_step, comm=None) -> None:
-    """Says `report`, then runs a round for every line that comes in. `comm`: of mpi4py; rank 0 talks."""
+    """Sends `report`, then runs a round for every line that comes in. `comm`: of mpi4py; rank 0 communicates."""
     first = comm is None or comm.rank == 0
     if first:
         line.say(report)
     while _go_on(first, comm):
-        found = seconds_per_step()
+        seconds = seconds_per_step()
         if first:
-            line.say(found)
+            line.say(seconds)
 
 
 def _go_on(first: bool, comm) -> bool:
@@ -46,7 +46,7 @@ def _go_on(first: bool, comm) -> bool:
         for other in range(1, comm.size):
             comm.send(go, other)
         return go
-    while not comm.Iprobe(source=0):  # waiting in MPI would take a core that others need
+    while not comm.Iprobe(source=0):  # waiting inside MPI would occupy a core that others need
         time.sleep(0.002)
     return comm.recv(source=0)
 

@@ -1,4 +1,4 @@
-"""Floor 6: what a step of a configuration costs on this machine."""
+"""Floor 7: timings of a step, of its parts, and of the transforms on this machine."""
 
 from simulator.benchmark.fitting import check_fits
 from simulator.benchmark.start import Start, command_to_first_step

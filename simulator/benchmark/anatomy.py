@@ -1,98 +1,21 @@
-"""A step taken apart: which transforms it makes of how many components, and what these exchange.
+"""The transforms of a step and their exchanges in isolation, to be timed without the rest of the step."""
 
-It is read from the traced step, so that it holds for any model and integrator: every part of a transform is a
-`Program` there, and loops say how often they run.
-"""
-
-from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import PartitionSpec
 
-from simulator.spectral import Local, Transform
-from simulator.spectral.program import Program, program_p
-
-
-class Part(NamedTuple):
-    """A part of a transform: `forward`, `inverse` or `evaluate` of so many components to so many."""
-
-    transform: Transform
-    direction: str
-    given: int
-    made: int
-    """0 where only maxima and means are wanted."""
-
-
-class Exchange(NamedTuple):
-    """An all-to-all of parcels (parcel, component, ...) of one device over an axis of a transform's mesh."""
-
-    transform: Transform
-    axis: str
-    shape: tuple[int, ...]
-    dtype: Any
-
-
-class Anatomy(NamedTuple):
-    parts: Counter[Part]
-    """How often each occurs in a step."""
-    exchanges: Counter[Exchange]
-
-
-def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
-    """The transforms in `step(*arguments)`; the arguments may be shapes."""
-    parts: Counter[Part] = Counter()
-    exchanges: Counter[Exchange] = Counter()
-    for program, given, made, times in _programs(jax.make_jaxpr(step)(*arguments).jaxpr, 1):
-        if program.part is None:
-            continue
-        transform, direction = program.part
-        outputs = made[0].shape[0] if made[0].ndim == 4 else 0
-        parts[Part(transform, direction, given[0].shape[0], outputs)] += times
-        if program.mesh.size > 1:
-            for axis, operand, inner in _all_to_alls(program.local_jaxpr(given).jaxpr, times):
-                exchanges[Exchange(transform, axis, operand.shape, operand.dtype)] += inner
-    return Anatomy(parts, exchanges)
-
-
-def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
-    """All equations of a program and how often each runs; a `while`'s body counts once."""
-    for equation in jaxpr.eqns:
-        yield equation, times
-        if equation.primitive is program_p:
-            continue
-        inner = times * equation.params["length"] if equation.primitive.name == "scan" else times
-        for value in equation.params.values():
-            for item in value if isinstance(value, tuple | list) else (value,):
-                if isinstance(item, ClosedJaxpr):
-                    yield from _equations(item.jaxpr, inner)
-                elif isinstance(item, Jaxpr):
-                    yield from _equations(item, inner)
-
-
-def _programs(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Program, list[Any], list[Any], int]]:
-    for equation, count in _equations(jaxpr, times):
-        if equation.primitive is program_p:
-            given, made = ([v.aval for v in side] for side in (equation.invars, equation.outvars))
-            yield equation.params["program"], given, made, count
-
-
-def _all_to_alls(jaxpr: Jaxpr, times: int) -> Iterator[tuple[str, Any, int]]:
-    for equation, count in _equations(jaxpr, times):
-        if equation.primitive.name == "all_to_all":
-            name = equation.params["axis_name"]
-            yield (name[0] if isinstance(name, tuple) else name), equation.invars[0].aval, count
-
-
-# ---- the parts by themselves -----------------------------------------------------------------------------
+from simulator.spectral import Local
+from simulator.spectral.anatomy import Exchange, Part
+from simulator.spectral.program import Program
 
 
 def part_alone(part: Part) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """The part with nothing computed at the points but what makes every transform needed, and its arguments."""
+    """The part with the least work at the points that keeps every transform from being optimized away, and its
+    arguments."""
     transform = part.transform
     forward = part.direction == "forward"
     source = transform.physical if forward else transform.layout
@@ -105,14 +28,14 @@ def part_alone(part: Part) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruc
         if not part.made:
             return Local({}, means={"f": fields.real.sum(0)})
         rest = fields[part.made :]
-        found = [fields[i % part.given] for i in range(part.made)]
+        products = [fields[i % part.given] for i in range(part.made)]
         for i in range(len(rest)):
-            found[i % part.made] = found[i % part.made] + rest[i]
-        return Local({"f": jnp.stack(found)})
+            products[i % part.made] = products[i % part.made] + rest[i]
+        return Local({"f": jnp.stack(products)})
 
     def run(array: jax.Array) -> Any:
         if part.direction == "evaluate":
-            return transform.evaluate({"f": array}, spread)
+            return transform.evaluate_once({"f": array}, spread)
         return transform.forward(array) if forward else transform.inverse(array)
 
     run.__name__ = f"{part.direction}_{transform.name}_{part.given}_{part.made}"  # for the compile cache
@@ -120,21 +43,21 @@ def part_alone(part: Part) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruc
 
 
 def exchange_alone(exchange: Exchange) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
-    """The all-to-all with nothing around it, and its arguments: the parcels, one array each."""
-    mesh, (parcels, *shape) = exchange.transform.layout.mesh, exchange.shape
+    """The all-to-all alone, and its arguments: one array for each block that is sent."""
+    mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)
-    # As transforms hand them over: see `LocalTransform._apart`.
+    # In the form in which transforms pass them: see `LocalTransform._apart`.
     argument = jax.ShapeDtypeStruct(
         (mesh.size, *shape), exchange.dtype, sharding=jax.sharding.NamedSharding(mesh, spec)
     )
 
     def local(*parts: jax.Array) -> tuple[jax.Array, ...]:
-        found = lax.all_to_all(jnp.concatenate(parts), exchange.axis, 0, 0, tiled=True)
-        return tuple(found[i : i + 1] for i in range(parcels))
+        received = lax.all_to_all(jnp.concatenate(parts), exchange.axis, 0, 0, tiled=True)
+        return tuple(received[i : i + 1] for i in range(blocks))
 
-    program = Program(local, mesh, [spec] * parcels, [spec] * parcels, name="exchange", linear=True)
+    program = Program(local, mesh, [spec] * blocks, [spec] * blocks, name="exchange", linear=True)
 
     def run(*parts: jax.Array) -> Any:
         return program(*parts)
 
-    return run, [argument] * parcels
+    return run, [argument] * blocks

@@ -1,21 +1,21 @@
-"""Refuses a benchmark that does not fit in memory, before anything is allocated."""
+"""Refuses a benchmark that does not fit in memory before anything is allocated."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
 from simulator.errors import UserError
-from simulator.run.memory import Memory, compiled_loop, free_everywhere
-from simulator.run.simulation import Simulation
+from simulator.simulation.memory import Memory, free_everywhere
+from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import size
 
 
 def check_fits(
     simulation: Simulation, compiled: Any, smaller: Callable[[tuple[int, int, int]], Simulation]
 ) -> None:
-    """Refuses a step that needs more memory than there is, by how much, and names a shape that fits.
+    """Raises UserError if a step needs more memory than is free, with the difference and a shape that fits.
 
-    `smaller(shape)` is the same simulation on another grid; what is named has been compiled.
+    `smaller(shape)` is the same simulation on another grid; the shape in the message has been compiled.
     """
     cluster = simulation.cluster
     free = free_everywhere(cluster)
@@ -30,14 +30,14 @@ def check_fits(
     fitting, factor = shape, (free / need) ** (1 / 3)
     while max(fitting) > 8:
         fitting = _scaled(shape, factor)
-        if Memory.of(compiled_loop(smaller(fitting))).total <= free:
+        if Memory.of(smaller(fitting).compiled_loop()).total <= free:
             raise UserError(f"{text}; {','.join(map(str, fitting))} fits")
         factor *= 0.9
     raise UserError(text)
 
 
 def _scaled(shape: tuple[int, int, int], factor: float) -> tuple[int, int, int]:
-    """Extents of about `factor` times these, at most, even and with small prime factors."""
+    """Extents of at most `factor` times these, even and with small prime factors."""
     x, y, z = (_smooth(max(1, math.floor(n * factor))) if n > 1 else 1 for n in shape)
     return x, y, z
 

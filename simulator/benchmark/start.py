@@ -1,4 +1,4 @@
-"""From a command to its first step: a real `simulator run`, watched from outside."""
+"""Times a real `simulator run` from the command to its first step."""
 
 import os
 import subprocess
@@ -18,13 +18,13 @@ class Start:
     """Seconds from the command to the row of the first step in `diagnostics.csv`."""
 
     cold: float
-    """With nothing compiled before."""
+    """With an empty compile cache."""
     warm: float
-    """With what an earlier run has compiled."""
+    """With the compile cache of an earlier run."""
 
 
 def command_to_first_step(config: RunConfig, processes: int | None = None) -> Start:
-    """Runs `config` for one step, twice, with a compile cache of its own. Raises RunFailure where a run fails."""
+    """Runs `config` for one step, three times with a fresh compile cache. Raises RunFailure if a run fails."""
     with tempfile.TemporaryDirectory(prefix="simulator-bench-") as folder:
         cold, *warm = (_one(config, processes, Path(folder), n) for n in range(3))
         return Start(cold, min(warm))
@@ -40,23 +40,23 @@ def _one(config: RunConfig, processes: int | None, folder: Path, n: int) -> floa
     if processes is not None:
         command += ["--processes", str(processes)]
     environ = os.environ | {"SIMULATOR_CACHE": str(folder / "cache")}
-    environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
-    rows, found = folder / f"run{n}" / "diagnostics.csv", None
+    environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would take precedence
+    rows, seconds = folder / f"run{n}" / "diagnostics.csv", None
     with (folder / "output").open("w+") as output:
         began = time.perf_counter()
         with subprocess.Popen(command, stdout=output, stderr=output, env=environ) as process:
-            while process.poll() is None and found is None:
+            while process.poll() is None and seconds is None:
                 time.sleep(0.01)
                 if _rows(rows) >= 2:
-                    found = time.perf_counter() - began
+                    seconds = time.perf_counter() - began
             process.wait()
-        if found is None and _rows(rows) >= 2:
-            found = time.perf_counter() - began
-        if found is None:
+        if seconds is None and _rows(rows) >= 2:
+            seconds = time.perf_counter() - began
+        if seconds is None:
             output.seek(0)
             last = (output.read().strip().splitlines() or ["no output"])[-1]
             raise RunFailure(f"simulator run, for the time to the first step: {last}")
-    return found
+    return seconds
 
 
 def _rows(path: Path) -> int:

@@ -1,7 +1,7 @@
-"""What a step of a configuration costs: time, and what of it; memory; what is sent; compilation.
+"""Measures the cost of a step: time and its parts, memory, communication, compilation.
 
-A step and the parts of its transforms by themselves are timed in turn, so that a busy moment of the machine meets
-all alike; medians are compared.
+The step and the parts of its transforms are timed in turns, so that a disturbance of the machine affects all alike;
+medians are compared.
 """
 
 import os
@@ -17,49 +17,50 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.benchmark.anatomy import Anatomy, anatomy, exchange_alone, part_alone
+from simulator.benchmark.anatomy import exchange_alone, part_alone
+from simulator.benchmark.rounds import timed_in_rounds
 from simulator.errors import RunFailure
-from simulator.run.memory import Memory, compiled_loop, words
-from simulator.run.simulation import Simulation
-from simulator.spectral.bench import timed
+from simulator.simulation.advance import Until
+from simulator.simulation.memory import Memory, words
+from simulator.simulation.simulation import Simulation
+from simulator.spectral.anatomy import Anatomy, anatomy
 from simulator.spectral.collectives import Collective, collectives
-from simulator.stepping import Until
 
 ROUND = 0.2
-"""Seconds that a round of steps takes at least."""
+"""Minimum duration of a round of steps in seconds."""
 
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Of one step; times in seconds, memory of one device in words of the run's precision for each of its grid
-    points."""
+    """Cost of one step: times in seconds; memory of one device in words of the run's precision per grid point of the
+    device."""
 
     step: float
     fastest: float
     slowest: float
     transforms: float
-    """Of the step's transforms by themselves, without what they exchange."""
+    """Time of the step's transforms alone, without their exchanges."""
     communication: float | None
-    """Of their exchanges by themselves; None where the backend does not say what it exchanges."""
+    """Time of their exchanges alone; None if the backend does not report its exchanges."""
     diagnostics: float
-    """Of a row of `diagnostics.csv`."""
+    """Time of a row of `diagnostics.csv`."""
     resident: float
     """The state."""
     temporary: float
     memory_bytes: int
-    """Of one device, all together."""
+    """Total memory of one device."""
     collectives: dict[str, Collective]
-    """Kind to number and bytes that one device sends; a loop within a step counts once."""
+    """Number and bytes sent by one device, for each kind; a loop within a step counts once."""
     compile_cold: float
     compile_cached: float
-    """Tracing and compilation of the loop over steps, without and with what an earlier run has kept."""
+    """Tracing and compilation of the loop over steps, without and with the compile cache of an earlier run."""
     points_per_second: float
-    """Grid points of one device."""
+    """Grid points of one device advanced per second."""
     rounds: list[float] = field(repr=False)
 
     @property
     def rest(self) -> float:
-        """Whatever is not a transform: products at the points, registers, sums."""
+        """Time outside of transforms: products at the points, registers, sums."""
         return max(self.step - self.transforms - (self.communication or 0.0), 0.0)
 
 
@@ -71,7 +72,7 @@ class _Steps:
         self.steps = 1
 
     def round(self) -> float:
-        """Seconds for a step."""
+        """Seconds per step."""
         before = int(self._simulation.state.step)
         until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(self.steps))
         began = perf_counter()
@@ -79,19 +80,21 @@ class _Steps:
         seconds = perf_counter() - began
         self._simulation.state = state
         if int(state.step) < before + self.steps:
-            what, _ = self._simulation.trouble()
-            raise RunFailure(f"step {before}: {what}; measure another configuration, or a smaller time step")
+            problem, _ = self._simulation.trouble()
+            raise RunFailure(
+                f"step {before}: {problem}; measure another configuration, or a smaller time step"
+            )
         return seconds / self.steps
 
 
 class _Diagnostics:
-    """Rounds of what a row of `diagnostics.csv` costs."""
+    """Rounds of the computation of a row of `diagnostics.csv`."""
 
     def __init__(self, simulation: Simulation):
         self._simulation = simulation
 
     def round(self) -> float:
-        """Seconds for a row, without its writing."""
+        """Seconds per row, without writing it."""
         began = perf_counter()
         self._simulation.nonfinite()
         jax.device_get(self._simulation.diagnostics(self._simulation.state))
@@ -99,16 +102,16 @@ class _Diagnostics:
 
 
 class _Calls:
-    """Rounds of as many calls of a function of arrays as some steps make, in a loop on the device as there."""
+    """Rounds of repeated calls of a function of arrays, in a loop on the device as in steps."""
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], times: int):
         def loop(*arrays):
             def again(_, carry):
-                # One number ties each call to the one before: what does not change in a loop is taken out of it.
+                # A dependence on the previous result keeps XLA from moving the call out of the loop.
                 (first, *others), result = carry
                 number = jax.tree.leaves(result)[0].reshape(-1)[0]
-                tied = first.at[(0,) * first.ndim].add((0 * number.real).astype(first.dtype))
-                return (tied, *others), function(tied, *others)
+                dependent = first.at[(0,) * first.ndim].add((0 * number.real).astype(first.dtype))
+                return (dependent, *others), function(dependent, *others)
 
             return lax.fori_loop(0, times, again, (arrays, function(*arrays)))[1]
 
@@ -121,7 +124,7 @@ class _Calls:
         self._arguments, self._times = make(), times + 1
 
     def round(self) -> float:
-        """Seconds for a call."""
+        """Seconds per call."""
         began = perf_counter()
         jax.block_until_ready(self._compiled(*self._arguments))
         return (perf_counter() - began) / self._times
@@ -130,15 +133,15 @@ class _Calls:
 def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> StepCosts:
     """Measures for about `seconds`; `compiled` is the simulation's `compiled_loop`. Called by every process."""
     cluster = simulation.cluster
-    # Compiled under a name of its own it is in no cache yet; the second time it is.
+    # Under a unique name the program is not in any cache the first time, and is the second time.
     name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
     cold, cached = (_seconds(lambda: _recompiled(simulation, name)) for _ in range(2))
-    found = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
+    step_anatomy = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
     steps = _Steps(simulation, compiled)
     steps.round()
     steps.steps = cluster.broadcast(max(1, round(ROUND / steps.round())))
     row = _Diagnostics(simulation)
-    rounds, rows, parts, exchanges = _timed(steps, row, found, seconds, cluster.broadcast)
+    rounds, rows, parts, exchanges = _timed(steps, row, step_anatomy, seconds, cluster.broadcast)
     step, points, devices = median(rounds), simulation.grid.points, len(cluster.devices)
     known = exchanges > 0 or not any(c.bytes for k, c in collectives(compiled).items() if k == "all-to-all")
     memory = Memory.of(compiled)
@@ -165,8 +168,8 @@ def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -
 
 
 def _recompiled(simulation: Simulation, name: str) -> None:
-    jax.clear_caches()  # of traced functions: they are part of what a start has to do
-    compiled_loop(simulation, name)
+    jax.clear_caches()  # tracing is part of the start
+    simulation.compiled_loop(name)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -176,15 +179,15 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _timed(
-    steps: _Steps, row: _Diagnostics, found: Anatomy, seconds: float, agree: Callable[[Any], Any]
+    steps: _Steps, row: _Diagnostics, parts_of: Anatomy, seconds: float, agree: Callable[[Any], Any]
 ) -> tuple[list[float], float, float, float]:
-    """Rounds of the step; median times of a row of diagnostics, of a step's transforms, of their exchanges."""
+    """Rounds of the step; median times of a row of diagnostics, of the step's transforms, of their exchanges."""
 
     def calls(alone: Callable[..., Any], counts: Counter[Any]) -> list[tuple[_Calls, int]]:
         return [(_Calls(*alone(what), times=n * steps.steps), n) for what, n in counts.items()]
 
-    parts, exchanges = calls(part_alone, found.parts), calls(exchange_alone, found.exchanges)
-    rounds = timed([steps, row, *(call for call, _ in parts + exchanges)], seconds, agree)
+    parts, exchanges = calls(part_alone, parts_of.parts), calls(exchange_alone, parts_of.exchanges)
+    rounds = timed_in_rounds([steps, row, *(call for call, _ in parts + exchanges)], seconds, agree)
 
     def total(some: list[tuple[_Calls, int]], first: int) -> float:
         times = rounds[first : first + len(some)]

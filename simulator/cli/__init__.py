@@ -1,16 +1,17 @@
-"""The commands of `simulator`.
+"""Floor 8: the commands of `simulator`.
 
-A command is one module here, named in COMMANDS, with `add_parser(subparsers)` and
-`execute(args) -> exit code`. Its imports at the top are light, so that
-`simulator --help` is quick; the work is imported in `execute`.
+A command is one module here, named in COMMANDS, with `add_parser(subparsers)` and `execute(args) -> exit code`. Its
+imports at the top are light, so that `simulator --help` is quick; heavy modules are imported in `execute`.
 
-Exit codes: 0 done; 1 a failure of ours or of the computation; 2 the user's mistake; 3 stopped early and can
-continue. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect.
+Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user's mistake; 3 stopped early and can
+be continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect.
 """
 
 import importlib
+import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 
@@ -21,12 +22,20 @@ COMMANDS = (
     "run",
     "resume",
     "check",
+    "explain",
+    "init",
+    "cite",
+    "docs",
+    "completion",
     "sweep",
     "plan",
     "submit",
     "status",
     "plot",
     "movie",
+    "report",
+    "render",
+    "analyze",
     "verify",
     "merge",
     "devices",
@@ -51,14 +60,19 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
+    began = time.monotonic()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for name in ("stdout", "stderr"):  # closed by who called us (`>&-`): Python leaves None there
+    for name in ("stdout", "stderr"):  # None if the caller has closed it (`>&-`)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for good
-    # XLA prints warnings about its own compile cache that mean nothing to a user (before JAX is imported).
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # names of files and variables may not be valid text
+    # XLA's warnings about its compile cache mean nothing to a user. It reads this when JAX is imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        code = _dispatch(arguments)
+        code = _dispatch(arguments, began)
         sys.stdout.flush()
         return code
     except UserError as error:
@@ -68,26 +82,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     except BrokenPipeError:
-        # The reader of our output has left; what Python flushes at exit must not raise again.
+        # The reader of the output has closed it; the flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception:
+    except Exception as error:
+        if _raised_by_import_of_jax(error):
+            names = ", ".join(name for name in os.environ if name.startswith("JAX_"))
+            return _say(f"JAX refuses its environment ({error}); correct or unset one of {names}", 2)
         traceback.print_exc()
         return 1
 
 
-def _dispatch(arguments: list[str]) -> int:
-    given = arguments[0] if arguments else ""
-    if given and not given.startswith("-") and given not in COMMANDS:
-        raise unknown_command(given, COMMANDS)
-    # One command's module is enough for that command; --help needs them all.
-    commands = (given,) if given in COMMANDS else COMMANDS
+def _dispatch(arguments: list[str], began: float) -> int:
+    first = arguments[0] if arguments else ""
+    if first and not first.startswith("-") and first not in COMMANDS:
+        raise unknown_command(first, COMMANDS)
+    # A command needs only its own module; --help needs all of them.
+    commands = (first,) if first in COMMANDS else COMMANDS
     try:
         args = build_parser(commands).parse_args(arguments)
     except SystemExit as exit:  # --help
         return exit.code if isinstance(exit.code, int) else 0
-    args.arguments = arguments
+    args.arguments, args.began = arguments, began
     return args.func(args)
+
+
+def _raised_by_import_of_jax(error: BaseException) -> bool:
+    """Whether the import of JAX failed because of the value of an environment variable."""
+    modules = [
+        frame.f_globals.get("__name__")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == "<module>"
+    ]
+    return isinstance(error, ValueError) and "jax" in modules
 
 
 def _say(message: object, code: int) -> int:

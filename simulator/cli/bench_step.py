@@ -1,7 +1,7 @@
-"""`simulator bench step`: what a step of a configuration costs on this machine.
+"""`simulator bench step`: measures the cost of a step of a configuration on this machine.
 
-The measuring process is a child: this one never starts JAX, so that the runs whose start is timed find the machine,
-and a GPU's memory, free.
+A child process does the measurement. This process never starts JAX, so that the memory of a GPU is free for the runs
+whose start is timed.
 """
 
 import argparse
@@ -31,11 +31,11 @@ def add_step_parser(kinds: Any, shape: Any) -> None:
     """`shape` reads NX,NY,NZ."""
     parser = kinds.add_parser(
         "step",
-        help="a whole step of a configuration: time and what of it, memory, compilation, start",
-        description="Times steps of CONFIG (a Taylor-Green vortex at 128^3 without one), the transforms in them and "
-        "what these exchange by themselves, in turns; reads memory and collectives from the compiled program; and "
+        help="a whole step of a configuration: time and its parts, memory, compilation, start",
+        description="Times steps of CONFIG (by default a Taylor-Green vortex at 128^3), their transforms alone and "
+        "their exchanges alone, in turns; reads memory and collectives from the compiled program; and "
         "times `simulator run` from the command to its first step, with an empty compile cache and a full one. "
-        "What needs more memory than there is, is refused before it starts, with a shape that fits.",
+        "A step that does not fit in memory is refused before it starts, with a shape that fits.",
         epilog="example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single",
     )
     add_config_arguments(parser, required=False)
@@ -44,22 +44,22 @@ def add_step_parser(kinds: Any, shape: Any) -> None:
     parser.add_argument("--precision", choices=("single", "double"), help="the same as precision=...")
     parser.add_argument("--processes", type=int, metavar="N", help="start N local processes")
     parser.add_argument(
-        "--seconds", type=float, default=10.0, help="for how long steps are timed (default: 10)"
+        "--seconds", type=float, default=10.0, help="duration of the timing of steps (default: 10)"
     )
     parser.add_argument(
         "--no-start", action="store_true", help="leave out the time from command to first step"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results to FILE")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     parser.set_defaults(func=execute)
 
 
 def _config(args: argparse.Namespace) -> Any:
-    """The run that is measured."""
+    """The configuration of the measured run."""
     from simulator.config import load_config
 
     overrides = list(args.overrides)
-    # A file's name comes first: what looks like an override is one, of the default.
+    # If the first argument is an override and not a file, the default configuration is measured.
     path = args.config
     if path is not None and "=" in path and not Path(path).exists():
         overrides, path = [path, *overrides], None
@@ -79,39 +79,39 @@ def _config(args: argparse.Namespace) -> Any:
 
 def execute(args: argparse.Namespace) -> int:
     """Measure; returns the exit code."""
-    from simulator.cluster import discover
-    from simulator.run.sharing import check_devices
+    from simulator.processes import discover
+    from simulator.simulation.placement import check_devices
 
     config = _config(args)
     if args.processes is not None and args.processes < 1:
-        raise UserError(f"--processes: {args.processes} is no number of processes; 1 or more")
+        raise UserError(f"--processes: must be at least 1, not {args.processes}")
     check_devices(config, config.devices.count, args.processes or 1)
     if args.measure is not None:
         return _measure(args, config)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "found.json"
-        if discover(os.environ).num_processes > 1:  # a Slurm step: every process is here
+        file = Path(folder) / "result.json"
+        if discover(os.environ).num_processes > 1:  # in a Slurm step this code runs in every process
             args.measure = file
             code = _measure(args, config)
         else:
             code = _in_children(args, file)
         if code or not file.exists():
             return code
-        found = json.loads(file.read_text())
-    if not args.no_start and found["processes"] == (args.processes or 1):
+        result = json.loads(file.read_text())
+    if not args.no_start and result["processes"] == (args.processes or 1):
         from simulator.benchmark import command_to_first_step
 
-        found["first_step"] = asdict(command_to_first_step(config, args.processes))
-    for line in report(found):
+        result["first_step"] = asdict(command_to_first_step(config, args.processes))
+    for line in report(result):
         print(line)
     if args.json is not None:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
 def _in_children(args: argparse.Namespace, file: Path) -> int:
-    """The measuring processes' exit code."""
-    from simulator.cluster.launcher import launch, without_processes
+    """Measures in child processes; returns their exit code."""
+    from simulator.processes.launcher import launch, without_processes
 
     command = [sys.executable, "-m", "simulator", *without_processes(args.arguments), "--measure", str(file)]
     if args.processes is not None:
@@ -121,11 +121,11 @@ def _in_children(args: argparse.Namespace, file: Path) -> int:
 
 def _measure(args: argparse.Namespace, config: Any) -> int:
     from simulator.benchmark import check_fits, measure_step
-    from simulator.cluster import discover
-    from simulator.cluster.failure import contained
-    from simulator.run.memory import compiled_loop
-    from simulator.run.sharing import connect
-    from simulator.run.simulation import Simulation
+    from simulator.processes import discover
+    from simulator.processes.failure import contained
+    from simulator.simulation.placement import connect
+    from simulator.simulation.simulation import Simulation
+    from simulator.spectral.native import described
 
     allocation = discover(os.environ)
     with contained(allocation):
@@ -136,7 +136,7 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
             return Simulation(config.model_copy(update={"grid": grid}), cluster=cluster)
 
         simulation = Simulation(config, cluster=cluster)
-        compiled = compiled_loop(simulation)
+        compiled = simulation.compiled_loop()
         check_fits(simulation, compiled, of_shape)
         costs = measure_step(simulation, compiled, args.seconds)
         if cluster.is_first:
@@ -150,6 +150,7 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
                 "device": cluster.devices[0].device_kind,
                 "processes": cluster.num_processes,
                 "transform": simulation.transform.name,
+                "kernels": described(simulation.transform.kernels, cluster.platform),
                 "host": platform.node(),
             }
             args.measure.write_text(json.dumps(about | asdict(costs)))
@@ -157,14 +158,13 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
     return 0
 
 
-def report(found: dict[str, Any]) -> list[str]:
-    """What was measured, for people."""
+def report(result: dict[str, Any]) -> list[str]:
+    """The result as printable lines."""
     from simulator.spectral.collectives import size
 
-    step = found["step"]
-    rest = max(
-        step - found["transforms"] - (found["communication"] or 0), 0.0
-    )  # parts are timed by themselves
+    step = result["step"]
+    # The parts are timed alone, so their sum may exceed the step.
+    rest = max(step - result["transforms"] - (result["communication"] or 0), 0.0)
 
     def ms(seconds: float) -> str:
         return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
@@ -173,34 +173,34 @@ def report(found: dict[str, Any]) -> list[str]:
         return f"  {name:16}{ms(seconds):>10} {seconds / step:>6.0%}   {what}"
 
     lines = [
-        f"{found['name']}: {found['model']}, {' x '.join(map(str, found['shape']))}, {found['integrator']}, "
-        f"{found['precision']} precision, {found['devices']} {found['device']} devices of {found['processes']} "
-        f"processes, {found['transform']}, on {found['host']}",
-        f"{'step':18}{ms(step):>10}          median of {len(found['rounds'])}, "
-        f"{ms(found['fastest'])} to {ms(found['slowest'])}; "
-        f"{found['points_per_second'] / 1e6:.3g} million points per second and device",
-        share("transforms", found["transforms"], "by themselves, without what they exchange"),
+        f"{result['name']}: {result['model']}, {' x '.join(map(str, result['shape']))}, {result['integrator']}, "
+        f"{result['precision']} precision, {result['devices']} {result['device']} devices of {result['processes']} "
+        f"processes, {result['transform']}, kernels {result['kernels']}, on {result['host']}",
+        f"{'step':18}{ms(step):>10}          median of {len(result['rounds'])}, "
+        f"{ms(result['fastest'])} to {ms(result['slowest'])}; "
+        f"{result['points_per_second'] / 1e6:.3g} million points per second and device",
+        share("transforms", result["transforms"], "alone, without their exchanges"),
     ]
-    if found["communication"] is None:
-        lines[-1] = share("transforms", found["transforms"], "by themselves, with what they exchange")
+    if result["communication"] is None:
+        lines[-1] = share("transforms", result["transforms"], "alone, with their exchanges")
     else:
-        lines.append(share("communication", found["communication"], "their exchanges by themselves"))
-    sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in found["collectives"].items()]
-    often = 1 + found["diagnostics"] / (10 * step)
+        lines.append(share("communication", result["communication"], "their exchanges alone"))
+    sent = [f"{c['count']} {kind} ({size(c['bytes'])})" for kind, c in result["collectives"].items()]
+    often = 1 + result["diagnostics"] / (10 * step)
     lines += [
         share("the rest", rest, "products at the points, registers, sums"),
-        f"{'diagnostics':18}{ms(found['diagnostics']):>10}          a row; one every 10 steps makes a run take "
+        f"{'diagnostics':18}{ms(result['diagnostics']):>10}          per row; a row every 10 steps makes a run take "
         f"{often:.3f} times as long",
-        f"{'memory':18}{size(found['memory_bytes']):>10}   on each device; words per grid point: "
-        f"{found['resident'] + found['temporary']:.2f} = state {found['resident']:.2f} "
-        f"+ temporary {found['temporary']:.2f}",
+        f"{'memory':18}{size(result['memory_bytes']):>10}   on each device; words per grid point: "
+        f"{result['resident'] + result['temporary']:.2f} = state {result['resident']:.2f} "
+        f"+ temporary {result['temporary']:.2f}",
         f"{'sends':18}{', '.join(sent) or 'nothing'}",
-        f"{'compilation':18}{found['compile_cold']:>8.1f} s   without and {found['compile_cached']:.1f} s with "
-        "what an earlier run has kept",
+        f"{'compilation':18}{result['compile_cold']:>8.1f} s   without and {result['compile_cached']:.1f} s with "
+        "the compile cache",
     ]
-    if first := found.get("first_step"):
+    if first := result.get("first_step"):
         lines.append(
             f"{'first step after':18}{first['cold']:>8.1f} s   from the command, without and "
-            f"{first['warm']:.1f} s with what an earlier run has kept"
+            f"{first['warm']:.1f} s with the compile cache"
         )
     return lines

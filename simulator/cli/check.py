@@ -35,5 +35,9 @@ def execute(args: argparse.Namespace) -> int:
     elif args.config is None:
         raise UserError("simulator check: name a file, e.g. simulator check configs/taylor_green.yaml")
     else:
-        print(dump_config(load_config(args.config, args.overrides)), end="")
+        from simulator.planning.check_run import check
+
+        config = load_config(args.config, args.overrides)
+        check(config)
+        print(dump_config(config), end="")
     return 0

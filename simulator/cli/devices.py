@@ -1,4 +1,4 @@
-"""`simulator devices`: what was discovered and decided, and who holds which part of a field."""
+"""`simulator devices`: the processes and devices of a run, and the part of a field on each device."""
 
 import argparse
 import os
@@ -12,9 +12,9 @@ def add_parser(subparsers: Any) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "devices",
-        help="show processes and devices, and how a field is shared out among them",
-        description="Start JAX as a run of CONFIG would (a 64^3 grid without one) and show what was discovered and "
-        "decided: platform, processes, devices, mesh, and which part of a field each device holds.",
+        help="show processes and devices, and how a field is divided among them",
+        description="Start JAX as a run of CONFIG would (by default on a 64^3 grid) and show platform, processes, "
+        "devices, mesh, and the part of a field on each device.",
         epilog="example: simulator devices configs/taylor_green.yaml devices.count=4",
     )
     add_config_arguments(parser, required=False)
@@ -23,8 +23,8 @@ def add_parser(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the tables, on the first process."""
-    from simulator.cluster import discover
-    from simulator.cluster.failure import contained
+    from simulator.processes import discover
+    from simulator.processes.failure import contained
 
     allocation = discover(os.environ)
     with contained(allocation):
@@ -37,15 +37,15 @@ def _config(args: argparse.Namespace) -> Any:
 
     if args.config:
         return load_config(args.config, args.overrides)
-    whatever = {"model": {"kind": "navier_stokes", "viscosity": 1}, "initial": {"kind": "abc"}}
-    return run_config_class().model_validate({**whatever, "time": {"stop": 1}})
+    example = {"model": {"kind": "navier_stokes", "viscosity": 1}, "initial": {"kind": "abc"}}
+    return run_config_class().model_validate({**example, "time": {"stop": 1}})
 
 
 def _show(config: Any, allocation: Any) -> None:
-    from simulator.run.sharing import connect, transform_of
+    from simulator.simulation.placement import connect, place
 
     cluster = connect(config, allocation)
-    transform = transform_of(config, cluster.devices)
+    transform = place(config, cluster).transform()
     if cluster.is_first:
         for line in (*describe(cluster, transform, os.environ), "", *table(transform)):
             print(line)
@@ -53,7 +53,9 @@ def _show(config: Any, allocation: Any) -> None:
 
 
 def describe(cluster: Any, transform: Any, environ: Mapping[str, str]) -> list[str]:
-    """What was discovered and decided, line by line."""
+    """Processes, devices, grid and transform, line by line."""
+    from simulator.spectral.native import described
+
     mesh, grid = transform.layout.mesh, transform.grid
     per_process = len(cluster.devices) // cluster.num_processes
     kinds = sorted({device.device_kind for device in cluster.devices})
@@ -66,6 +68,7 @@ def describe(cluster: Any, transform: Any, environ: Mapping[str, str]) -> list[s
         "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
         "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",
         "transform": transform.name,
+        "kernels": described(transform.kernels, cluster.platform),
         "physical": _shares("xyz", transform.physical),
         "spectral": _shares("".join(transform.layout.order), transform.layout),
         "Slurm": slurm[0] if slurm else "no SLURM_* variables",
@@ -106,7 +109,7 @@ def table(transform: Any) -> list[str]:
 
 
 def _bounds(axis: str, layout: Any, index: Sequence[slice]) -> tuple[int, int]:
-    """First and last valid entry of a device's part along `axis`; last < first where it has padding alone."""
+    """First and last valid entry of a device's part along `axis`; last < first if the part is all padding."""
     place = layout.order.index(axis)
     start, stop, _ = index[place].indices(layout.shape[place])
     return start, min(stop, layout.valid[place]) - 1

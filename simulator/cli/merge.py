@@ -1,4 +1,4 @@
-"""`simulator merge`: the shards of a snapshot as one ordinary HDF5 file."""
+"""`simulator merge`: merges the shards of a snapshot into one ordinary HDF5 file."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def execute(args: argparse.Namespace) -> int:
-    """0, or UserError / RunFailure as `simulator.storage.merge.merge` raises them."""
+    """Merge; returns the exit code."""
     from simulator.storage.merge import merge
 
     size = merge(args.snapshot, args.out, overwrite=args.overwrite)

@@ -1,4 +1,4 @@
-"""`simulator movie`: a plane of a field through time."""
+"""`simulator movie`: makes a movie of a slice or projection of a field."""
 
 import argparse
 import math
@@ -12,32 +12,31 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "movie",
         help="make a movie of a field of a run",
-        description="Make a movie of a field: of mid-plane slices (from slices.h5 or snapshots) or of projections "
-        "(from projections.h5 or snapshots), whichever has more frames.",
+        description="Make a movie of a field from mid-plane slices (slices.h5) or projections (projections.h5), or "
+        "from snapshots if these give more frames, or of the run's volume pictures.",
         epilog="example: simulator movie outputs/soliton_merger --field density --projection",
     )
-    parser.add_argument("run", metavar="RUN", help="the run's folder; the run may still be going on")
-    parser.add_argument(
-        "--field", required=True, help="a scalar field, e.g. density, speed, velocity_x, phase"
-    )
+    parser.add_argument("run", metavar="RUN", help="the run's folder; the run may still be running")
+    parser.add_argument("--field", help="a scalar field, e.g. density, speed, velocity_x, phase")
     parser.add_argument("--axis", choices=("x", "y", "z"), default="z", help="cut across or project along it")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
         "--slice", action="store_true", help="the plane through the middle of the box (default)"
     )
+    kind.add_argument("--render", action="store_true", help="the volume pictures of output.render")
     kind.add_argument(
         "--projection", action="store_true", help="integrals of densities, means of other fields"
     )
     parser.add_argument("--fps", type=_rate, default=15.0, help="frames per second (default 15)")
     parser.add_argument("--output", type=Path, help="an .mp4 or .gif; default RUN/plots/FIELD_slice_AXIS.mp4")
-    parser.add_argument("--frames", type=Path, metavar="FOLDER", help="keep the frames there as PNG too")
+    parser.add_argument("--frames", type=Path, metavar="FOLDER", help="also keep the frames there as PNG")
     parser.set_defaults(func=execute)
 
 
 def _rate(text: str) -> float:
     value = float(text)
     if not 0 < value <= 240 or math.isnan(value):
-        raise argparse.ArgumentTypeError(f"{text} is no number of frames per second between 0 and 240")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of frames per second between 0 and 240")
     return value
 
 
@@ -46,10 +45,14 @@ def execute(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
+    from simulator.errors import UserError
     from simulator.plotting.movie import ffmpeg, movie
 
+    if (args.field is None) != args.render:
+        raise UserError("simulator movie: give either --field NAME or --render")
+
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{args.field}: frames", total=None)
+        task = bar.add_task(f"{args.field or 'render'}: frames", total=None)
         made = movie(
             args.run,
             args.field,

@@ -1,16 +1,17 @@
-"""argparse with this program's manners: one-line errors, and overrides anywhere among the options."""
+"""argparse with one-line errors, and with overrides anywhere among the options."""
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are UserErrors, and which takes `key=value` before, between and after
-    options (argparse's intermixed parsing, which commands with subcommands of their own do not need)."""
+    """An ArgumentParser that raises UserErrors and accepts `key=value` before, between and after options.
+
+    The latter is argparse's intermixed parsing, which cannot handle subcommands.
+    """
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -34,8 +35,8 @@ class CommandParser(argparse.ArgumentParser):
         finally:
             self._intermixing = False
         if unknown:
-            close = difflib.get_close_matches(unknown[0], self._option_string_actions, n=1)
-            self.error(f"unknown argument {unknown[0]}{f', did you mean {close[0]}?' if close else ''}")
+            meant = did_you_mean(unknown[0], self._option_string_actions, "")
+            self.error(f"unknown argument {unknown[0]}{meant}")
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -43,15 +44,15 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
 
 
-def unknown_command(given: str, known: Sequence[str]) -> UserError:
-    """The error for a command that does not exist, with the nearest that does."""
-    close = difflib.get_close_matches(given, known, n=1)
-    meant = f", did you mean {close[0]}?" if close else ";"
-    return UserError(f"simulator: unknown command {given!r}{meant} known: {', '.join(known)}")
+def unknown_command(name: str, known: Sequence[str]) -> UserError:
+    """The error for a command that does not exist, with a similar name."""
+    return UserError(
+        f"simulator: unknown command {name!r}{did_you_mean(name, known)} known: {', '.join(known)}"
+    )
 
 
 def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
-    """The overrides with what `--output DIR` says, which wins over `output.directory=DIR`."""
+    """The overrides with that of `--output DIR`, which replaces `output.directory=DIR`."""
     from simulator.config.overrides import text_override
 
     if output is None:

@@ -1,6 +1,7 @@
 """`simulator plan`: what a run needs, before anything is submitted."""
 
 import argparse
+import os
 from typing import Any
 
 from simulator.cli.parser import add_config_arguments
@@ -22,8 +23,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--device", metavar="NAME", default="here",
-        help="what a device is: v100, a100-40, a100-80, h100, h200, mi250x, epyc-7763, epyc-9654, or here "
-        "(the default): this machine, measured",
+        help="what a device is: v100, a100-40, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654, or "
+        "here (the default): this machine, measured. For a GPU its own programs are compiled where JAX's plugin for "
+        "it is installed, with or without a GPU",
     )  # fmt: skip
     parser.add_argument(
         "--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"
@@ -34,14 +36,21 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--plot", metavar="FILE", help="with --scaling: a picture of the tables (png, pdf, svg)"
     )
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.set_defaults(func=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print the plan; returns the exit code."""
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "2"
+    )  # XLA's remarks on memory, which the plan speaks of itself
+    os.environ.setdefault(
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
+    )  # plugins are loaded where there is no driver
     from simulator.config import load_config
     from simulator.planning import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
-    from simulator.planning.report import lines_of, scaling_lines
+    from simulator.planning.report import as_json, lines_of, scaling_lines
     from simulator.planning.scaling import strong, weak
 
     for name, value in (("--devices", args.devices), ("--steps", args.steps)):
@@ -49,6 +58,8 @@ def execute(args: argparse.Namespace) -> int:
             raise UserError(f"{name}: must be at least 1, not {value}")
     if args.plot and not args.scaling:
         raise UserError("--plot: draws the tables of --scaling; give that too")
+    if args.json and args.scaling:
+        raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
     found = this_machine() if args.device == "here" else machine(args.device)
     if args.scaling:
@@ -66,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
     if devices is None and config.devices.count != "auto":
         devices = config.devices.count
     if devices is None and found.measured:
-        from simulator.run.sharing import most_devices
+        from simulator.simulation.placement import most_devices
 
         devices = most_devices(config, found.per_node)
     if devices is None:
@@ -74,5 +85,5 @@ def execute(args: argparse.Namespace) -> int:
     steps = Steps(args.steps, "given") if args.steps else estimated_steps(config)
     plan = Plan(config, found, devices, steps)
     plan.refuse()
-    print("\n".join(lines_of(plan)))
+    print(as_json(plan) if args.json else "\n".join(lines_of(plan)))
     return 0

@@ -13,8 +13,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "resume",
         help="continue a run from its folder",
-        description="Continue the run in the folder RUN from its newest good checkpoint, wherever the folder was "
-        "moved to, on whatever devices there are. A finished run continues to a later time.stop.",
+        description="Continue the run in the folder RUN, which may have been moved, from its newest good checkpoint, "
+        "on any number of devices. A finished run continues to a later time.stop.",
         epilog="example: simulator resume outputs/taylor_green time.stop=2 --processes 2",
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="a run folder")
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="KEY",
         action="append",
         default=[],
-        help="let this otherwise frozen key change, e.g. model.viscosity; may be given again",
+        help="let this otherwise frozen key change, e.g. model.viscosity; may be repeated",
     )
     add_process_arguments(parser)
     parser.set_defaults(func=execute)
@@ -40,8 +40,8 @@ def execute(args: argparse.Namespace) -> int:
     """Continue; returns the exit code."""
     from simulator.config import load_config
     from simulator.config.overrides import text_override
+    from simulator.read.open import open_run
     from simulator.run.command import allocated, run_config
-    from simulator.run.open import open_run
 
     with allocated(args) as allocation:
         for override in args.overrides:
@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
                     f"command line: {override}: resume continues in the folder RUN; move it instead"
                 )
         folder = open_run(args.folder).path.absolute()
-        # A leading dot-dot or a link stays as it was given; the files that it names may be gone: copies run.
+        # Links and leading dots in the path are kept. Input files may be gone, because the run uses its copies.
         overrides = [*args.overrides, text_override("output.directory", str(folder))]
         config = load_config(folder / "config.yaml", overrides, check_files=False)
         return run_config(config, args, allocation, allow=args.allow)

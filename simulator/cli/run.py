@@ -10,27 +10,27 @@ def add_parser(subparsers: Any) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "run",
-        help="run a configuration; a run that was interrupted continues",
-        description="Run a configuration. A run that was interrupted continues from its newest good checkpoint; "
-        "a finished one says so and changes nothing.",
+        help="run a configuration, or continue an interrupted run",
+        description="Run a configuration. An interrupted run continues from its newest good checkpoint; a finished "
+        "run is left as it is.",
         epilog="example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg",
     )
     add_config_arguments(parser)
     parser.add_argument("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="remove what an earlier run wrote there first"
-    )
+    parser.add_argument("--overwrite", action="store_true", help="first remove the files of an earlier run")
     add_process_arguments(parser)
     parser.set_defaults(func=execute)
 
 
 def add_process_arguments(parser: argparse.ArgumentParser) -> None:
-    """How the processes of a run are started."""
+    """The arguments that start the processes of a run."""
     group = parser.add_argument_group("processes")
     group.add_argument("--processes", type=int, metavar="N", help="start N local processes that form one run")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="where processes started by hand meet")
-    group.add_argument("--num-processes", type=int, metavar="N", help="how many were started by hand")
-    group.add_argument("--process-id", type=int, metavar="I", help="which of them this one is, from 0")
+    group.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="address where processes started by hand meet"
+    )
+    group.add_argument("--num-processes", type=int, metavar="N", help="number of processes started by hand")
+    group.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
 
 
 def execute(args: argparse.Namespace) -> int:

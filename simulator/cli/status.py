@@ -1,4 +1,4 @@
-"""`simulator status`: how far runs are, from their folders and Slurm's queue."""
+"""`simulator status`: the progress of runs, from their folders and Slurm's queue."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ def add_parser(subparsers: Any) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "status",
-        help="how far runs are, and what their jobs do",
+        help="show the progress of runs and the state of their jobs",
         description="One line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. "
         "Without a name: all runs under outputs/.",
         epilog="example: simulator status outputs/taylor_green",
@@ -38,32 +38,32 @@ def execute(args: argparse.Namespace) -> int:
         raise UserError("simulator status: no runs under outputs/; name a run folder")
     for folder in folders:
         if not (folder / "config.yaml").is_file():
-            raise UserError(f"{folder}: no run folder (it has no config.yaml)")
+            raise UserError(f"{folder}: not a run folder (it has no config.yaml)")
     _print_table(folders)
     return 0
 
 
 def _folder_of(arguments: list[str]) -> str:
-    """What `simulator run ARGUMENTS` would take as its folder. Raises UserError as that would."""
+    """The run folder of `simulator run ARGUMENTS`. Raises UserError like that command."""
     from simulator.cli import run
     from simulator.cli.parser import CommandParser, with_output
     from simulator.config import load_config
 
     parser = CommandParser(prog="simulator")
     run.add_parser(parser.add_subparsers())
-    given = parser.parse_args(["run", *arguments])
-    config = load_config(given.config, with_output(given.overrides, given.output))
+    args = parser.parse_args(["run", *arguments])
+    config = load_config(args.config, with_output(args.overrides, args.output))
     return str(config.output.directory)
 
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
-_TEXT = 3  # so many columns are text, the others numbers, aligned to the right
+_TEXT = 3  # the first columns are text; the others are numbers, aligned to the right
 
 
 def _print_table(folders: list[Path]) -> None:
     from datetime import datetime
 
-    from simulator.run.status import look_at
+    from simulator.read.run_status import look_at
 
     now = datetime.now().astimezone()
     rows = [_COLUMNS, *(look_at(folder, now).cells(now) for folder in folders)]

@@ -8,18 +8,18 @@ from typing import Any
 
 from simulator.cli.parser import add_config_arguments, with_output
 
-# the option and the key of the `slurm:` block are one name
+# every option has the name of a key of the `slurm` block
 _OPTIONS = {
-    "nodes": ("N", "how many nodes"),
-    "tasks-per-node": ("M", "processes on each; with GPUs one for each by default"),
+    "nodes": ("N", "number of nodes"),
+    "tasks-per-node": ("M", "processes on each node; by default one per GPU"),
     "gpus-per-node": ("G", "GPUs of each node"),
     "cpus-per-task": ("K", "cores of each process"),
-    "time": ("T", "time limit, e.g. 2:00:00; the run stops ahead of it and the job goes back into the queue"),
+    "time": ("T", "time limit, e.g. 2:00:00; the run stops before it and the job is requeued"),
     "partition": ("P", ""),
     "account": ("A", ""),
     "qos": ("Q", ""),
     "constraint": ("C", ""),
-    "sbatch": ("FLAGS", "any other flags of sbatch, e.g. --sbatch='--mem=64G --exclusive'"),
+    "sbatch": ("FLAGS", "further flags of sbatch, e.g. --sbatch='--mem=64G --exclusive'"),
 }
 
 _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
@@ -30,9 +30,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "submit",
         help="submit a run to Slurm",
-        description="Write a job script into the run folder and submit it. What is not given is taken from the "
-        "`slurm:` block of the configuration, then from slurm.yaml in the user's configuration folder "
-        "(~/.config/simulator), else left to Slurm.",
+        description="Write a job script into the run folder and submit it. Resources that are not given are taken "
+        "from the `slurm` block of the configuration, then from slurm.yaml in the user's configuration folder "
+        "(~/.config/simulator); otherwise Slurm's defaults apply.",
         epilog="example: simulator submit configs/taylor_green.yaml time.stop=20 --nodes 2 --tasks-per-node 4 "
         "--time 2:00:00",
     )
@@ -41,10 +41,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help="what the nodes have, as in simulator plan: nodes, GPUs and time that are not given are then suggested",
+        help="the kind of device in the nodes, as in simulator plan; nodes, GPUs and time are then suggested",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the script; write and submit nothing")
-    group = parser.add_argument_group("what to ask Slurm for")
+    group = parser.add_argument_group("resources")
     for name, (value, text) in _OPTIONS.items():
         group.add_argument(f"--{name}", metavar=value, help=text)
     parser.set_defaults(func=execute)
@@ -55,10 +55,10 @@ def execute(args: argparse.Namespace) -> int:
     from simulator.config import load_config
     from simulator.config.overrides import text_override
     from simulator.run.progress import typed
-    from simulator.run.submit import prepare, site_settings, submit
+    from simulator.run.submit_run import prepare, site_settings, submit
 
     overrides = with_output(args.overrides, args.output)
-    # the command line's resources are overrides of the block `slurm`, and checked as that
+    # resources on the command line are checked as overrides of the `slurm` block
     for name in _OPTIONS:
         key = name.replace("-", "_")
         if (value := getattr(args, key)) is not None:
@@ -91,6 +91,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _short(folder: Path) -> Path:
-    """Relative to the current folder where that is shorter to type."""
+    """The path relative to the current folder if it is below it, else as it is."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -33,41 +33,38 @@ def add_parser(subparsers: Any) -> None:
     )
     run = command(
         "run",
-        "run what is missing, on this machine",
-        "Run, on this machine, every run that is waiting or was interrupted; a finished sweep does nothing. "
+        "run the missing runs on this machine",
+        "Run every waiting or interrupted run on this machine; a finished sweep does nothing. "
         "Ctrl-C stops all of them cleanly; the same command continues them.",
         run_sweep,
         " --jobs 2",
     )
     _add_running(run)
-    run.add_argument(
-        "--index", type=int, metavar="I", help="this run only, in this process: a task of an array"
-    )
+    run.add_argument("--index", type=int, metavar="I", help="only run I, in this process: a task of an array")
     retry = command(
         "retry",
-        "run again what failed or was interrupted",
-        "Run again, on this machine, what failed and what was interrupted, from the newest checkpoint where there "
-        "is one.",
+        "run failed or interrupted runs again",
+        "Run failed and interrupted runs again on this machine, from their newest checkpoints if there are any.",
         retry_sweep,
         " --failed",
     )
     _add_running(retry)
-    retry.add_argument("--failed", action="store_true", help="only what failed")
-    retry.add_argument("--interrupted", action="store_true", help="only what was interrupted")
+    retry.add_argument("--failed", action="store_true", help="only failed runs")
+    retry.add_argument("--interrupted", action="store_true", help="only interrupted runs")
     retry.add_argument("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers")
     submit = command(
         "submit",
-        "send what is missing to Slurm, as one array",
-        "Submit every run that is waiting or was interrupted as a task of one Slurm array, with what the file's "
-        "slurm block asks for; throttle is how many run at a time.",
+        "submit the missing runs to Slurm as one array",
+        "Submit every waiting or interrupted run as a task of one Slurm array with the resources of the file's slurm "
+        "block; throttle is the largest number of runs at a time.",
         submit_runs,
         " --dry-run",
     )
-    submit.add_argument("--failed", action="store_true", help="what failed too")
+    submit.add_argument("--failed", action="store_true", help="also failed runs")
     submit.add_argument(
         "--dry-run", action="store_true", help="print the job script; write and submit nothing"
     )
-    shown = command("status", "show how far the runs are", "Show how far every run is.", status)
+    shown = command("status", "show the progress of the runs", "Show the progress of every run.", status)
     shown.add_argument(
         "--folder-of", type=int, metavar="I", help="print only the folder of run I (for job scripts)"
     )
@@ -88,15 +85,19 @@ def add_parser(subparsers: Any) -> None:
         plot_runs,
         " --x model.viscosity --y max.dissipation --hue precision",
     )
-    plot.add_argument("--x", metavar="KEY", help="the swept key across; by default the first with numbers")
+    plot.add_argument(
+        "--x",
+        metavar="KEY|EXPRESSION",
+        help="the x axis: a swept key (by default the first numeric key), or an expression as in collect",
+    )
     plot.add_argument(
         "--y",
         metavar="EXPRESSION",
         action="append",
         default=[],
-        help="may be given again; by default all collected",
+        help="quantity of the y axis; may be repeated; by default all collected quantities",
     )
-    plot.add_argument("--hue", metavar="KEY", help="the swept key that colours tell apart")
+    plot.add_argument("--hue", metavar="KEY", help="the swept key that colours distinguish")
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -120,16 +121,18 @@ def _numbers(text: str) -> list[int]:
 
 
 def plan(args: argparse.Namespace) -> int:
-    """The table of runs, and their total."""
+    """The table of runs and their totals."""
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import plan_lines
 
-    _print(plan_lines(open_sweep(args.file)))
+    sweep = open_sweep(args.file)
+    sweep.check()
+    _print(plan_lines(sweep))
     return 0
 
 
 def status(args: argparse.Namespace) -> int:
-    """One line per run, and how many are how far; or the folder of one run."""
+    """One line per run and the number of runs in each state; or the folder of one run."""
     if args.folder_of is not None:
         print(_folder(args.file, args.folder_of))
         return 0
@@ -141,23 +144,23 @@ def status(args: argparse.Namespace) -> int:
 
 
 def table_of(args: argparse.Namespace) -> int:
-    """The table; to files too."""
+    """Prints the table, and writes it to files."""
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import table_lines, write_text
-    from simulator.sweeps.table import as_csv, as_json, rows
+    from simulator.sweeps.table import as_csv, as_json
 
     sweep = open_sweep(args.file)
-    found = rows(sweep)
-    _print(table_lines(sweep, found))
+    rows = sweep.rows()
+    _print(table_lines(sweep, rows))
     if args.csv:
-        write_text(args.csv, as_csv(found))
+        write_text(args.csv, as_csv(rows))
     if args.json:
-        write_text(args.json, as_json(found))
+        write_text(args.json, as_json(rows))
     return 0
 
 
 def plot_runs(args: argparse.Namespace) -> int:
-    """Draws, and prints one file a line."""
+    """Draws, and prints one file per line."""
     from simulator.sweeps import open_sweep
     from simulator.sweeps.pictures import plot_sweep
 
@@ -166,7 +169,7 @@ def plot_runs(args: argparse.Namespace) -> int:
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Runs what is missing; returns the exit code."""
+    """Runs the missing runs; returns the exit code."""
     if args.index is not None:
         from simulator.sweeps.single import run_one
 
@@ -180,7 +183,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 
 def retry_sweep(args: argparse.Namespace) -> int:
-    """Runs again what failed or was interrupted; returns the exit code."""
+    """Runs failed or interrupted runs again; returns the exit code."""
     from simulator.sweeps import open_sweep
     from simulator.sweeps.local import run_again
 
@@ -212,10 +215,12 @@ def _folder(file: str, index: int) -> Any:
 
 def submit_runs(args: argparse.Namespace) -> int:
     """Submits; returns the exit code."""
+    from simulator.slurm.queue import largest_array
     from simulator.sweeps import open_sweep
-    from simulator.sweeps.report import short, typed_sweep
-    from simulator.sweeps.status import counted, statuses_of
-    from simulator.sweeps.submit import largest_array, plan_submission, submit, to_submit
+    from simulator.sweeps.report import typed_sweep
+    from simulator.sweeps.runs import short
+    from simulator.sweeps.study_status import counted, statuses_of
+    from simulator.sweeps.submit_study import plan_submission, submit, to_submit
 
     sweep = open_sweep(args.file)
     statuses = statuses_of([run.folder for run in sweep.runs])
@@ -223,6 +228,7 @@ def submit_runs(args: argparse.Namespace) -> int:
     if not runs:
         print(f"{sweep.name}: {counted(statuses)}; nothing to submit")
         return 0
+    sweep.check(runs)
     submission = plan_submission(sweep, runs, largest_array())
     if args.dry_run:
         for script in submission.scripts:

@@ -1,4 +1,4 @@
-"""`simulator validate`: hold the program against exact solutions and published numbers."""
+"""`simulator validate`: compares the program with exact solutions and published numbers."""
 
 import argparse
 import time
@@ -12,9 +12,9 @@ def add_parser(subparsers: Any) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "validate",
-        help="hold this installation against exact solutions and published numbers",
-        description="Run validation cases and print what was expected and measured, with the sources. Without names: "
-        "the fast ones, within minutes; --full runs those for a GPU or a night too. Exit code 1 where one misses.",
+        help="compare this installation with exact solutions and published numbers",
+        description="Run validation cases and print expected and measured values with their sources. By default the "
+        "fast cases run, within minutes; --full also runs those for a GPU or a night. Exit code 1 if a case misses.",
         epilog="example: simulator validate taylor_green_64 alfven_wave",
     )
     parser.add_argument("cases", metavar="CASE", nargs="*", help="names of cases; see --list")
@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run the cases one by one, each with its rows as soon as they are known."""
+    """Run the cases one by one, then print the table of all checks."""
     from simulator.validation import CASES
     from simulator.validation.report import HEADER, Outcome, lines, row, write
 
@@ -52,6 +52,6 @@ def execute(args: argparse.Namespace) -> int:
     for path in write(args.output, outcomes):
         print(path)
     missed = [o.case.name for o in outcomes if not o.passed]
-    verdict = f"missed: {', '.join(missed)}" if missed else "all within what is allowed"
+    verdict = f"missed: {', '.join(missed)}" if missed else "all within their tolerances"
     print(f"{len(outcomes)} cases, {verdict}")
     return 1 if missed else 0

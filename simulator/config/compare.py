@@ -1,4 +1,4 @@
-"""What changed between two configurations, and whether a run can go on under the new one."""
+"""Compares two configurations and decides whether a run can continue under the new one."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -9,18 +9,18 @@ from simulator.config.run_config import RunConfig
 
 
 class Change(StrEnum):
-    """How a changed key bears on an existing run."""
+    """The effect of a changed key on an existing run."""
 
     FROZEN = "frozen"
-    """The run would be another one."""
+    """It would be a different run: refused."""
     CHANGEABLE = "changeable"
-    """The run goes on; the change is printed."""
+    """The run continues; the change is printed."""
     FREE = "free"
     """Not compared."""
 
 
 class Difference(NamedTuple):
-    """`key` was `old` and is `new`; None stands for absent."""
+    """The old and the new value of a key; None if it is absent."""
 
     key: str
     old: Any
@@ -34,6 +34,7 @@ _CHANGES: Mapping[str, Change] = {
     "initial": Change.FROZEN,
     "precision": Change.FROZEN,
     "forcing": Change.FROZEN,
+    "particles": Change.FROZEN,
     "name": Change.CHANGEABLE,
     "time": Change.CHANGEABLE,
     "output": Change.CHANGEABLE,
@@ -45,15 +46,19 @@ _CHANGES: Mapping[str, Change] = {
 }
 
 
+FROZEN = tuple(block for block, change in _CHANGES.items() if change is Change.FROZEN)
+"""The blocks that determine the results of a run."""
+
+
 def classify(key: str) -> Change:
-    """What a change of `key` (`time.stop`) means for an existing run."""
+    """The effect of a change of `key` (such as `time.stop`) on an existing run."""
     while key not in _CHANGES:
         key = key.rpartition(".")[0]
     return _CHANGES[key]
 
 
 def diff_configs(old: RunConfig, new: RunConfig) -> list[Difference]:
-    """Every key in which two configurations differ, the old one's keys first. Lists are compared whole."""
+    """Every key in which two configurations differ, keys of the old one first. Lists are compared as a whole."""
     return list(_differences(as_mapping(old), as_mapping(new), ""))
 
 

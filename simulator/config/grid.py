@@ -1,28 +1,75 @@
-"""The box and the points in it."""
+"""Settings of the box and its grid."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, model_validator
 
-from simulator.settings import Count, Positive, Settings
+from simulator.errors import shown
+from simulator.settings import Length, Points, Positive, Settings, wrong
 
 
-def _three(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"three values are needed, one for each of x, y and z, not {value!r}")
+def _per_axis(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) not in (2, 3):
+        raise ValueError(f"three values are needed, one for each of x, y and z, or two, not {shown(value)}")
     return value
 
 
 class GridSettings(Settings):
-    shape: Annotated[tuple[Count, Count, Count], BeforeValidator(_three)] = (64, 64, 64)
-    """Number of points along x, y and z; any numbers, powers of small primes are fast."""
-    box: Annotated[tuple[Positive, Positive, Positive], BeforeValidator(_three)] = (
+    shape: Annotated[
+        tuple[Points, ...],
+        Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
+        BeforeValidator(_per_axis),
+    ] = (
+        64,
+        64,
+        64,
+    )
+    """Number of points along x, y and z, or, of a two-dimensional run, along x and y; any numbers, powers of small
+    primes are fast."""
+    box: Annotated[
+        tuple[Length, ...],
+        Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
+        BeforeValidator(_per_axis),
+    ] = (
         2 * math.pi,
         2 * math.pi,
         2 * math.pi,
     )
-    """Lengths of the periodic box along x, y and z; entries such as 2*pi are understood."""
-    dealias: Literal["two_thirds", "spherical", "none"] = "two_thirds"
+    """Lengths of the periodic box along the axes that shape has, 2 pi by default; entries such as 2*pi are
+    understood."""
+    dealias: Literal["two_thirds", "spherical", "rogallo", "none"] = "two_thirds"
     """two_thirds keeps the modes with |k_i| <= (N_i - 1)//3; spherical those within 2 sqrt(2)/3 of the Nyquist
-    wavenumber, with random phase shifts; none keeps all."""
+    wavenumber, and takes products on two grids half a spacing apart: both are free of aliasing. rogallo keeps the
+    modes of spherical and moves the grid between the two stages of rk2, which leaves an aliasing error of order dt^2
+    in every step. none keeps all modes and their aliasing."""
+    shell_width: Positive | None = None
+    """Width dk of the shells n = round(|k| / dk) of spectra, transfers and random fields; by default the largest
+    2 pi / L_i, which in a long box is coarse."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _box_of_a_plane(cls, data: Any) -> Any:
+        shape = data.get("shape") if isinstance(data, dict) and "box" not in data else None
+        if isinstance(shape, list | tuple) and len(shape) == 2:
+            return {**data, "box": (2 * math.pi,) * 2}
+        return data
+
+    @model_validator(mode="after")
+    def _one_length_for_each_axis(self) -> Self:
+        if len(self.box) != len(self.shape):
+            axes = ("two axes", "three axes")[len(self.shape) - 2]
+            raise wrong("box", f"has {len(self.box)} lengths, but shape has {axes}; give one for each")
+        return self
+
+    @model_validator(mode="after")
+    def _shells_hold_modes(self) -> Self:
+        lengths = [length for length, n in zip(self.box, self.shape, strict=True) if n > 1] or self.box
+        least = 2 * math.pi / max(lengths)
+        if self.shell_width is not None and self.shell_width < least * (1 - 1e-9):
+            raise wrong(
+                "shell_width",
+                f"{self.shell_width:g} is below the smallest wavenumber of the box, 2 pi / L = {least:.6g}, and "
+                f"shells would be empty; give at least that",
+            )
+        return self

@@ -1,8 +1,8 @@
-"""Files to configurations and back."""
+"""Reads configurations from files and writes them."""
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,22 @@ from simulator.config.run_config import Places, RunConfig, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError
 
+_MOST_BYTES = 1 << 24
+"""Far more than a configuration has; ends the reading of files without an end, such as /dev/zero."""
+
 
 def read_yaml(
     path: str | os.PathLike[str], needs: str = "a run needs at least model, initial and time.stop"
 ) -> Document:
-    """The document in the file at `path`, whose content is keys and values. Raises UserError where it is missing,
-    unreadable or empty; `needs` says of an empty one what belongs there, and nothing where it may be empty."""
+    """The document in the file at `path`, a mapping. Raises UserError if it is missing, unreadable or empty. `needs`
+    is the message for an empty file; if it is "", the file may be empty."""
     name = os.fspath(path)
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise UserError(f"{name}: larger than {_MOST_BYTES >> 20} MiB, so it is not a configuration")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{name}: no such file") from None
     except IsADirectoryError:
@@ -50,13 +57,44 @@ def load_config(
     check_files: bool = True,
     config_class: type[RunConfig] | None = None,
 ) -> RunConfig:
-    """The run that the YAML file at `path` describes, with `key.path=value` overrides laid over it.
+    """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
-    `check_files=False` accepts input files that are no longer there (reading the record of a finished run).
-    Raises UserError with one line for each mistake, `file:line: key: what is wrong, what would be right`.
+    `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
+    Raises UserError with one line per mistake, `file:line: key: what is wrong, what would be right`.
     """
-    document = read_yaml(path)
     name = os.fspath(path)
+    return _validated(read_yaml(path), name, overrides, check_files, config_class)
+
+
+def make_config(blocks: Mapping[str, Any]) -> RunConfig:
+    """The run that these blocks describe, mappings or settings objects by name. Paths are relative to the current
+    folder. Raises UserError as `load_config`."""
+    settings = run_config_class()
+    data = {name: block for name, block in blocks.items() if block is not None}
+    places = Places({(): "Simulation"})
+    try:
+        config = settings.model_validate(data, context={"folder": os.getcwd(), "name": "run"})
+    except ValidationError as error:
+        raise explain(error, settings, data, places) from None
+    config._places = places
+    return config
+
+
+def parse_config(text: str, name: str) -> RunConfig:
+    """The run in `text`, the output of `dump_config`; input files need not exist. `name` is used in messages."""
+    document = parse_yaml(text, name)
+    if not isinstance(document.value, dict):
+        raise UserError(f"{name}: not a configuration")
+    return _validated(document, name, (), check_files=False)
+
+
+def _validated(
+    document: Document,
+    name: str,
+    overrides: Iterable[str | Override],
+    check_files: bool,
+    config_class: type[RunConfig] | None = None,
+) -> RunConfig:
     data: dict[str, Any] = document.value
     places = {key: f"{name}:{line}" for key, line in document.lines.items()}
     apply_overrides(data, places, _parsed(overrides))
@@ -88,7 +126,7 @@ def _parsed(overrides: Iterable[str | Override]) -> list[Override]:
 
 
 def as_mapping(config: RunConfig) -> dict[str, Any]:
-    """The resolved configuration as plain mappings, lists, text and numbers, without keys that are off."""
+    """The resolved configuration as plain mappings, lists, text and numbers, without keys that are None."""
     return _plain(config.model_dump(exclude_none=True))
 
 
@@ -105,14 +143,14 @@ def _plain(value: Any) -> Any:
 
 
 def dump_config(config: RunConfig) -> str:
-    """`config` as YAML that describes the same run again, every number exactly."""
+    """`config` as YAML that reads back as the same configuration, with every number exact."""
     return dump_yaml(as_mapping(config))
 
 
 def json_schema(config_class: type[RunConfig] | None = None) -> dict[str, Any]:
     """The JSON schema of a run's file, for editors."""
     schema = (config_class or run_config_class()).model_json_schema()
-    # The one default that depends on another key: outputs/NAME.
+    # The only key whose default depends on another one: outputs/NAME.
     schema["required"].remove("output")
     schema["$defs"]["OutputSettings"].pop("required")
     for definition in schema["$defs"].values():

@@ -1,9 +1,8 @@
-"""pydantic's errors as lines that a user can act on.
+"""Translates pydantic's errors into lines that a user can act on.
 
 `run.yaml:3: grid.bocks: unknown key, did you mean grid.box?`
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -12,36 +11,31 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from simulator.config.run_config import Places
-from simulator.config.yaml12 import Path, dotted
-from simulator.errors import UserError
+from simulator.config.yaml12 import Path, dotted, has
+from simulator.errors import UserError, did_you_mean, nearest, shortened, shown
 from simulator.settings import Settings
 
 
 def explain(error: ValidationError, settings: type[Settings], data: Any, places: Places) -> UserError:
-    """The UserError with one line for each mistake in `data`, in the order of the places given."""
-    found: dict[tuple[Path, str], None] = {}
+    """The UserError with one line per mistake in `data`, in the order of the user's input."""
+    mistakes: dict[tuple[Path, str], None] = {}
     for details in error.errors(include_url=False):
         path, message = _reworded(details, settings, data)
         if details["type"] == "missing":
-            found |= dict.fromkeys(_missing(path, settings, data))
+            mistakes |= dict.fromkeys(_missing(path, settings, data))
         else:
-            found[path, message] = None
+            mistakes[path, message] = None
     order = {path: number for number, path in enumerate(places.by_path)}
-    placed = sorted(found, key=lambda line: _rank(line[0], order))
-    return UserError("\n".join(f"{places.of(path)}: {_key(path)}{message}" for path, message in placed))
+    ordered = sorted(mistakes, key=lambda mistake: _rank(mistake[0], order))
+    return UserError("\n".join(f"{places.of(path)}: {_key(path)}{message}" for path, message in ordered))
 
 
 def _key(path: Path) -> str:
-    return f"{dotted(path)}: " if path else ""
+    return f"{shortened(dotted(path), 200)}: " if path else ""
 
 
 def _rank(path: Path, order: Mapping[Path, int]) -> int:
     return next((order[path[:n]] for n in range(len(path), -1, -1) if path[:n] in order), -1)
-
-
-def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be."""
-    return next(iter(difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)), None)
 
 
 def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tuple[Path, str]:
@@ -64,14 +58,14 @@ def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tup
         case "value_error" | "assertion_error":
             return path, str(context["error"])
         case "none_required":
-            return path, "this version knows none; leave the key out"
+            return path, "this version has none; leave the key out"
     if value is None:
         return path, "has no value; give one, or leave the key out"
     return path, _wrong_type(details, classes)
 
 
 def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:
-    value, context = _shown(details["input"]), details.get("ctx", {})
+    value, context = shown(details["input"]), details.get("ctx", {})
     needed = {
         "float_type": "a number is needed",
         "float_parsing": "a number is needed",
@@ -99,7 +93,7 @@ def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> s
     }.get(details["type"])
     if needed is None:
         needed = details["msg"].replace("Input should", "should")
-    if needed == "a block of keys is needed" and len(kinds := _kinds(classes)) > 0:
+    if needed == "a block of keys is needed" and (kinds := _kinds(classes)):
         needed += f", e.g. {{kind: {nearest(details['input'], kinds) or kinds[0]}}}"
     return f"{needed}, not {value}"
 
@@ -109,19 +103,12 @@ def _limit(context: Mapping[str, Any], name: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _shown(value: Any) -> str:
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
 def _unknown_name(value: Any, known: list[str], word: str) -> str:
-    close = nearest(value, known)
-    meant = f", did you mean {close}?" if close else ";"
-    return f"unknown {word} {_shown(value)}{meant} known: {_listed(known)}"
+    return f"unknown {word} {shown(value)}{did_you_mean(value, known)} known: {_listed(known)}"
 
 
 def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
@@ -129,7 +116,7 @@ def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
     known = list(cls.model_fields) if cls else []
     if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
         return f"unknown key; kind {kinds[0]} has it, known here: {_listed(known)}"
-    misplaced = next((found for found in _all_keys(settings, data) if found[-1] == path[-1]), None)
+    misplaced = next((key for key in _all_keys(settings, data) if key[-1] == path[-1]), None)
     close = nearest(path[-1], known)
     meant = misplaced or ((*path[:-1], close) if close else None)
     if meant:
@@ -138,21 +125,21 @@ def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
 
 
 def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]:
-    """Every key that the chosen kinds have."""
-    found: list[Path] = []
+    """Every key of the blocks with their chosen kinds."""
+    keys: list[Path] = []
     for name, information in settings.model_fields.items():
         here = (*path, name)
-        found.append(here)
+        keys.append(here)
         classes = _classes(information.annotation)
         value = data.get(name) if isinstance(data, Mapping) else None
         chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
         for cls in chosen:
-            found += _all_keys(cls, value, here)
-    return found
+            keys += _all_keys(cls, value, here)
+    return keys
 
 
 def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path, str]]:
-    """What to say of the required key at `path`; of a required block: of each required key in it."""
+    """The message for the missing key at `path`; for a missing block, those for each required key in it."""
     cls, _ = _block(path[:-1], settings, data)
     information = cls.model_fields.get(str(path[-1])) if cls else None
     if information is None:
@@ -173,7 +160,7 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
 def _block(
     path: Path, settings: type[Settings], data: Any
 ) -> tuple[type[Settings] | None, tuple[type[Settings], ...]]:
-    """The class of the block at `path`, and those of the kinds that were not chosen."""
+    """The class of the block at `path`, and the classes of its other kinds."""
     classes = _locate(path, settings, data, plain=True)[1]
     value = data
     for part in path:
@@ -186,11 +173,13 @@ def _locate(
     location: tuple[str | int, ...], settings: type[Settings], data: Any, plain: bool = False
 ) -> tuple[Path, tuple[type[Settings], ...]]:
     """The path in the user's data of pydantic's `location` (which also names the branches of unions), and the
-    classes that may stand there. `plain`: the location is a path already."""
+    settings classes possible there. `plain`: the location is a path already."""
     path: Path = ()
     annotation: Any = settings
     value = data
     for part in location:
+        if isinstance(part, int) and isinstance(value, Mapping) and part not in value:
+            continue  # the one block that stands for a list
         classes = _classes(annotation)
         if len(classes) > 1:
             chosen = _chosen(classes, value.get("kind") if isinstance(value, Mapping) else None)
@@ -201,23 +190,19 @@ def _locate(
         if len(classes) == 1:
             information = classes[0].model_fields.get(str(part))
             annotation = information.annotation if information else None
-        elif _holds(value, part):
+        elif has(value, part):
             annotation = _item(annotation, part)
         else:
             continue  # the branch of a union of plain types
         path = (*path, part)
         value = _entry(value, part)
+        if isinstance(value, Mapping):
+            annotation = _one_of_list(annotation)
     return path, _classes(annotation)
 
 
 def _entry(value: Any, part: str | int) -> Any:
-    return value[part] if _holds(value, part) else None
-
-
-def _holds(value: Any, part: str | int) -> bool:
-    if isinstance(value, Mapping):
-        return part in value
-    return isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
+    return value[part] if has(value, part) else None
 
 
 def _chosen(classes: tuple[type[Settings], ...], kind: Any) -> tuple[type[Settings], ...]:
@@ -236,7 +221,7 @@ def _choices(path: Path, settings: type[Settings], data: Any, context: Mapping[s
 
 
 def _literals(annotation: Any) -> list[str]:
-    """The words that a value of this type may be."""
+    """The literal values of a type."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
         return [word for argument in arguments for word in _literals(argument)]
@@ -244,7 +229,7 @@ def _literals(annotation: Any) -> list[str]:
 
 
 def _classes(annotation: Any) -> tuple[type[Settings], ...]:
-    """The settings classes that a value of this type may have."""
+    """The settings classes in a type."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return (annotation,)
     if get_origin(annotation) in (Union, UnionType):
@@ -255,16 +240,24 @@ def _classes(annotation: Any) -> tuple[type[Settings], ...]:
 
 
 def _item(annotation: Any, part: str | int) -> Any:
-    """The type of an entry of a list, tuple or mapping of this type."""
+    """The type of an entry of a list, tuple or mapping type."""
     arguments = get_args(annotation)
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return next((found for argument in arguments if (found := _item(argument, part)) is not None), None)
+        return next((item for argument in arguments if (item := _item(argument, part)) is not None), None)
     if get_origin(annotation) is dict:
         return arguments[1]
     if get_origin(annotation) in (list, tuple) and arguments:
         fixed = isinstance(part, int) and part < len(arguments) and Ellipsis not in arguments
         return arguments[int(part)] if fixed else arguments[0]
     return None
+
+
+def _one_of_list(annotation: Any) -> Any:
+    """The type of the entries where one block may stand for a list of them."""
+    inner = annotation
+    while get_origin(inner) in (Union, UnionType, Annotated):
+        inner = get_args(inner)[0]
+    return get_args(inner)[0] if get_origin(inner) in (list, tuple) and get_args(inner) else annotation
 
 
 def _parts(key: str) -> Path:

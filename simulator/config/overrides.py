@@ -1,12 +1,12 @@
-"""`key.path=value` from the command line, laid over the values of a file."""
+"""Applies `key.path=value` from the command line to the values of a file."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config.yaml12 import Path, dotted, parse_yaml
-from simulator.errors import UserError
+from simulator.config.yaml12 import Path, dotted, has, parse_yaml
+from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText
 
 COMMAND_LINE = "command line"
@@ -15,7 +15,7 @@ _EXCLUSIVE: Mapping[Path, Path] = {("time", "cfl"): ("time", "dt"), ("time", "dt
 
 @dataclass(frozen=True)
 class Override:
-    """`value` for the key at `path`, None to remove it, and where the user gave it."""
+    """A value for the key at `path`, None to remove the key; `place` is its origin in messages."""
 
     path: Path
     value: Any
@@ -23,14 +23,16 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """`grid.shape=64,64,64` as an Override. The value is read by the rules of YAML 1.2; a comma outside of
+    """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of
     brackets and quotes makes a list. Raises UserError: `command line: key: ...`."""
     key, separator, value = text.partition("=")
     key = key.strip()
     if not separator:
-        raise UserError(f"{COMMAND_LINE}: {text}: an override is written key=value, e.g. time.stop=2")
+        raise UserError(
+            f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2"
+        )
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
-        raise UserError(f"{COMMAND_LINE}: {text}: a key is written with dots, e.g. time.stop=2")
+        raise UserError(f"{COMMAND_LINE}: {shortened(text)}: a key is written with dots, e.g. time.stop=2")
     if not value.strip():
         raise UserError(f"{COMMAND_LINE}: {key}: has no value; {key}=null removes the key")
     if "," in value and value.lstrip()[0] not in "[{'\"!&":
@@ -45,7 +47,7 @@ def parse_override(text: str) -> Override:
 
 
 def text_override(key: str, text: str) -> Override:
-    """What an option of the command line says, as an override: text, and no YAML (`--output 7` is a folder)."""
+    """The override for an option whose argument is text and not YAML (`--output 7` names a folder)."""
     return Override(tuple(key.split(".")), CommandLineText(text))
 
 
@@ -61,10 +63,10 @@ def _from_command_line(value: Any) -> Any:
 
 
 def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: Iterable[Override]) -> None:
-    """Lay `overrides` over `data`, in place; `places` (where each key was given) follows.
+    """Apply `overrides` to `data` in place, and update `places` (the origin of each key).
 
-    Their order matters only between two of the same key, where the last wins. Another `kind` than the file's
-    starts its block anew, and `time.cfl` and `time.dt` remove the file's other one.
+    The last of several overrides of one key wins; otherwise their order does not matter. A `kind` that differs from
+    the file's discards the rest of its block, and overriding one of `time.cfl` and `time.dt` removes the other.
     """
     last = {override.path: override for override in overrides}
     # A whole block comes before its keys, its kind before its other keys.
@@ -82,16 +84,10 @@ def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: It
 
 def _value(data: Any, path: Path) -> Any:
     for part in path:
-        if not _has(data, part):
+        if not has(data, part):
             return None
         data = data[part]
     return data
-
-
-def _has(block: Any, part: str | int) -> bool:
-    if isinstance(block, list):
-        return isinstance(part, int) and part < len(block)
-    return isinstance(block, dict) and part in block
 
 
 def _forget(places: dict[Path, str], path: Path) -> None:
@@ -101,7 +97,7 @@ def _forget(places: dict[Path, str], path: Path) -> None:
 
 def _remove(data: dict[str, Any], places: dict[Path, str], path: Path) -> None:
     block = _value(data, path[:-1])
-    if _has(block, path[-1]):
+    if has(block, path[-1]):
         del block[path[-1]]
     _forget(places, path)
 
@@ -128,12 +124,12 @@ def _set(data: dict[str, Any], places: dict[Path, str], override: Override) -> N
 
 def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
     part = path[depth]
-    if _has(block, part):
+    if has(block, part):
         return block[part]
     problem = (
         f"{dotted(path[:depth])} has {len(block)} entries, counted from 0"
         if isinstance(block, list)
-        else f"{dotted(path[:depth])} is {block!r}, no block of keys"
+        else f"{dotted(path[:depth])} is {shown(block)}, not a block of keys"
     )
     raise UserError(f"{override.place}: {dotted(path)}: {problem}")
 

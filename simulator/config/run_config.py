@@ -4,6 +4,7 @@ A model, an initial condition, a forcing or an integrator registers itself in it
 one. `RunConfig` is what the program works with; `assemble` makes the subclass that validates.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -23,21 +24,25 @@ from pydantic import (
 
 from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings, SlurmSettings
 from simulator.config.grid import GridSettings
-from simulator.config.output import OutputSettings
-from simulator.config.timing import TimeSettings
-from simulator.errors import UserError
+from simulator.config.output import OutputSettings, with_kinds
+from simulator.config.timing import USUAL_CFL, TimeSettings
+from simulator.errors import UserError, shown
+from simulator.measurements import KINDS, Kind, requested
 from simulator.settings import Settings, wrong
 
 
 @dataclass(frozen=True)
 class Registries:
-    """The parts that can be chosen by name: `{kind: class}` with a `Settings` class each, and
-    `{name: class}` with a `max_cfl` each for the integrators."""
+    """The parts that can be chosen by name: `{kind: class}`, each class with its `Settings`; `{name: class}` for the
+    integrators, whose `max_cfl` has the largest `time.cfl` for each kind of dealiasing that they support; and the
+    kinds of series that a run can write."""
 
     models: Mapping[str, Any]
     initials: Mapping[str, Any]
     forcings: Mapping[str, Any]
     integrators: Mapping[str, Any]
+    particles: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Kind] = field(default_factory=lambda: KINDS)
 
 
 def registered() -> Registries:
@@ -45,20 +50,21 @@ def registered() -> Registries:
     from simulator.forcing import FORCINGS
     from simulator.initial import INITIALS
     from simulator.models import MODELS
+    from simulator.particles import PARTICLES
     from simulator.stepping import INTEGRATORS
 
-    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS)
+    return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the keys of a configuration were given: `run.yaml:3`, `command line`. All are equal, so that two
-    configurations with the same values are."""
+    """The origin of each key of a configuration: `run.yaml:3`, `command line`. All instances compare equal, so that
+    configurations with the same values are equal."""
 
     by_path: Mapping[tuple[str | int, ...], str] = field(default_factory=dict, compare=False)
 
     def of(self, path: tuple[str | int, ...]) -> str:
-        """The place of `path`, or of the block that it would stand in."""
+        """The origin of `path`, or of the innermost block around it that has one."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.by_path:
                 return self.by_path[path[:length]]
@@ -67,14 +73,23 @@ class Places:
 
 def _usable_name(name: str) -> str:
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
-        raise ValueError(f"letters, digits and _ . + - make a name (it names folders and jobs), not {name!r}")
+        raise ValueError(
+            f"a name of folders and jobs consists of letters, digits and _ . + -, unlike {shown(name)}"
+        )
     return name
+
+
+MOST_STEPS, MOST_EVENTS = 1e12, 1e9
+"""Upper limits of a run, beyond what any run computes or writes; a double counts exactly up to 1e15."""
+SINGLE = 1e-36, 1e36
+"""The range of single precision, with room for a factor."""
 
 
 class RunConfig(Settings):
     """A run as the user described it, complete with defaults.
 
-    `model`, `initial` and `forcing` hold the settings of the chosen kind; the classes stand with the parts.
+    `model`, `initial`, `forcing` and `particles` hold the settings of the chosen kinds, whose classes are defined
+    with the parts.
     """
 
     name: Annotated[str, AfterValidator(_usable_name)] = "run"
@@ -82,13 +97,15 @@ class RunConfig(Settings):
     model: Any
     """The equations."""
     grid: GridSettings = GridSettings()
-    """The box and its points."""
+    """The box and its grid."""
     initial: Any
     """The initial condition."""
     forcing: Any = None
-    """A force on the fluid; none by default."""
+    """A force on the fluid; by default none."""
+    particles: Any = ()
+    """Particles that move with the fluid."""
     time: TimeSettings
-    """How the run advances and when it ends."""
+    """The time integration and its end."""
     precision: Literal["double", "single"] = "double"
     """Precision of the fields; time and dt are always double."""
     devices: DeviceSettings = DeviceSettings()
@@ -96,11 +113,11 @@ class RunConfig(Settings):
     fft: FftSettings = FftSettings()
     """The distributed transform."""
     output: OutputSettings
-    """What is written, where and when."""
+    """The output: data, folder and schedule."""
     run: ProcessSettings = ProcessSettings()
-    """How the processes of a run watch over each other, and how much memory they take."""
+    """Memory and supervision of the processes."""
     slurm: SlurmSettings = SlurmSettings()
-    """Defaults of this site for job scripts."""
+    """Resources and settings of the Slurm job."""
 
     _places: Places = PrivateAttr(default_factory=Places)
 
@@ -118,17 +135,90 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _precision_of_snapshots(self) -> Self:
         if self.precision == "single" and self.output.snapshots.precision == "double":
-            raise wrong("output.snapshots.precision", "the run has single precision only; leave the key out")
+            raise wrong(
+                "output.snapshots.precision", "the run itself is in single precision; leave the key out"
+            )
         return self
 
+    @model_validator(mode="after")
+    def _particles_differ(self) -> Self:
+        names = [p.name for p in self.particles]
+        for index, p in enumerate(self.particles):
+            if p.name in names[:index]:
+                raise wrong(
+                    f"particles.{index}.name", f"{p.name} is taken; names of particles have to differ"
+                )
+            if not p.given():
+                stored = p.count is not None
+                raise wrong(
+                    f"particles.{index}.count",
+                    "those of start: snapshot are as many as are stored; leave the key out"
+                    if stored
+                    else "missing",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _series_have_names_of_their_own(self) -> Self:
+        taken = (*KINDS, "diagnostics", "snapshots", "checkpoints")
+        for name, kind, _ in requested(self.output):
+            if name != kind.name and name in taken:
+                raise wrong(
+                    f"output.{kind.name}",
+                    f"{name} is the name of another output; give the series a name: ...",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        """Limits the numbers of steps and events."""
+        stop, dt = self.time.stop, self.time.dt
+        if dt is not None and stop / dt > MOST_STEPS and self.time.max_steps is None:
+            raise wrong(
+                "time.dt",
+                f"{dt:g} gives {stop / dt:.3g} steps until time.stop = {stop:g}; at least {stop / MOST_STEPS:g}, or "
+                "time.max_steps, is needed",
+            )
+        cadences = [("diagnostics", self.output.diagnostics), ("snapshots", self.output.snapshots)]
+        cadences += [(kind.name, settings) for _, kind, settings in requested(self.output) if settings]
+        for name, cadence in cadences:
+            every = cadence.every
+            if every is not None and stop / every > MOST_EVENTS:
+                raise wrong(
+                    f"output.{name}.every",
+                    f"{every:g} gives {stop / every:.3g} events until time.stop = {stop:g}; at least "
+                    f"{stop / MOST_EVENTS:g} is needed",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _squares_of_wavenumbers_fit(self) -> Self:
+        if self.precision == "single":
+            lowest = 2 * math.pi / max(self.grid.box)
+            highest = math.hypot(
+                *(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True))
+            )
+            if lowest**2 <= SINGLE[0] or highest**2 >= SINGLE[1]:
+                raise wrong(
+                    "grid.box",
+                    f"has wavenumbers from {lowest:.2g} to {highest:.2g}, whose squares are out of the range of "
+                    "single precision; use precision: double, or another unit of length",
+                )
+        return self
+
+    @property
+    def places(self) -> Places:
+        """Where its keys were given."""
+        return self._places
+
     def error(self, key: str, message: str) -> UserError:
-        """The error that blames `key` (`devices.count`) at the place where it was given:
-        `run.yaml:9: devices.count: MESSAGE`. For checks that need more than the configuration."""
+        """The error for a mistake in `key` that only later checks find, with the key's origin:
+        `run.yaml:9: devices.count: MESSAGE`."""
         path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
         return UserError(f"{self._places.of(path)}: {key}: {message}")
 
 
-def _asked_for_kind(value: Any, kind: str) -> Any:
+def _require_kind(value: Any, kind: str) -> Any:
     if isinstance(value, Mapping) and "kind" not in value:
         raise wrong("kind", f"missing; one of {kind}")
     return value
@@ -139,56 +229,66 @@ def _choice(parts: Mapping[str, Any]) -> Any:
     classes = [part.Settings for part in parts.values()]
     if not classes:
         return None
-    if len(classes) == 1:  # pydantic makes no union of one, and would not ask for its kind
-        return Annotated[classes[0], BeforeValidator(partial(_asked_for_kind, kind=next(iter(parts))))]
-    return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - made from a list
+    if (
+        len(classes) == 1
+    ):  # pydantic reduces a union of one class to the class, which does not require its kind
+        return Annotated[classes[0], BeforeValidator(partial(_require_kind, kind=next(iter(parts))))]
+    return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - from a list
+
+
+def _list_of(parts: Mapping[str, Any]) -> Any:
+    """A list of blocks, each of one of the kinds."""
+    return tuple[_choice(parts), ...] if parts else tuple[()]
 
 
 def _time_settings(integrators: Mapping[str, Any]) -> type[TimeSettings]:
-    def check_cfl(self: TimeSettings) -> TimeSettings:
-        limit = integrators[self.integrator].max_cfl
-        if self.cfl is not None and self.cfl > limit:
-            raise wrong("cfl", f"must be at most {limit:g} with {self.integrator}, not {self.cfl:g}")
-        return self
-
     return create_model(
         "TimeSettings",
         __base__=TimeSettings,
         __doc__=TimeSettings.__doc__,
-        __validators__={"check_cfl": cast(Any, model_validator(mode="after")(check_cfl))},
         integrator=cast(Any, (Literal[tuple(integrators)], copy(TimeSettings.model_fields["integrator"]))),
     )
 
 
-_REACH = {"two_thirds": 1.0, "spherical": 2**-0.5, "none": 2 / 3}
-"""The integrators' limits hold for wavenumbers up to 2/3 of the largest; how far others lower them."""
-
-
 def _fitting(registries: Registries) -> dict[str, Any]:
-    """Validators for what a model decides beyond its own block: a model that is solved by split steps (`split`) has
-    its own integrators, all or those that it lists (`integrators`), and `dealias` lists the kinds that a model
-    takes; the first of each is its default."""
+    """Validators for the keys outside of its own block that a model restricts: integrators (`integrators`, else all
+    that match `split`) and kinds of dealiasing (`dealias`); the first of each is the default. Integrator and
+    dealiasing together limit `time.cfl` and its default."""
 
     def integrators(kind: Any) -> Sequence[str]:
-        if known := getattr(registries.models.get(kind), "integrators", ()):
-            return known
-        split = getattr(registries.models.get(kind), "split", False)
-        return [n for n, c in registries.integrators.items() if getattr(c, "split", False) == split]
+        model = registries.models.get(kind)
+        if model is not None and model.open:
+            return list(registries.integrators)
+        return _solvers(model, registries.integrators)
 
     def defaults(cls: Any, data: Any) -> Any:
         model = data.get("model") if isinstance(data, dict) else None
         kind = str(model.get("kind")) if isinstance(model, dict) else ""
         part = registries.models.get(kind)
         wanted: dict[str, dict[str, Any]] = {}
-        if getattr(part, "split", False):
+        if part is not None and part.split:
             wanted["time"] = {"integrator": integrators(kind)[0]}
-        if hasattr(part, "dealias"):
-            wanted["grid"] = {"dealias": cast(Any, part).dealias[0]}
+        if part is not None and part.dealias:
+            wanted["grid"] = {"dealias": part.dealias[0]}
         for block, values in wanted.items():
-            given = data.get(block, {})
-            if isinstance(given, dict):
-                data = {**data, block: {**values, **given}}
-        return data
+            current = data.get(block, {})
+            if isinstance(current, dict):
+                data = {**data, block: {**values, **current}}
+        return with_cfl(data) if isinstance(data, dict) else data
+
+    def with_cfl(data: dict[str, Any]) -> dict[str, Any]:
+        """Lowers the default of `time.cfl` to the limit of integrator and dealiasing."""
+        time, grid = data.get("time"), data.get("grid", {})
+        if not isinstance(time, dict) or not isinstance(grid, dict):
+            return data
+        if time.get("cfl") is not None or time.get("dt") is not None:
+            return data
+        integrator = time.get("integrator", TimeSettings.model_fields["integrator"].default)
+        dealias = grid.get("dealias", GridSettings.model_fields["dealias"].default)
+        limit = getattr(registries.integrators.get(str(integrator)), "max_cfl", {}).get(str(dealias))
+        if limit is None or limit >= USUAL_CFL:
+            return data
+        return {**data, "time": {**time, "cfl": limit}}
 
     def check(self: RunConfig) -> RunConfig:
         kind = self.model.kind
@@ -197,19 +297,26 @@ def _fitting(registries: Registries) -> dict[str, Any]:
             raise wrong(
                 "time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do"
             )
-        if self.forcing is not None and getattr(registries.models[kind], "split", False):
-            raise wrong("forcing", f"{kind} takes none; leave the key out")
-        kinds = getattr(registries.models[kind], "dealias", (self.grid.dealias,))
+        model = registries.models[kind]
+        if self.forcing is not None and model.split:
+            raise wrong("forcing", f"{kind} cannot be forced; leave the key out")
+        kinds = model.dealias or (self.grid.dealias,)
         if self.grid.dealias not in kinds:
             raise wrong("grid.dealias", f"{kind} takes {' or '.join(kinds)} only, not {self.grid.dealias}")
-        if not getattr(registries.models[kind], "split", False):
-            limit = registries.integrators[self.time.integrator].max_cfl * _REACH[self.grid.dealias]
-            if self.time.cfl is not None and self.time.cfl > limit:
-                raise wrong(
-                    "time.cfl",
-                    f"must be at most {limit:.2g} with {self.time.integrator} and grid.dealias: "
-                    f"{self.grid.dealias}, not {self.time.cfl:g}",
-                )
+        integrator, dealias, cfl = self.time.integrator, self.grid.dealias, self.time.cfl
+        limits = registries.integrators[integrator].max_cfl
+        if dealias not in limits:
+            others = [n for n in known if dealias in registries.integrators[n].max_cfl]
+            raise wrong(
+                "grid.dealias",
+                f"{dealias} works with time.integrator: {' or '.join(others)} only; "
+                f"{integrator} takes {' or '.join(limits)}",
+            )
+        if cfl is not None and cfl > limits[dealias]:
+            raise wrong(
+                "time.cfl",
+                f"must be at most {limits[dealias]:g} with {integrator} and grid.dealias: {dealias}, not {cfl:g}",
+            )
         return self
 
     return {
@@ -218,22 +325,52 @@ def _fitting(registries: Registries) -> dict[str, Any]:
     }
 
 
+def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
+    """The integrators that solve a model (None: one that nobody knows), the default first."""
+    if model is not None and model.integrators:
+        return model.integrators
+    split = model is not None and model.split
+    return [n for n, c in integrators.items() if c.split == split]
+
+
+def check_fitting(config: RunConfig, model: Any) -> None:
+    """Refuses integrator, forcing and dealiasing that do not fit the model of a user's file, which was not known when
+    the configuration was read."""
+    name, known = type(model).__name__, _solvers(model, registered().integrators)
+    if config.time.integrator not in known:
+        raise config.error(
+            "time.integrator", f"{config.time.integrator} does not solve {name}; {' or '.join(known)} do"
+        )
+    if config.forcing is not None and model.split:
+        raise config.error("forcing", f"{name} takes none; leave the key out")
+    if config.grid.dealias not in (kinds := model.dealias or (config.grid.dealias,)):
+        raise config.error(
+            "grid.dealias", f"{name} takes {' or '.join(kinds)} only, not {config.grid.dealias}"
+        )
+
+
 def assemble(registries: Registries) -> type[RunConfig]:
-    """The RunConfig whose `model`, `initial`, `forcing` and `time` take what the registries hold."""
+    """The RunConfig whose `model`, `initial`, `forcing` and `time` accept the parts in the registries."""
     forcing = _choice(registries.forcings)
+
+    def key(name: str, **default: Any) -> Any:
+        return Field(description=RunConfig.model_fields[name].description, **default)
+
     return create_model(
         "RunConfig",
         __base__=RunConfig,
         __doc__=RunConfig.__doc__,
         __validators__=_fitting(registries),
-        model=(_choice(registries.models), ...),
-        initial=(_choice(registries.initials), ...),
-        forcing=(type(None) if forcing is None else forcing | None, None),
-        time=(_time_settings(registries.integrators), ...),
+        model=(_choice(registries.models), key("model")),
+        initial=(_choice(registries.initials), key("initial")),
+        forcing=(type(None) if forcing is None else forcing | None, key("forcing", default=None)),
+        particles=(_list_of(registries.particles), key("particles", default=())),
+        time=(_time_settings(registries.integrators), key("time")),
+        output=(with_kinds(registries.outputs), key("output")),
     )
 
 
 @cache
 def run_config_class() -> type[RunConfig]:
-    """`assemble` of what is registered in this program."""
+    """The RunConfig of all parts that are registered in this program."""
     return assemble(registered())

@@ -1,7 +1,8 @@
-"""Reading and writing YAML by the rules of YAML 1.2's core schema, with the line of every key.
+"""Reads and writes YAML by the rules of YAML 1.2's core schema, with the line of every key.
 
-PyYAML scans and parses; its YAML 1.1 notions (`no` is false, `1e-3` is text, `12:30` is 750, the last of two
-equal keys wins) are replaced by the core schema of https://yaml.org/spec/1.2.2/#103-core-schema.
+PyYAML scans and parses; its YAML 1.1 rules (`no` is false, `1e-3` is text, `12:30` is 750, the last of two
+equal keys wins) are replaced by the core schema of https://yaml.org/spec/1.2.2/#103-core-schema. ruamel.yaml reads
+YAML 1.2 too, but the line of every key and the list of all mistakes would need the same code on top of it.
 """
 
 import math
@@ -16,10 +17,10 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from simulator.errors import UserError
+from simulator.errors import UserError, shortened, shown
 
 Path = tuple[str | int, ...]
-"""Where a value stands in a document: keys of mappings, indices of lists."""
+"""The position of a value in a document: keys of mappings, indices of lists."""
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 100_000
@@ -33,7 +34,7 @@ _CORE_SCHEMA = (
 
 
 class _Resolver(BaseResolver):
-    """Plain scalars to tags; the first expression that matches the whole text wins."""
+    """Assigns tags to plain scalars; the first expression that matches the whole text wins."""
 
 
 for _name, _expression, _first in _CORE_SCHEMA:
@@ -52,19 +53,26 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML text as plain Python values, and the line (from 1) on which each of them starts."""
+    """A YAML text as plain Python values, and the line (from 1) on which each value starts."""
 
     value: Any
     lines: dict[Path, int] = field(default_factory=dict)
 
 
 def dotted(path: Path) -> str:
-    """`("grid", "shape", 0)` as the user writes it: `grid.shape.0`."""
+    """A path as the user writes it: `grid.shape.0`."""
     return ".".join(map(str, path))
 
 
+def has(block: Any, part: str | int) -> bool:
+    """Whether a value is a mapping with this key or a list with this index."""
+    if isinstance(block, dict):
+        return part in block
+    return isinstance(block, list | tuple) and isinstance(part, int) and part < len(block)
+
+
 def parse_yaml(text: str, name: str) -> Document:
-    """The one document in `text`; `name` stands for it in messages, e.g. its file's name.
+    """The single document in `text`; `name` names it in messages, e.g. the file's name.
 
     Raises UserError, one line per mistake: `name:line: key: what is wrong, what would be right`.
     """
@@ -96,7 +104,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Construction:
-    """Nodes to values. Collects the mistakes of a whole document instead of stopping at the first."""
+    """Constructs values from nodes. Collects all mistakes of a document instead of stopping at the first."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,7 +113,7 @@ class _Construction:
         self._open: set[int] = set()
 
     def _error(self, node: yaml.Node, path: Path, message: str) -> None:
-        key = f"{dotted(path)}: " if path else ""
+        key = f"{shortened(dotted(path), 200)}: " if path else ""
         self.errors.append(f"{self.name}:{node.start_mark.line + 1}: {key}{message}")
 
     def value(self, node: yaml.Node, path: Path) -> Any:
@@ -132,12 +140,12 @@ class _Construction:
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
                 self._error(
-                    key_node, path, "a key has to be a name; put quotes around it if it is meant as one"
+                    key_node, path, "a key must be a name; put quotes around it if it is meant as one"
                 )
                 continue
             key = key_node.value
             here = (*path, key)
-            if key == "<<":
+            if key == "<<" and key_node.style is None:  # in quotes it is ordinary text
                 self._error(key_node, here, "merge keys are not part of YAML 1.2; write the keys out")
             elif key in result:
                 first = self.lines[here]
@@ -163,7 +171,7 @@ class _Construction:
             case "float" if _matches("float", text) or _matches("int", text):
                 return _float(text)
             case "null" | "bool" | "int" | "float" as tag:
-                return self._error(node, path, f"{text!r} is no {tag}")
+                return self._error(node, path, f"{shown(text)} is no {tag}")
         return self._error(node, path, f"the tag {_short(node.tag)} is not allowed; leave it out")
 
 
@@ -172,7 +180,7 @@ def _matches(tag: str, text: str) -> bool:
 
 
 def _short(tag: str) -> str:
-    return tag.replace(_TAG, "!!")
+    return shortened(tag.replace(_TAG, "!!"))
 
 
 def _float(text: str) -> float:
@@ -191,8 +199,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, value: str) -> yaml.Node:
-    # Quoted where a reader of YAML 1.2 would take the plain text for something else (PyYAML sees to 1.1);
-    # double quotes for control characters and line ends, which PyYAML's single quotes do not keep.
+    # Quoted if a YAML 1.2 reader would not read the plain text as text (PyYAML handles 1.1); double quotes for
+    # control characters and line ends, which PyYAML's single quotes do not preserve.
     special = any(expression.fullmatch(value) for _, expression, _ in _CORE_SCHEMA)
     style = "'" if special else None if value.isprintable() else '"'
     return dumper.represent_scalar(_TAG + "str", str(value), style=style)
@@ -203,7 +211,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any) -> str:
-    """`value` (mappings, lists, text, numbers) as YAML that YAML 1.1 and 1.2 readers understand alike."""
+    """`value` (mappings, lists, text, numbers) as YAML that readers of YAML 1.1 and 1.2 read alike."""
     return yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
     )

@@ -1,11 +1,12 @@
 """The energy budget of one step, or of one moment."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from simulator.models.model import Balance, Budgeted, Fields, Force, tendency
+from simulator.models import Fields, Force, Model
+from simulator.models.model import Balance
 
 RESIDUAL = "budget_residual"
 """Where the state's memory keeps it."""
@@ -19,22 +20,12 @@ class Budget(NamedTuple):
     dissipation: jax.Array
 
 
-def closes(model: object) -> bool:
-    """Whether the model's budget can be told in every step."""
-    return isinstance(model, Budgeted) and model.closes
-
-
-def momentary(model: object) -> bool:
-    """Whether the model's budget can be told of a moment, and is too dear for every step."""
-    return isinstance(model, Budgeted) and getattr(model, "momentary", False)
-
-
-def injection(model: Budgeted, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
-    """What the forcing adds to the energy per time."""
+def injection(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
+    """The energy per time that the forcing adds."""
     return jnp.float64(0) if force is None else model.work(fields, force(fields, time))
 
 
-def budget(model: Budgeted, fields: Fields, time: jax.Array, force: Force | None) -> Budget:
+def budget(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> Budget:
     found = model.balance(fields)
     return Budget(found.energy, injection(model, fields, time, force) + found.production, found.dissipation)
 
@@ -48,11 +39,12 @@ def residual(before: Budget, after: Budget, dt: jax.Array) -> jax.Array:
     return _relative(change, (before.gained + after.gained) / 2, (before.dissipation + after.dissipation) / 2)
 
 
-def residual_now(model: Any, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
-    """dE/dt as the equations on this grid have it minus gain and dissipation, over the dissipation: what truncation
-    adds. Time steps have no part in it."""
-    rates, decay = tendency(model, fields, time, force)[0], model.decay()
-    rates = {n: rate - decay[n] * fields[n] for n, rate in rates.items()}
+def residual_now(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
+    """dE/dt of the equations on this grid minus gain and dissipation, over the dissipation: the part of truncation.
+    Time steps have no part in it."""
+    accelerations = None if force is None else force(fields, time)
+    rates, linear = model.tendency(fields, time, accelerations)[0], model.linear_terms()
+    rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
 
     def energy(f: Fields) -> tuple[jax.Array, Balance]:
         return (found := model.balance(f)).energy, found

@@ -3,13 +3,21 @@
 Definitions: Pope, Turbulent Flows (2000), sections 6.5 and 13.4. Isotropic formulas are applied to any flow.
 """
 
+from collections.abc import Mapping
 from math import pi
 
 import jax
 import jax.numpy as jnp
 
+from simulator.diagnostics.resolution import Damping, dissipation_scale, edge_share
 from simulator.spectral import Local, Transform
+from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared
+
+
+def absent(coefficient: float | jax.Array) -> bool:
+    """Whether a coefficient is 0. An array in the place of the number (runs that share a program) is not."""
+    return isinstance(coefficient, int | float) and coefficient == 0
 
 
 def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -17,26 +25,49 @@ def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(b == 0, jnp.nan, a / jnp.where(b == 0, 1, b))
 
 
+_PAIRS = ("xx", "yy", "zz", "xy", "xz", "yz")
+
+
+def products_about(mean: jax.Array, values: jax.Array, name: str) -> dict[str, jax.Array]:
+    """`NAME_xx`, ...: products of the components of v' = v - <v> at a point, whose means `mean_and_rms` takes."""
+    own = [values[i] - mean[i] for i in range(3)]
+    return {f"{name}_{p}": own[AXES.index(p[0])] * own[AXES.index(p[1])] for p in _PAIRS}
+
+
+def mean_and_rms(
+    mean: jax.Array, means: Mapping[str, jax.Array], name: str, rms: str, stress: str
+) -> dict[str, jax.Array]:
+    """`mean_NAME_x` ... of a vector; `RMS`, sqrt(<v'^2> / 3), and `RMS_x` ..., sqrt(<v'_x^2>); and `STRESS_xy`,
+    `STRESS_xz`, `STRESS_yz`, <v'_x v'_y> ...; from its box mean (3,) and those of `products_about` it."""
+    squares = [means[f"{name}_{axis}{axis}"] for axis in AXES]
+    return {
+        **{f"mean_{name}_{axis}": mean[i] for i, axis in enumerate(AXES)},
+        rms: jnp.sqrt((squares[0] + squares[1] + squares[2]) / 3),
+        **{f"{rms}_{axis}": jnp.sqrt(square) for axis, square in zip(AXES, squares, strict=True)},
+        **{f"{stress}_{pair}": means[f"{name}_{pair}"] for pair in _PAIRS[3:]},
+    }
+
+
 def flow_scalars(
-    transform: Transform, velocity: jax.Array, viscosity: float | jax.Array, dissipation: jax.Array, rate
+    transform: Transform, velocity: jax.Array, damping: Damping, dissipation: jax.Array, rate
 ) -> dict[str, jax.Array]:
     """Scalars of a velocity (3, *order), by column; `rate` comes last, for the choice of dt.
 
-    `dissipation` is the viscous one. `rate(v)` is the advective rate of values v at a point.
-    With u'^2 = <u^2> / 3: integral scale pi / (2 u'^2) sum E(k) / k, Taylor scale sqrt(15 u'^2 / <omega^2>),
-    Kolmogorov scale (viscosity^3 / dissipation)^(1/4), turnover time integral scale / u'. Skewness and flatness
-    are those of the longitudinal gradients du_i/dx_i. What depends on viscosity is left out where that is 0.
+    `damping` are viscosity, which comes first, and hyperviscosity; `dissipation` is that by both. `rate(v)` is the
+    advective rate of values v at a point.
+    All but `max_speed` are of the fluctuations u' = u - <u> and so the same in every frame that moves steadily. With
+    u_rms^2 = <u'^2> / 3: integral scale pi / (2 u_rms^2) sum E(k) / k, Taylor scale sqrt(15 u_rms^2 / <omega^2>),
+    turnover time integral scale / u_rms, Kolmogorov scale as `dissipation_scale`; `edge_enstrophy` is the share of
+    the enstrophy at the edge of the spectrum. Skewness and flatness are those of the longitudinal gradients
+    du_i/dx_i. What depends on viscosity is left out where that is 0.
     """
     layout = transform.layout
     omega = curl(layout, velocity)
-    energy = 0.5 * layout.inner(velocity, velocity).sum()
     enstrophy = 0.5 * layout.inner(omega, omega).sum()
     k = layout.wavenumbers(velocity.real.dtype)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
     over_k = 0.5 * layout.sum(inverse_k * abs(velocity) ** 2).sum()
-    u_rms = jnp.sqrt(2 * energy / 3)
-    integral = pi / 2 * ratio(over_k, u_rms**2)
-    taylor = jnp.sqrt(ratio(5 * energy, enstrophy))
+    mean = layout.at_zero(velocity).real
     inputs = {
         "velocity": velocity,
         "gradient": jnp.stack([1j * k[i] * velocity[i] for i in range(3)]),
@@ -45,6 +76,7 @@ def flow_scalars(
     def moments(values, points, parameters) -> Local:
         v, g = values["velocity"], values["gradient"]
         means = {
+            **products_about(parameters, v, "velocity"),
             "gradient_2": dot(g, g) / 3,
             "gradient_3": dot(g * g, g) / 3,
             "gradient_4": dot(g * g, g * g) / 3,
@@ -52,20 +84,24 @@ def flow_scalars(
         divergence = abs(g[0] + g[1] + g[2])
         return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
 
-    found = transform.evaluate(inputs, moments)
+    found = transform.evaluate(inputs, moments, mean)
+    moving = mean_and_rms(mean, found.means, "velocity", "u_rms", "reynolds_stress")
+    u_rms = moving["u_rms"]
+    integral = pi / 2 * ratio(over_k, u_rms**2)
+    taylor = jnp.sqrt(ratio(7.5 * u_rms**2, enstrophy))
     second = found.means["gradient_2"]
     scalars = {
         "enstrophy": enstrophy,
         "helicity": layout.inner(velocity, omega).sum(),
-        "u_rms": u_rms,
+        **moving,
         "integral_scale": integral,
         "taylor_scale": taylor,
         "turnover_time": ratio(integral, u_rms),
     }
-    # An array in the place of the number (runs that share this program) stands for one that is not zero.
-    if not (isinstance(viscosity, int | float) and viscosity == 0):
-        eta = jnp.sqrt(jnp.sqrt(ratio(jnp.asarray(viscosity**3, dissipation.dtype), dissipation)))
-        scalars["reynolds_taylor"] = u_rms * taylor / viscosity
+    if not absent(damping[0][1]):
+        scalars["reynolds_taylor"] = u_rms * taylor / damping[0][1]
+    if present := [(n, nu) for n, nu in damping if not absent(nu)]:
+        eta = dissipation_scale(present, dissipation)
         scalars["kolmogorov_scale"] = eta
         scalars["k_max_eta"] = transform.grid.largest_wavenumber * eta
     return scalars | {
@@ -73,5 +109,6 @@ def flow_scalars(
         "gradient_flatness": ratio(found.means["gradient_4"], second**2),
         "max_speed": found.maxima["speed"],
         "max_divergence": found.maxima["divergence"],
+        "edge_enstrophy": edge_share(layout, squared(omega), 0.0),
         "rate": found.maxima["rate"],
     }

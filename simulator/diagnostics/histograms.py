@@ -10,9 +10,9 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from simulator.diagnostics.measured import Measured
-from simulator.models.model import Fields
+from simulator.models import Fields, State
 from simulator.spectral import Transform
-from simulator.spectral.operators import curl
+from simulator.spectral.operators import curl, fluctuation
 from simulator.spectral.program import Program
 
 
@@ -36,14 +36,12 @@ class _Counter:
         return Program(local, physical.mesh, [physical.spec_of(4)], [PartitionSpec()], name="histogram")
 
     def density(self, modes: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Probability density of all components of `modes` (component, *order) together, over values in units of
-        their standard deviation; and that."""
+        """Probability density of all components of `modes` (component, *order) together, each about its own mean,
+        over values in units of their common standard deviation; and that."""
         layout, physical = self._transform.layout, self._transform.physical
-        mean = layout.at_zero(modes).real.mean()
-        square = layout.inner(modes, modes).mean() - mean**2
-        deviation = jnp.sqrt(jnp.maximum(square, 0))
-        unit = jnp.where(deviation > 0, deviation, 1)
-        values = (self._transform.inverse(modes) - mean) / unit
+        own = fluctuation(layout, modes)
+        deviation = jnp.sqrt(layout.inner(own, own).mean())
+        values = self._transform.inverse(own) / jnp.where(deviation > 0, deviation, 1)
         scaled = (values / self._reach + 1) / 2
         (counts,) = self._program(physical.hold(jnp.where(physical.inside(), scaled, jnp.inf)))
         width = 2 * self._reach / self._bins
@@ -53,8 +51,9 @@ class _Counter:
 def histograms(
     transform: Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
 ) -> Measured:
-    """`NAME` (sigma,): probability density of a quantity against its value in standard deviations from the mean,
-    the components of vectors taken together; `NAME_deviation`. Values beyond +-reach deviations are in no bin.
+    """`NAME` (sigma,): probability density of a quantity against its value in standard deviations from the mean, the
+    components of vectors taken together, each about its own mean; `NAME_deviation`, the root of the components' mean
+    variance. Values beyond +-reach deviations are in no bin.
 
     Quantities: every field of the model; of vectors also the curl (`vorticity`, `current`); of the velocity also
     `longitudinal_gradient` and `transverse_gradient`.
@@ -78,10 +77,10 @@ def histograms(
         others = [(i, j) for i in range(3) for j in range(3) if i != j]
         quantities["transverse_gradient"] = derivatives("velocity", others)
 
-    def compute(fields: Fields) -> dict[str, jax.Array]:
+    def compute(state: State) -> dict[str, jax.Array]:
         found = {}
         for name, modes in quantities.items():
-            found[name], found[f"{name}_deviation"] = counter.density(layout.hold(modes(fields)))
+            found[name], found[f"{name}_deviation"] = counter.density(layout.hold(modes(state.fields)))
         return found
 
     centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach

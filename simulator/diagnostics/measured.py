@@ -1,6 +1,6 @@
 """What a kind of output measures: named arrays over named coordinates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,51 +8,89 @@ import jax
 import numpy as np
 
 from simulator.diagnostics.spectra import Bins, flux, shell_spectra
-from simulator.models.model import Fields, Spectral
+from simulator.models import Model, State
 from simulator.spectral import Layout
+from simulator.spectral.layout import PhysicalLayout
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Arrays that a series carries from row to row, such as sums over time. They stay on the devices, and every
+    checkpoint holds them. `begin` and `update` can be compiled.
+
+    A run whose earlier part did not write the series begins with its next row.
+    """
+
+    begin: Callable[[], dict[str, jax.Array]]
+    """The arrays before the first row."""
+    update: Callable[[State, Mapping[str, jax.Array]], dict[str, jax.Array]]
+    """The arrays with a state taken in, at every time at which a row is due, before it is computed."""
+    places: Mapping[str, Layout | PhysicalLayout] = field(default_factory=dict)
+    """Where arrays lie whose last three axes are modes or grid points; others are small and the same on every
+    device."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """`compute(fields)` gives every one of `variables`, with the shape of its dimensions; it can be compiled."""
+    """`compute(state)` gives every one of `variables`, with the shape of its dimensions; it can be compiled.
+
+    With `carried` it is `compute(state, arrays)`.
+    """
 
     coordinates: Mapping[str, np.ndarray]
     variables: Mapping[str, tuple[str, ...]]
     """Dimensions by name."""
-    compute: Callable[[Fields], dict[str, jax.Array]]
+    compute: Callable[..., dict[str, jax.Array]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    beside: Callable[[], Mapping[str, tuple[str, np.ndarray]]] = dict
+    """What describes the points of a coordinate, and is stored once: (coordinate, values) by name. All processes
+    have to call it."""
+    carried: Carried | None = None
 
     def joined(self, other: "Measured") -> "Measured":
-        """Both together, in one file."""
+        """Both together, in one file; neither may carry anything."""
         return Measured(
             {**self.coordinates, **other.coordinates},
             {**self.variables, **other.variables},
-            lambda fields: self.compute(fields) | other.compute(fields),
+            lambda state: self.compute(state) | other.compute(state),
             {**self.attributes, **other.attributes},
+            lambda: {**self.beside(), **other.beside()},
         )
 
 
-def transfer(layout: Layout, model: Spectral, names: tuple[str, ...]) -> Measured:
+def in_shells(
+    layout: Layout, names: Iterable[str], compute: Callable[[State], dict[str, jax.Array]]
+) -> Measured:
+    """Quantities (shells,) against the shells' wavenumbers `k`. Beside these stand how many `modes` each shell holds
+    and their mean wavenumber `k_mean`."""
+
+    def beside() -> dict[str, tuple[str, np.ndarray]]:
+        modes, mean = jax.jit(layout.shell_modes)()
+        return {"modes": ("k", np.asarray(modes).astype(np.int64)), "k_mean": ("k", np.asarray(mean))}
+
+    variables = {name: ("k",) for name in names}
+    width = {"shell_width": layout.shell_width}
+    return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
+
+
+def transfer(layout: Layout, model: Model, names: tuple[str, ...]) -> Measured:
     """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger wavenumbers,
     `flux/NAME`: Pi(k) = -sum of T up to k. `names` are those of `model.transfers`."""
 
-    def compute(fields: Fields) -> dict[str, jax.Array]:
-        found = shell_spectra(layout, model.transfers(fields))
+    def compute(state: State) -> dict[str, jax.Array]:
+        found = shell_spectra(layout, model.transfers(state.fields))
         fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in found.items()}
         return {f"transfer/{n}": t for n, t in found.items()} | fluxes
 
-    variables = {f"{kind}/{n}": ("k",) for kind in ("transfer", "flux") for n in names}
-    return Measured(
-        {"k": layout.shell_wavenumbers()}, variables, compute, {"shell_width": layout.shell_width}
-    )
+    return in_shells(layout, [f"{kind}/{n}" for kind in ("transfer", "flux") for n in names], compute)
 
 
-def directional_spectra(layout: Layout, model: Spectral, axis: str, names: tuple[str, ...]) -> Measured:
+def directional_spectra(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
     """Spectra against the wavenumber across and along an axis, `perpendicular/NAME` and `parallel/NAME`."""
     bins = {d: Bins(layout, axis, d) for d in ("perpendicular", "parallel")}
 
-    def compute(fields: Fields) -> dict[str, jax.Array]:
-        energies = model.spectral_energies(fields)
+    def compute(state: State) -> dict[str, jax.Array]:
+        energies = model.spectral_energies(state.fields)
         return {f"{d}/{n}": b.spectrum(e) for d, b in bins.items() for n, e in energies.items()}
 
     return Measured(

@@ -29,6 +29,7 @@ def flux(transfer: jax.Array, width: float) -> jax.Array:
 class Bins:
     """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`).
 
+    dk is the largest fundamental of the axes concerned; across it is the shells' width where that was given.
     Every mode is in one bin, n = round(k / dk): the sums over all bins are the sums over all modes.
     """
 
@@ -39,6 +40,8 @@ class Bins:
         mine = [axis] if direction == "parallel" else [a for a in "xyz" if a != axis]
         present = [units["xyz".index(a)] for a in mine if layout.grid.shape["xyz".index(a)] > 1]
         self.width = max(present, default=layout.shell_width)
+        if direction == "perpendicular" and layout.grid.given_shell_width is not None:
+            self.width = layout.grid.given_shell_width
         self.count = round(sum(labels[a] ** 2 for a in mine) ** 0.5 / self.width) + 1
 
     def wavenumbers(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from simulator.diagnostics.measured import Measured
-from simulator.models.model import Fields
+from simulator.models import State
 from simulator.spectral import Grid, Local, Transform
 from simulator.spectral.operators import translate
 
@@ -16,7 +16,7 @@ from simulator.spectral.operators import translate
 def default_separations(grid: Grid) -> tuple[float, ...]:
     """About six per octave, from the finest grid spacing to half the shortest box, rounded to multiples of the
     spacing."""
-    present = [i for i, n in enumerate(grid.shape) if n > 1]
+    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     spacing = min(grid.spacing[i] for i in present)
     most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
     steps = np.unique(np.rint(2 ** np.arange(0, np.log2(max(most, 1)) + 1e-9, 1 / 6)).astype(int))
@@ -37,8 +37,8 @@ def structure_functions(
         du = values["du"]
         return Local({}, {}, {f"{i}_{p}": du[i] ** p for i in range(3) for p in orders})
 
-    def compute(fields: Fields) -> dict[str, jax.Array]:
-        u = fields[name]
+    def compute(state: State) -> dict[str, jax.Array]:
+        u = state.fields[name]
         found: dict[str, list[jax.Array]] = {}
         for e in range(3):
 

@@ -1,19 +1,26 @@
 """Forcing. A new one is a class here and a line in `FORCINGS`."""
 
+from typing import Any
+
 from simulator.forcing.forcing import Forcing
 from simulator.forcing.ornstein_uhlenbeck import OrnsteinUhlenbeck
 from simulator.forcing.power import ConstantPower, Linear
 from simulator.forcing.python import Python
 from simulator.forcing.steady import Abc, Kolmogorov, TaylorGreen
+from simulator.registry import Registry, subclass_of
 
-FORCINGS: dict[str, type] = {
-    "linear": Linear,
-    "constant_power": ConstantPower,
-    "ornstein_uhlenbeck": OrnsteinUhlenbeck,
-    "kolmogorov": Kolmogorov,
-    "taylor_green": TaylorGreen,
-    "abc": Abc,
-    "python": Python,
-}
+FORCINGS = Registry[type[Any]](
+    "simulator.forcings",
+    {
+        "linear": Linear,
+        "constant_power": ConstantPower,
+        "ornstein_uhlenbeck": OrnsteinUhlenbeck,
+        "kolmogorov": Kolmogorov,
+        "taylor_green": TaylorGreen,
+        "abc": Abc,
+        "python": Python,
+    },
+    subclass_of(Forcing),
+)
 
 __all__ = ["FORCINGS", "Forcing"]

@@ -1,83 +1,63 @@
-"""What a forcing offers, and the band of modes that some of them act in."""
+"""The contract of a forcing, and the band of modes that some of them act in."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator
 
-from simulator.errors import UserError
+from simulator.errors import UserError, shown
 from simulator.initial.initial import Files
-from simulator.models.model import Fields
+from simulator.models import Fields, Model
 from simulator.settings import NonNegative, Settings
 from simulator.spectral import Grid, Layout, Transform
 
 
-class Forced(Protocol):
-    """What a forcing knows of the model that it acts on."""
-
-    components: Mapping[str, tuple[int, ...]]
-    solenoidal: tuple[str, ...]
-
-
-def accelerated(model: Forced) -> Mapping[str, tuple[int, ...]]:
-    """Fields that a force accelerates, and their leading shape. Gas, which evolves its momentum, says `velocity`."""
-    return getattr(model, "accelerated", model.components)
-
-
 def momentum(fields: Fields) -> jax.Array:
-    """What a force works on: the box mean of momentum . acceleration is the energy gained per time. That of an
-    incompressible flow, of density 1, is its velocity."""
+    """The momentum density: the box mean of its product with the acceleration is the power per volume. In an
+    incompressible flow of density 1 it is the velocity."""
     return fields["momentum"] if "momentum" in fields else fields["velocity"]
 
 
-class Forcing(Protocol):
+class Forcing:
     """An acceleration of the velocity (or of other fields), as coefficients; a pure function of state and memory.
 
-    Raises UserError in `__init__` where it cannot act: the message names the key after `forcing.` first.
+    By default it has no memory. `__init__` raises UserError if the forcing cannot act on the model; the message
+    starts with the key after `forcing.`.
     """
 
     Settings: ClassVar[type[Settings]]
 
-    def __init__(self, settings: Any, transform: Transform, model: Forced, files: Files) -> None: ...
+    def __init__(self, settings: Any, transform: Transform, model: Model, files: Files) -> None:
+        self.settings, self.transform, self.model = settings, transform, model
 
     def memory(self) -> dict[str, jax.Array]:
-        """What it carries from step to step, at the beginning; part of the state and of every checkpoint."""
-        ...
+        """The initial value of the arrays that it carries from step to step in the state and in checkpoints."""
+        return {}
 
     def renewed(self, memory: dict[str, Any], step: jax.Array, dt: jax.Array) -> dict[str, Any]:
-        """Its memory after step number `step`, of length dt."""
-        ...
+        """The memory after step number `step` of length dt."""
+        return {}
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
         """Accelerations by field; solenoidal for solenoidal fields."""
-        ...
+        raise TypeError(f"{type(self).__name__} does not define acceleration")
 
 
-class Memoryless:
-    """The two methods of a forcing that carries nothing."""
-
-    def memory(self) -> dict[str, jax.Array]:
-        return {}
-
-    def renewed(self, memory: dict[str, Any], step: jax.Array, dt: jax.Array) -> dict[str, Any]:
-        return {}
-
-
-def needs_velocity(model: Forced, kind: str) -> None:
+def needs_velocity(model: Model, kind: str) -> None:
     """Refuses a model that has no velocity to accelerate."""
-    if "velocity" not in accelerated(model):
+    if model.accelerated.get("velocity") != (3,):
         raise UserError(
-            f"kind: {kind} accelerates the velocity, which this model does not have "
-            f"(its fields are {', '.join(model.components)})"
+            f"kind: {kind} accelerates a velocity with three components, which this model does not have "
+            f"(its fields are {', '.join(model.fields)})"
         )
 
 
 def _two(value: Any) -> Any:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"two wavenumbers are needed, lowest and highest, not {value!r}")
+        raise ValueError(f"two wavenumbers are needed, lowest and highest, not {shown(value)}")
     return value
 
 
@@ -100,35 +80,62 @@ def in_band(layout: Layout, band: tuple[float, float]) -> jax.Array:
     return (k2 >= low) & (k2 <= high) & (k2 > 0) & layout.mask
 
 
+MOST_MODES = 2**22
+"""Modes in the box around a band whose coefficients every device holds: wavenumbers up to about 100."""
+
+
+def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:
+    """The largest integer wavenumber along each axis."""
+    return [
+        int(min(kept, band[1] * (1 + _MARGIN) / unit))
+        for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
+    ]
+
+
+def _volume(reach: Sequence[int]) -> int:
+    return (2 * reach[0] + 1) * (2 * reach[1] + 1) * (reach[2] + 1)
+
+
+def check_band(grid: Grid, band: tuple[float, float]) -> None:
+    """Raises UserError if a band contains no mode of the grid. Wide bands are checked without listing their modes."""
+    reach = _reach(grid, band)
+    lowest = band[0] * (1 - _MARGIN)
+    on_an_axis = any(n and n * unit >= lowest for n, unit in zip(reach, grid.fundamental, strict=True))
+    if not on_an_axis and _volume(reach) <= MOST_MODES:
+        band_modes(grid, band)
+
+
 def band_modes(grid: Grid, band: tuple[float, float]) -> np.ndarray:
     """Signed integer wavenumbers (M, 3) of a band's modes, one of each pair k, -k, in a fixed order.
 
-    Raises UserError where there are none.
+    Raises UserError if there are none.
     """
-    reach = [
-        min(kept, int(band[1] * (1 + _MARGIN) / unit))
-        for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
-    ]
+    reach = _reach(grid, band)
+    if _volume(reach) > MOST_MODES:
+        raise UserError(
+            f"band: [{band[0]:g}, {band[1]:g}] reaches over {_volume(reach):.2g} modes, which every device would "
+            f"hold; a lower highest wavenumber is needed (at most {MOST_MODES} modes)"
+        )
     ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
     labels = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
     k2 = ((labels * np.array(grid.fundamental)) ** 2).sum(1)
     kx, ky, kz = labels.T
     first = (kz > 0) | ((kz == 0) & ((ky > 0) | ((ky == 0) & (kx > 0))))
     inside = (k2 >= band[0] ** 2 * (1 - _MARGIN)) & (k2 <= band[1] ** 2 * (1 + _MARGIN))
-    if grid.dealias == "spherical":
+    if grid.spherical:
         inside &= ((2 * labels / np.array(grid.shape)) ** 2).sum(1) < 8 / 9 - 1e-12
-    found = labels[first & inside]
-    if not len(found):
+    modes = labels[first & inside]
+    if not len(modes):
         lowest = min(u for u, kept in zip(grid.fundamental, grid.kept, strict=True) if kept)
         raise UserError(
             f"band: [{band[0]:g}, {band[1]:g}] holds no mode of this grid; "
             f"wavenumbers begin at {lowest:g}, and {grid.largest_wavenumber:g} is kept in all directions"
         )
-    return found
+    return modes
 
 
 class Embedding:
-    """Puts the coefficients of few modes, which every device holds, to their places in spectral arrays."""
+    """Scatters the coefficients of a few modes, which every device has, into spectral arrays."""
 
     def __init__(self, layout: Layout, modes: np.ndarray):
         self._layout, self._modes = layout, modes
@@ -141,7 +148,7 @@ class Embedding:
         cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
         cube = cube.at[:, *at].set(coefficients.T).at[:, *conjugate].set(coefficients.conj().T)
         field = jnp.transpose(cube, (0, *(1 + "xyz".index(a) for a in layout.order)))
-        # Axis by axis, each device takes the wavenumbers that it holds: no communication.
+        # Axis by axis, each device selects its own wavenumbers, without communication.
         for position, axis in enumerate(layout.order, 1):
             n = int(reach["xyz".index(axis)])
             labels = layout.integers(axis).ravel()

@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.forcing.forcing import Band, Embedding, Forced, band_modes, needs_velocity
+from simulator.forcing.forcing import Band, Embedding, Forcing, band_modes, needs_velocity
 from simulator.initial.initial import Files
-from simulator.models.model import Fields
-from simulator.settings import Integer, Positive, Real, Settings
+from simulator.models import Fields, Model
+from simulator.settings import Positive, Real, Seed, Settings
 from simulator.spectral import Transform
 from simulator.spectral.random import mode_normals
 
@@ -19,46 +19,47 @@ from simulator.spectral.random import mode_normals
 class OrnsteinUhlenbeckSettings(Settings):
     kind: Literal["ornstein_uhlenbeck"] = "ornstein_uhlenbeck"
     rate: Positive
-    """Energy added per time and mass, on average, to a flow that does not react within the correlation time."""
+    """Mean power per mass injected into a flow that does not respond within the correlation time."""
     correlation_time: Positive
+    """T, the correlation time of the force."""
     band: Band = (0.0, 2.5)
+    """Wavenumbers |k| that are driven, both ends included (1/length)."""
     solenoidal_weight: Annotated[Real, Field(ge=0, le=1)] = 1.0
-    """1: only solenoidal modes; 0: only compressive ones, which gas takes; what an incompressible flow takes is 1."""
-    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
+    """1: a solenoidal force, as incompressible flows need; 0: a compressive one; a mixture between them (gas)."""
+    seed: Seed = 0
+    """Seed of the random force."""
 
 
-class OrnsteinUhlenbeck:
+class OrnsteinUhlenbeck(Forcing):
     """Every mode of the band has a complex vector b that follows an Ornstein-Uhlenbeck process,
 
     b(t + dt) = b(t) exp(-dt / T) + sqrt(1 - exp(-2 dt / T)) xi,  <xi_i* xi_j> = delta_ij,
 
     and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets the variance of
-    f to rate / T: a flow that responds by du/dt = f then takes up `rate`. One that turns over within T takes
+    f to rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that turns over within T gains
     less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys.
     512, A81 (2010).
 
-    xi is keyed by seed, mode and number of the step: the history is the same on any number of devices and after
+    xi is keyed by seed, mode and step number, so that the history is the same on any number of devices and after
     a restart.
     """
 
     Settings = OrnsteinUhlenbeckSettings
 
-    def __init__(
-        self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Forced, files: Files
-    ):
+    def __init__(self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: Files):
         needs_velocity(model, "ornstein_uhlenbeck")
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:
             raise UserError(
                 f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
             )
-        self.settings = settings
+        super().__init__(settings, transform, model, files)
         self._modes = band_modes(transform.grid, settings.band)
         self._embed = Embedding(transform.layout, self._modes)
         self._dtype = np.result_type(transform.dtype, np.complex64)
         k = self._modes * np.array(transform.grid.fundamental)
         self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
-        # <|f|^2>: 2 w^2 + (1 - w)^2 of each mode, of which there are two for each that is listed.
+        # <|f|^2> is 2 w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and -k.
         variance = 2 * len(k) * (2 * weight**2 + (1 - weight) ** 2)
         self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
 

@@ -1,33 +1,26 @@
 """Forces along the flow.
 
-They act on its Hermitian part: what the grid does not show of a spectral array would grow with nothing to stop it.
+They use its Hermitian part only: the anti-Hermitian part is invisible on the grid and would grow without limit.
 """
 
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from simulator.forcing.forcing import (
     Band,
-    Forced,
-    Memoryless,
-    band_modes,
+    Forcing,
+    check_band,
     in_band,
     momentum,
     needs_velocity,
 )
 from simulator.initial.initial import Files
-from simulator.models.model import Fields
+from simulator.models import Fields, Model
 from simulator.settings import Positive, Settings
 from simulator.spectral import Transform
 from simulator.spectral.operators import hermitian
-
-
-class Gas(Protocol):
-    def velocity(self, fields: Fields) -> jax.Array:
-        """Coefficients (3, *order) of momentum over density."""
-        ...
 
 
 class LinearSettings(Settings):
@@ -36,22 +29,22 @@ class LinearSettings(Settings):
     """A in f = A u (1/time); a steady flow dissipates 2 A times its kinetic energy."""
 
 
-class Linear(Memoryless):
-    """f = A (u - U) with U the velocity of the whole, <u> or, of gas, <rho u> / <rho>: it is not set in motion.
+class Linear(Forcing):
+    """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net force is zero.
 
     Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010).
     """
 
     Settings = LinearSettings
 
-    def __init__(self, settings: LinearSettings, transform: Transform, model: Forced, files: Files):
+    def __init__(self, settings: LinearSettings, transform: Transform, model: Model, files: Files):
         needs_velocity(model, "linear")
-        self.settings, self.transform, self.model = settings, transform, model
+        super().__init__(settings, transform, model, files)
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout
-        u = fields["velocity"] if "velocity" in fields else cast(Gas, self.model).velocity(fields)
-        u, k2 = hermitian(layout, u), layout.k_squared(self.transform.dtype)
+        u = hermitian(layout, self.model.velocity(fields))
+        k2 = layout.k_squared(self.transform.dtype)
         whole = layout.at_zero(momentum(fields)).real
         if "density" in fields:
             whole = whole / layout.at_zero(fields["density"]).real
@@ -62,25 +55,25 @@ class Linear(Memoryless):
 class ConstantPowerSettings(Settings):
     kind: Literal["constant_power"] = "constant_power"
     rate: Positive
-    """Energy added per time (and mass), the box mean of f . u; of gas per time and volume, that of rho u . f. Kept
-    exactly."""
+    """Power, which is kept exactly: per mass, the box mean of f . u; for gas per volume, that of rho u . f."""
     band: Band = (0.0, 2.5)
+    """Wavenumbers |k| that are driven, both ends included (1/length)."""
 
 
-class ConstantPower(Memoryless):
-    """f = rate u_band / <u_band^2>, with u_band the modes of the band: the box mean of f . u is the rate.
+class ConstantPower(Forcing):
+    """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u is the rate.
 
-    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity has to have energy in the band. In gas
-    it is the momentum's modes in place of the velocity's: the box mean of rho u . f is the rate whatever the density,
-    and never needs a force against the flow.
+    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in the band. In gas the
+    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any density
+    and the force never opposes the flow.
     """
 
     Settings = ConstantPowerSettings
 
-    def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Forced, files: Files):
+    def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: Files):
         needs_velocity(model, "constant_power")
-        band_modes(transform.grid, settings.band)
-        self.settings, self.transform = settings, transform
+        check_band(transform.grid, settings.band)
+        super().__init__(settings, transform, model, files)
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
         layout = self.transform.layout

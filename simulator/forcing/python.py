@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.forcing.forcing import Forced, Memoryless, accelerated
+from simulator.forcing.forcing import Forcing
 from simulator.initial.initial import Files
-from simulator.models.model import Fields
+from simulator.models import Fields, Model
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Transform
 from simulator.spectral.operators import project
@@ -22,11 +22,13 @@ class PythonSettings(Settings):
     path: InputPath
     """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
-    """function(x, y, z, t, **parameters) gives a dict of accelerations by field."""
+    """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
+    function(x, y, t, ...)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
 
 
-class Python(Memoryless):
+class Python(Forcing):
     """`function(x, y, z, t, **parameters)` gives a dict of accelerations by field.
 
     It gets the coordinates of a part of the grid's points, in any arrangement, as arrays that broadcast, and has to
@@ -35,8 +37,8 @@ class Python(Memoryless):
 
     Settings = PythonSettings
 
-    def __init__(self, settings: PythonSettings, transform: Transform, model: Forced, files: Files):
-        self.settings, self.transform, self.model = settings, transform, model
+    def __init__(self, settings: PythonSettings, transform: Transform, model: Model, files: Files):
+        super().__init__(settings, transform, model, files)
         self._function = files.function(str(settings.path), settings.function)
         self._where = f"function: {settings.path}: {settings.function}"
         one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
@@ -44,7 +46,8 @@ class Python(Memoryless):
 
     def _values(self, points: Any, time: jax.Array) -> Fields:
         try:
-            found = self._function(*points, time, **self.settings.parameters)
+            seen = self.transform.grid.seen(points)
+            found = self._function(*seen, time, **self.settings.parameters)
         except jax.errors.JAXTypeError as error:
             raise UserError(
                 f"{self._where}: uses numpy, or an if, on the coordinates; use jax.numpy instead"
@@ -57,7 +60,7 @@ class Python(Memoryless):
         return {name: self._whole(name, value, shape) for name, value in found.items()}
 
     def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-        known = accelerated(self.model)
+        known = self.model.accelerated
         if name not in known:
             raise UserError(
                 f"{self._where}: returned {name!r}; a force on this model acts on {', '.join(known)}"
@@ -71,7 +74,10 @@ class Python(Memoryless):
             whole = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
         except (TypeError, ValueError) as error:
             raise UserError(f"{self._where}: {name}: {error}") from None
-        return whole.astype(self.transform.dtype)
+        real, dtype = self.transform.layout.real, self.transform.dtype
+        if real and jnp.iscomplexobj(whole):
+            raise UserError(f"{self._where}: {name} is complex; real values are needed")
+        return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
         def force(values, points, time) -> Local:

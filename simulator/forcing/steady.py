@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
-from simulator.forcing.forcing import Forced, Memoryless, needs_velocity
+from simulator.forcing.forcing import Forcing, needs_velocity
 from simulator.initial.initial import Files
-from simulator.models.model import Fields
-from simulator.settings import Count, Real, Settings
+from simulator.models import Fields, Model
+from simulator.settings import Points, Real, Settings
 from simulator.spectral import Layout, Transform
 
 
 class Waves:
-    """Coefficients of sin(n X), cos(n X) and 1 along an axis, X = 2 pi x / L; products of three axes are fields."""
+    """Coefficients of sin(n X), cos(n X) and 1 along an axis, X = 2 pi x / L; products over the axes give fields."""
 
     def __init__(self, layout: Layout, dtype):
         self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
@@ -46,10 +46,9 @@ def _kept(transform: Transform, axes: str, n: int, kind: str) -> None:
         )
 
 
-class _Steady(Memoryless):
-    """A force that depends on nothing; it is made of its few modes wherever it is needed."""
+class _Steady(Forcing):
+    """A constant force, computed from its few modes whenever it is needed."""
 
-    transform: Transform
     _force: Callable[[Waves], jax.Array]
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
@@ -60,7 +59,7 @@ class KolmogorovSettings(Settings):
     kind: Literal["kolmogorov"] = "kolmogorov"
     amplitude: Real = 1.0
     """Largest acceleration."""
-    wavenumber: Count = 1
+    wavenumber: Points = 1
     """Periods of the force across the box."""
 
 
@@ -69,10 +68,10 @@ class Kolmogorov(_Steady):
 
     Settings = KolmogorovSettings
 
-    def __init__(self, settings: KolmogorovSettings, transform: Transform, model: Forced, files: Files):
+    def __init__(self, settings: KolmogorovSettings, transform: Transform, model: Model, files: Files):
         needs_velocity(model, "kolmogorov")
         _kept(transform, "y", settings.wavenumber, "kolmogorov")
-        self.settings, self.transform = settings, transform
+        super().__init__(settings, transform, model, files)
 
     def _force(self, waves: Waves) -> jax.Array:
         s = self.settings
@@ -83,6 +82,7 @@ class Kolmogorov(_Steady):
 class TaylorGreenSettings(Settings):
     kind: Literal["taylor_green"] = "taylor_green"
     amplitude: Real = 1.0
+    """F, the largest acceleration along x."""
 
 
 class TaylorGreen(_Steady):
@@ -90,10 +90,10 @@ class TaylorGreen(_Steady):
 
     Settings = TaylorGreenSettings
 
-    def __init__(self, settings: TaylorGreenSettings, transform: Transform, model: Forced, files: Files):
+    def __init__(self, settings: TaylorGreenSettings, transform: Transform, model: Model, files: Files):
         needs_velocity(model, "taylor_green")
         _kept(transform, "xyz", 1, "taylor_green")
-        self.settings, self.transform = settings, transform
+        super().__init__(settings, transform, model, files)
 
     def _force(self, w: Waves) -> jax.Array:
         lx, ly, _ = self.transform.grid.box
@@ -106,9 +106,13 @@ class TaylorGreen(_Steady):
 class AbcSettings(Settings):
     kind: Literal["abc"] = "abc"
     amplitude: Real = 1.0
+    """F, a common factor of the acceleration."""
     A: Real = 1.0
+    """A in (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X)."""
     B: Real = 1.0
+    """B in the same formula."""
     C: Real = 1.0
+    """C in the same formula."""
 
 
 class Abc(_Steady):
@@ -116,10 +120,10 @@ class Abc(_Steady):
 
     Settings = AbcSettings
 
-    def __init__(self, settings: AbcSettings, transform: Transform, model: Forced, files: Files):
+    def __init__(self, settings: AbcSettings, transform: Transform, model: Model, files: Files):
         needs_velocity(model, "abc")
         _kept(transform, "xyz", 1, "abc")
-        self.settings, self.transform = settings, transform
+        super().__init__(settings, transform, model, files)
 
     def _force(self, w: Waves) -> jax.Array:
         s = self.settings

@@ -10,8 +10,9 @@ from simulator.initial.snapshot import Snapshot
 from simulator.initial.soliton import Soliton, SolitonMerger
 from simulator.initial.uniform import JeansWave, Uniform
 from simulator.initial.vortices import Abc, TaylorGreen
+from simulator.registry import Registry, subclass_of
 
-INITIALS: dict[str, type] = {
+_ALONE: dict[str, type[Initial]] = {
     "taylor_green": TaylorGreen,
     "abc": Abc,
     "random": Random,
@@ -25,6 +26,8 @@ INITIALS: dict[str, type] = {
     "soliton": Soliton,
     "soliton_merger": SolitonMerger,
 }
-INITIALS["composite"] = composite(INITIALS)
+INITIALS = Registry[type[Initial]](
+    "simulator.initials", {**_ALONE, "composite": composite(_ALONE)}, subclass_of(Initial)
+)
 
 __all__ = ["INITIALS", "Files", "Initial", "start_of"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Union, cast
 from pydantic import Field, create_model
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files, start_of
+from simulator.initial.initial import Fields, Files, Initial, start_of
 from simulator.models.composite import Composite as Model
 from simulator.models.composite import joined
 from simulator.settings import Settings
@@ -16,21 +16,22 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
     """The initial condition whose components start from any of `parts`."""
     one: Any = Annotated[Union[tuple(p.Settings for p in parts.values())], Field(discriminator="kind")]  # noqa: UP007
 
-    class Composite:
+    class Composite(Initial):
         """Each component starts as its own model would alone, under the composite's gravity.
 
         A soliton is one of its own matter; `relax` knows nothing of the others.
         """
 
+        composite = True
         Settings = create_model(
             "CompositeInitialSettings",
             __base__=Settings,
             kind=(Literal["composite"], "composite"),
-            components=(cast(Any, dict[str, one]), ...),
+            components=(
+                cast(Any, dict[str, one]),
+                Field(description="The initial condition of each component, by the component's name."),
+            ),
         )
-
-        def __init__(self, settings: Any):
-            self.settings = settings
 
         def build_for(self, model: Any, files: Files) -> Fields:
             if not isinstance(model, Model):

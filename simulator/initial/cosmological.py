@@ -1,17 +1,17 @@
 """Linear structure: a Zel'dovich wave in gas, and a Gaussian random field of density in an expanding box."""
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files, from_values
+from simulator.initial.initial import Fields, Files, Initial, from_values
 from simulator.initial.linear_power import LinearPowerSettings, linear_power
 from simulator.initial.soliton import wave_model
-from simulator.settings import Count, Positive, Settings
+from simulator.settings import Points, Positive, Real, Seed, Settings
 from simulator.spectral.random import gaussian
 
 
@@ -19,14 +19,15 @@ class ZeldovichWaveSettings(Settings):
     kind: Literal["zeldovich_wave"] = "zeldovich_wave"
     density: Positive = 1.0
     """Mean density."""
-    amplitude: float = Field(default=0.1, gt=-1, lt=1)
+    amplitude: Annotated[Real, Field(gt=-1, lt=1)] = 0.1
     """A in the displacement A sin(k q) / k; the sheets cross when it has grown to 1."""
     axis: Literal["x", "y", "z"] = "x"
-    mode: Count = 1
+    """Direction of the wave vector."""
+    mode: Points = 1
     """Waves in the box along the axis."""
 
 
-class ZeldovichWave:
+class ZeldovichWave(Initial):
     """Cold gas that was displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma = sqrt(4 pi G rho).
 
     In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
@@ -35,11 +36,8 @@ class ZeldovichWave:
 
     Settings = ZeldovichWaveSettings
 
-    def __init__(self, settings: ZeldovichWaveSettings):
-        self.settings = settings
-
     def build_for(self, model: Any, files: Files) -> Fields:
-        if "momentum" not in model.components:
+        if "momentum" not in model.fields:
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s, transform = self.settings, model.transform
         i = "xyz".index(s.axis)
@@ -66,10 +64,11 @@ class ZeldovichWave:
 
 class CosmologicalSettings(LinearPowerSettings):
     kind: Literal["cosmological"] = "cosmological"
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: Seed = 0
+    """Seed of the random density contrast."""
 
 
-class Cosmological:
+class Cosmological(Initial):
     """The growing mode of a Gaussian random density contrast delta in an expanding background.
 
     delta(k) has variance P(k) D(a)^2 / V with D(1) = 1; psi = sqrt(rho (1 + delta)) exp(i S) with the phase of the
@@ -78,9 +77,6 @@ class Cosmological:
     """
 
     Settings = CosmologicalSettings
-
-    def __init__(self, settings: CosmologicalSettings):
-        self.settings = settings
 
     def build_for(self, model: Any, files: Files) -> Fields:
         wave = wave_model(model, "cosmological")

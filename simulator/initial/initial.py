@@ -1,23 +1,22 @@
-"""What an initial condition offers, and how values on the grid become coefficients."""
+"""The contract of an initial condition, and how values on the grid become coefficients."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from simulator.errors import UserError
+from simulator.models import Fields, Model
 from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
-
-Fields = dict[str, jax.Array]
 
 
 class Files(Protocol):
     """Opens what an initial condition names; handed over by the run, which keeps a copy of each file."""
 
-    def function(self, path: str, name: str) -> Callable[..., Any]:
-        """The function `name` of a Python file."""
+    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
+        """The function or class `name` of a Python file."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -42,58 +41,81 @@ class Stored(Protocol):
         ...
 
 
-class Initial(Protocol):
-    Settings: ClassVar[type[Settings]]
+class Initial:
+    """An initial condition. It defines `build` or, if it needs more of the model than its fields, `build_for`."""
 
-    def __init__(self, settings: Any) -> None: ...
+    Settings: ClassVar[type[Settings]]
+    composite: ClassVar[bool] = False
+    """Starts all components of a composite, not one kind of matter."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
-        """Spectral fields by name. `wanted` are the model's fields and their leading shapes; those that are not
+        """Spectral fields by name. `wanted` are the model's fields and their leading shapes; fields that are not
         returned start at zero."""
-        ...
+        raise TypeError(f"{type(self).__name__} does not define build")
+
+    def build_for(self, model: Model, files: Files) -> Fields:
+        """`build` for the fields that the model takes from initial conditions."""
+        return self.build(model.transform, model.initial_shapes, files)
 
 
-def start_of(initial: Any, model: Any, files: Files) -> Fields:
-    """All fields of a model at the beginning: what the initial condition gives, zero for what it does not, and what
-    the model makes of it."""
-    if hasattr(initial, "build_for"):
-        found = initial.build_for(model, files)
-    elif hasattr(model, "parts"):
+def start_of(initial: Initial, model: Model, files: Files) -> Fields:
+    """All fields of a model at the beginning: those that the initial condition gives, zero for the others, and
+    derived from them the fields that the model evolves."""
+    if model.parts and not initial.composite:
         raise UserError(
             f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
             f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
         )
-    else:
-        found = initial.build(model.transform, getattr(model, "given", model.components), files)
-    transform, fields = model.transform, dict(found)
+    given = initial.build_for(model, files)
+    transform, fields = model.transform, dict(given)
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
-    if not model.components.keys() <= found.keys():
+    if not model.fields.keys() <= given.keys():
         zero = jax.jit(
             lambda: {
                 n: layout.hold(jnp.zeros((*lead, *layout.shape), kind))
-                for n, lead in getattr(model, "given", model.components).items()
-                if n not in found
+                for n, lead in model.initial_shapes.items()
+                if n not in given
             }
         )
         fields |= zero()
-    return model.begin(fields) if hasattr(model, "begin") else fields
+    return model.begin(fields, given.keys())
+
+
+def holds(condition: Any) -> bool:
+    """Whether a condition on values is met; taken to be where a run is only checked and there are no values."""
+    try:
+        return bool(condition)
+    except jax.errors.ConcretizationTypeError:
+        return True
 
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
-    """Coefficients of fields given as a function of the coordinates x, y, z (broadcastable, sharded arrays).
+    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y of a two-dimensional box
+    (broadcastable, sharded arrays).
 
     The values are made and transformed in one compiled call, so no device ever holds a whole field.
     """
 
     @jax.jit
     def build() -> Fields:
-        found = values(*transform.physical.coordinates(transform.dtype))
+        physical = transform.physical
+        found = values(*seen_coordinates(transform))
         whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in found.items()}
-        inside = transform.physical.inside()
-        held = {n: transform.physical.hold(jnp.where(inside, v, 0)) for n, v in whole.items()}
+        held = {
+            n: physical.hold(jnp.where(physical.inside(), physical.from_seen(v), 0)) for n, v in whole.items()
+        }
         return {n: transform.layout.hold(transform.forward(v)) for n, v in held.items()}
 
     return build()
+
+
+def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
+    """The coordinates that the user sees, broadcasting against each other: two of a two-dimensional box."""
+    grid, found = transform.grid, transform.physical.coordinates(transform.dtype)
+    return tuple(x[0] for x in grid.seen(found)) if grid.planar else found
 
 
 def vector(transform: Transform, *components: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from simulator.initial.initial import Fields, Files, from_values, only, vector
+from simulator.initial.initial import Fields, Files, Initial, from_values, only, vector
 from simulator.settings import Real, Settings
 from simulator.spectral import Transform
 
@@ -18,9 +18,10 @@ class OrszagTangSettings(Settings):
     magnetic_amplitude: Real = 0.8
     """Of the magnetic field; 1 in two dimensions gives both fields the energy 2."""
     dimensions: Literal[2, 3] = 3
+    """3, or 2 for the original vortex, uniform along z."""
 
 
-class OrszagTang:
+class OrszagTang(Initial):
     """u = A (-2 sin Y, 2 sin X, 0), b = B (-2 sin 2Y + sin Z, 2 sin X + sin Z, sin X + sin Y), X_i = 2 pi x_i / L_i;
     in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
 
@@ -29,9 +30,6 @@ class OrszagTang:
     """
 
     Settings = OrszagTangSettings
-
-    def __init__(self, settings: OrszagTangSettings):
-        self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         only("velocity", wanted, "orszag_tang")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files, from_values
+from simulator.initial.initial import Fields, Files, Initial, from_values
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
 
@@ -20,37 +20,36 @@ class PythonSettings(Settings):
     path: InputPath
     """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
-    """function(x, y, z, **parameters) gives a dict of fields by name."""
+    """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
 
 
-class Python:
+class Python(Initial):
     """`function(x, y, z, **parameters)` gives a dict of fields by name, as jax.numpy arrays of the coordinates.
 
-    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z).
+    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z). In two dimensions
+    there is no z.
     """
 
     Settings = PythonSettings
-
-    def __init__(self, settings: PythonSettings):
-        self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         s = self.settings
         function = files.function(str(s.path), s.function)
         where = f"{s.path}: {s.function}"
 
-        def values(x, y, z):
+        def values(*points):
             try:
-                found = function(x, y, z, **s.parameters)
+                found = function(*points, **s.parameters)
             except jax.errors.JAXTypeError as error:
                 raise UserError(
-                    f"{_line(error, s.path)}: {s.function}: uses numpy, or an if, on the coordinates; "
+                    f"{line_of(error, s.path)}: {s.function}: uses numpy, or an if, on the coordinates; "
                     "use jax.numpy instead, with jnp.where for an if"
                 ) from error
             except Exception as error:
                 raise UserError(
-                    f"{_line(error, s.path)}: {s.function}: {type(error).__name__}: {error}"
+                    f"{line_of(error, s.path)}: {s.function}: {type(error).__name__}: {error}"
                 ) from error
             if not isinstance(found, Mapping) or not found:
                 raise UserError(
@@ -68,7 +67,7 @@ class Python:
         return from_values(transform, values)
 
 
-def _line(error: BaseException, path: Path) -> str:
+def line_of(error: BaseException, path: Path) -> str:
     """`file:line` of the user's own line that led to the error."""
     own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f"{path}:{own[-1]}" if own else str(path)
@@ -76,7 +75,7 @@ def _line(error: BaseException, path: Path) -> str:
 
 def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) -> jax.Array:
     """The value as an array of the field's (padded) shape."""
-    points, padded = transform.grid.shape, transform.physical.shape
+    points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
     try:
         if isinstance(value, list | tuple):
             value = jnp.stack([_spread(jnp.asarray(v), points, padded) for v in value])
@@ -93,7 +92,7 @@ def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) 
 
 def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) -> jax.Array:
     """Broadcast over the points; an array made for the grid without its padding is padded."""
-    lead = value.shape[: max(value.ndim - 3, 0)]
+    lead = value.shape[: max(value.ndim - len(points), 0)]
     if value.shape[len(lead) :] == points:
         value = jnp.pad(
             value, [(0, 0)] * len(lead) + [(0, m - n) for n, m in zip(points, padded, strict=True)]

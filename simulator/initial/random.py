@@ -1,4 +1,4 @@
-"""Isotropic solenoidal random velocity with a prescribed energy spectrum."""
+"""Isotropic random fields with prescribed spectra: a solenoidal velocity, and noise in any field of an equation."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -7,16 +7,26 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from simulator.initial.initial import Fields, Files, only
+from simulator.errors import UserError
+from simulator.initial.initial import Fields, Files, Initial
 from simulator.initial.spectrum import (
+    STREAMS,
     SpectrumSettings,
     WithRandomFields,
     add_random_fields,
+    noise,
     shape_of,
     solenoidal,
 )
 from simulator.settings import Positive, Real
 from simulator.spectral import Transform
+
+
+class NoiseSettings(SpectrumSettings):
+    variance: Positive = 1.0
+    """Box mean of the square of the noise, summed over components."""
+    mean: Real = 0.0
+    """Uniform value on which the noise is added, of every component."""
 
 
 class RandomSettings(SpectrumSettings, WithRandomFields):
@@ -25,28 +35,53 @@ class RandomSettings(SpectrumSettings, WithRandomFields):
     """Kinetic energy, the box mean of |u|^2 / 2."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
     """Of all modes, relative to the largest possible: 1 makes every mode right-handed."""
+    fields: dict[str, NoiseSettings] = Field(default_factory=dict)
+    """Noise in fields of any model by name, such as those of an equation of one's own; beside it no velocity is
+    made."""
 
 
-class Random:
-    """Gaussian velocity with a spectrum E(k), scaled to the energy asked for; magnetic field and scalars likewise.
+class Random(Initial):
+    """Random velocity with the energy and the spectrum E(k) asked for; magnetic field and scalars likewise.
 
     Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has
-    the same large scales, up to the common factor that sets the energy.
+    the same large scales (all shells that truncation leaves whole on both), up to the common factor that sets
+    the energy.
     """
 
     Settings = RandomSettings
 
-    def __init__(self, settings: RandomSettings):
-        self.settings = settings
-
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
-        only("velocity", wanted, "random")
         layout, s = transform.layout, self.settings
+        if s.fields:
+            return self._noise(transform, wanted, files)
+        if wanted.get("velocity") != (3,):
+            raise UserError(
+                "random makes a velocity with three components, which this model does not have; name the fields that "
+                f"are noisy, e.g. initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
+            )
         shape = shape_of(s, files)
 
         @jax.jit
         def velocity() -> jax.Array:
-            u = solenoidal(layout, shape, s.seed, s.energy, s.helicity)
+            u = solenoidal(layout, shape, s.seed, s.energy, s.helicity, s.normalise)
             return layout.hold(u.astype(jnp.result_type(transform.dtype, jnp.complex64)))
 
         return add_random_fields(transform, s, wanted, files, {"velocity": velocity()}, s.seed)
+
+    def _noise(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+        found: Fields = {}
+        for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
+            if name not in wanted:
+                raise UserError(f"{name} is no field of this model; its fields are {', '.join(wanted)}")
+            stream = (s.seed + self.settings.seed + number * STREAMS) % 2**32
+            shape, lead = shape_of(s, files), wanted[name]
+
+            @jax.jit
+            def build(s: NoiseSettings = s, shape=shape, stream=stream, lead=lead) -> jax.Array:
+                made = noise(transform.layout, shape, stream, lead, s.variance, s.normalise)
+                at_zero = transform.layout.k_squared() == 0
+                made = jnp.where(at_zero, jnp.where(transform.layout.mask, s.mean, 0), made)
+                return transform.layout.hold(made.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+
+            found[name] = build()
+        return add_random_fields(transform, WithRandomFields(), wanted, files, found)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files
+from simulator.initial.initial import Fields, Files, Initial
 from simulator.settings import InputPath, Settings
 
 
@@ -16,7 +16,7 @@ class SnapshotSettings(Settings):
     """A snapshot or checkpoint: RUN/snapshots/00000010."""
 
 
-class Snapshot:
+class Snapshot(Initial):
     """Every field that the snapshot and the model share by name; the others start at zero, and time starts at 0.
 
     A finer grid gets zeros for the modes that are not stored, a coarser one the modes that it keeps. Gas takes its
@@ -24,26 +24,25 @@ class Snapshot:
     """
 
     Settings = SnapshotSettings
-
-    def __init__(self, settings: SnapshotSettings):
-        self.settings = settings
+    composite = True
 
     def build_for(self, model: Any, files: Files) -> Fields:
         path, transform = str(self.settings.path), model.transform
         stored = files.snapshot(path)
-        if not np.allclose(stored.grid.box, transform.grid.box, rtol=1e-12):
-            raise UserError(
-                f"{path}: its box is {list(stored.grid.box)}, the run's {list(transform.grid.box)}; set grid.box"
-            )
-        names = _shared(stored.components, model.components)
-        if len(names) < len(model.components) and hasattr(model, "given"):
-            names = _shared(stored.components, model.given)
+        theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
+        if len(theirs) != len(ours):
+            raise UserError(f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape")
+        if not np.allclose(theirs, ours, rtol=1e-12):
+            raise UserError(f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box")
+        names = _shared(stored.components, model.shapes)
+        if len(names) < len(model.fields):
+            names = _shared(stored.components, model.initial_shapes)
         if not names:
             raise UserError(
                 f"{path}: holds {', '.join(stored.components)}; "
-                f"this model's fields are {', '.join(model.components)}"
+                f"this model's fields are {', '.join(model.fields)}"
             )
-        own = getattr(model, "transforms", {})
+        own = {name: model.transform_of(name) for name in model.fields}
         return {name: stored.coefficients(name, own.get(name, transform)) for name in names}
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.initial.ground_state import profile, radial_ground_state, relax
-from simulator.initial.initial import Fields, Files
+from simulator.initial.initial import Fields, Files, Initial
 from simulator.models.schrodinger_poisson import SchrodingerPoisson
-from simulator.settings import Count, Flag, Positive, Real, Settings, wrong
+from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
 
 SIZES = ("core_radius", "mass", "central_density")
 
@@ -30,6 +30,7 @@ class OneSoliton(Settings):
     position: tuple[Real, Real, Real] | None = None
     """Centre; by default the grid point nearest to the box's centre."""
     velocity: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
+    """Velocity of the soliton as a whole."""
     phase: Real = 0.0
     """Phase of the wave function at the centre, in radians."""
 
@@ -46,11 +47,11 @@ class OneSoliton(Settings):
 
 class SolitonSettings(OneSoliton):
     kind: Literal["soliton"] = "soliton"
-    solitons: tuple[OneSoliton, ...] = ()
+    solitons: Annotated[tuple[OneSoliton, ...], Field(max_length=1000)] = ()
     """Several, instead of the keys of one."""
     relax: Flag = False
     """Relax each on the run's own grid and in its own periodic box until it is stationary."""
-    background: float = Field(default=0.0, ge=0)
+    background: NonNegative = 0.0
     """Density of a homogeneous, resting wave added to them."""
 
     def _needs_size(self) -> bool:
@@ -66,18 +67,19 @@ class SolitonSettings(OneSoliton):
 
 class MergerSettings(Settings):
     kind: Literal["soliton_merger"] = "soliton_merger"
-    count: Count = 8
+    count: Few = 8
     """Number of solitons."""
     core_radius: tuple[Positive, Positive] = (0.5, 1.0)
     """Their core radii are drawn between these, with equal weight to equal masses."""
     radius: Positive | None = None
     """Their centres lie in a ball of this radius about the box's centre; by default a quarter of its least length."""
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: Seed = 0
+    """Seed of positions, radii and phases."""
     relax: Flag = False
     """Relax each in the run's own periodic box first."""
 
 
-class Soliton:
+class Soliton(Initial):
     """The sum of ground states, each moving: psi = sum_j psi_0(x - x_j) exp(i (m/hbar) v_j . (x - x_j) + i phase_j).
 
     x - x_j is the distance to the nearest periodic image. Masses of solitons that overlap do not add up.
@@ -85,25 +87,19 @@ class Soliton:
 
     Settings = SolitonSettings
 
-    def __init__(self, settings: SolitonSettings):
-        self.settings = settings
-
     def build_for(self, model: Any, files: Files) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton")
         return {"psi": superposed(wave, s.solitons or (s,), relaxed=s.relax, background=s.background)}
 
 
-class SolitonMerger:
+class SolitonMerger(Initial):
     """Solitons at rest at random places with random phases, which fall together and merge into one.
 
     Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017).
     """
 
     Settings = MergerSettings
-
-    def __init__(self, settings: MergerSettings):
-        self.settings = settings
 
     def build_for(self, model: Any, files: Files) -> Fields:
         s = self.settings

@@ -1,21 +1,21 @@
 """Random fields with a spectrum given by name or as a table."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files
-from simulator.settings import InputPath, Integer, NonNegative, Positive, Real, Settings, wrong
+from simulator.initial.initial import Fields, Files, holds
+from simulator.settings import InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
 from simulator.spectral import Layout, Transform
-from simulator.spectral.operators import curl, project
+from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian
 
-Seed = Annotated[Integer, Field(ge=0, lt=2**32)]
 Shape = Callable[[jax.Array], jax.Array]
 """E(k), up to a factor, as a function of |k| > 0."""
 
@@ -32,7 +32,12 @@ class SpectrumSettings(Settings):
     """A length: the cut-off of pao; 0 for none."""
     table: InputPath | None = None
     """Text file with two columns, k and E(k): interpolated in logarithms, zero outside."""
+    normalise: Literal["per_shell", "total"] = "per_shell"
+    """per_shell: the shells of the first row of spectra.h5 hold E(k) to round-off, each at its k, whatever the
+    random numbers; also those that truncation cuts, in the modes that it leaves. total: Gaussian modes of
+    variance E(k) / k^2, of which only the sum is set: E(k) is what a large box would have on average."""
     seed: Seed = 0
+    """Seed of the random numbers."""
 
     @model_validator(mode="after")
     def _a_table_where_one_is_used(self) -> Self:
@@ -46,7 +51,7 @@ class MagneticSettings(SpectrumSettings):
     """Magnetic energy, the box mean of |b|^2 / 2, without the mean field's."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
     """Of all modes, relative to the largest possible: 1 makes every mode right-handed."""
-    mean_field: Annotated[tuple[Real, Real, Real], BeforeValidator(lambda v: tuple(v))] = (0.0, 0.0, 0.0)
+    mean_field: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
     """Uniform field, on top."""
 
 
@@ -102,24 +107,55 @@ def _row(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _modes(layout: Layout, shape: Shape, seed: int, components: int) -> jax.Array:
-    """Gaussian coefficients with <|f(k)|^2> ~ E(k) / k^2, and zero mean."""
+def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> jax.Array:
+    """Gaussian coefficients (components, *order) and zero mean: <|f(k)|^2> is 1, or of `total` E(k) / k^2."""
     k = jnp.sqrt(layout.k_squared())
-    density = jnp.where(k == 0, 0, shape(jnp.where(k == 0, 1, k)) / jnp.where(k == 0, 1, k) ** 2)
-    return jnp.sqrt(density) * gaussian(layout, seed, components)
+    waves = jnp.where(k > 0, k, 1)
+    density = shape(waves) / waves**2 if normalise == "total" else jnp.ones_like(k)
+    return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
 
 
-def solenoidal(layout: Layout, shape: Shape, seed: int, energy: float, helicity: float) -> jax.Array:
+def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normalise: str) -> jax.Array:
+    """`field` (components, *order) with `total` as its sum of |f|^2 over all modes: times one factor, or times one
+    for each shell that holds modes, so that their sums are in the ratio of E at n dk. In the shell about k = 0
+    (which holds others than the mean only in long boxes) it is E at the mean wavenumber of its modes."""
+    square = squared(field)
+    if normalise == "total":
+        return field * jnp.sqrt(total / layout.sum(square))
+    held = layout.shell_sum(square)
+    k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
+    wanted = jnp.where(held > 0, shape(jnp.where(held > 0, k, 1)), 0)
+    squares = total * wanted / wanted.sum() / jnp.where(held > 0, held, 1)
+    # The root has no slope at 0, and shells without energy stay without: gradients do not go through it there.
+    factor = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    return field * factor[layout.shell_numbers()]
+
+
+def solenoidal(
+    layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str
+) -> jax.Array:
     """Vector field (3, *order) with box mean energy |v|^2 / 2, and relative helicity on average.
 
     v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
     """
-    v = project(layout, _modes(layout, shape, seed, 3))
+    v = project(layout, _draw(layout, shape, seed, 3, normalise))
     if helicity:
         turned = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
         plus, minus = (1 + helicity) ** 0.5, (1 - helicity) ** 0.5
         v = ((plus + minus) * v + (plus - minus) * turned) / 2
-    return v * jnp.sqrt(energy / (0.5 * layout.inner(v, v).sum()))
+    return _scale(layout, v, shape, 2 * energy, normalise)
+
+
+def noise(
+    layout: Layout, shape: Shape, seed: int, lead: tuple[int, ...], variance: float, normalise: str
+) -> jax.Array:
+    """Field (*lead, *order) of independent components, whose squares have the sum `variance` in the box mean."""
+    field = _draw(layout, shape, seed, math.prod(lead), normalise)
+    return _scale(layout, field, shape, variance, normalise).reshape(*lead, *layout.shape)
+
+
+STREAMS = 0x9E3779B9
+"""Apart from each other lie the seeds of fields that are drawn beside each other."""
 
 
 def add_random_fields(
@@ -139,24 +175,24 @@ def add_random_fields(
     for number, (name, s) in enumerate(sorted(asked.items()), 1):
         if name not in wanted:
             known = ", ".join(wanted)
-            raise UserError(f"{name} is no field of this model; its fields are {known}")
+            raise UserError(f"{name} is not a field of this model; its fields are {known}")
         shape = shape_of(s, files)
-        stream = (s.seed + seed + number * 0x9E3779B9) % 2**32
+        stream = (s.seed + seed + number * STREAMS) % 2**32
 
         @jax.jit
         def build(s=s, shape=shape, stream=stream):
             if isinstance(s, MagneticSettings):
-                field = solenoidal(layout, shape, stream, s.energy, s.helicity)
+                field = solenoidal(layout, shape, stream, s.energy, s.helicity, s.normalise)
                 mean = jnp.asarray(s.mean_field).reshape(3, 1, 1, 1)
                 field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, mean, 0), field)
             else:
                 assert isinstance(s, ScalarSettings)
-                field = _modes(layout, shape, stream, 1)[0]
-                field = field * jnp.sqrt(s.variance / layout.inner(field, field))
+                field = _draw(layout, shape, stream, 1, s.normalise)
+                field = _scale(layout, field, shape, s.variance, s.normalise)[0]
             return layout.hold(field.astype(kind))
 
         result[name] = build()
     for name, field in result.items():
-        if not bool(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
+        if not holds(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
             raise UserError(f"the spectrum of {name} is zero on all of this grid's modes")
     return result

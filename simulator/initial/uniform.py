@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from pydantic import model_validator
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files, from_values
+from simulator.initial.initial import Fields, Files, Initial, from_values
 from simulator.settings import Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
 
@@ -16,17 +16,15 @@ from simulator.spectral import Transform
 class UniformSettings(Settings):
     kind: Literal["uniform"] = "uniform"
     density: Positive = 1.0
+    """Mass density everywhere."""
     velocity: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
     """Of gas; a wave function rests."""
 
 
-class Uniform:
+class Uniform(Initial):
     """The same density and velocity, or the wave function sqrt(density), everywhere."""
 
     Settings = UniformSettings
-
-    def __init__(self, settings: UniformSettings):
-        self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         s = self.settings
@@ -34,9 +32,9 @@ class Uniform:
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
             raise UserError(f"kind: uniform gives density, psi and velocity, not {', '.join(wanted)}")
-        shape = transform.physical.shape
+        shape = transform.physical.seen_shape
 
-        def values(x, y, z):
+        def values(*points):
             known = {
                 "density": jnp.full(shape, s.density, transform.dtype),
                 "psi": jnp.full(shape, math.sqrt(s.density), transform.dtype),
@@ -65,7 +63,7 @@ class JeansWaveSettings(Settings):
         return self
 
 
-class JeansWave:
+class JeansWave(Initial):
     """density (1 + amplitude cos(k . x)) at rest, or the eigenmode that grows where gravity wins over pressure.
 
     Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if that is negative
@@ -75,12 +73,9 @@ class JeansWave:
 
     Settings = JeansWaveSettings
 
-    def __init__(self, settings: JeansWaveSettings):
-        self.settings = settings
-
     def build_for(self, model: Any, files: Files) -> Fields:
         s, transform = self.settings, model.transform
-        if not hasattr(model, "jeans_frequency_squared"):
+        if model.jeans_frequency_squared(1.0, s.density) is None:
             raise UserError("kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson")
         if any(abs(m) > n for m, n in zip(s.mode, transform.grid.kept, strict=True)):
             raise UserError(f"mode: {s.mode} is beyond the modes that the grid keeps, {transform.grid.kept}")
@@ -95,7 +90,7 @@ class JeansWave:
             drift = -growth * s.amplitude / k2 * jnp.sin(phase)
             velocity = [jnp.broadcast_to(q * drift, transform.physical.shape) for q in k]
             density = s.density * (1 + wave)
-            if "psi" in model.components:
+            if "psi" in model.fields:
                 # v = (hbar/m) grad S, and div v = -delta_t.
                 turn = (
                     growth * jnp.broadcast_to(s.amplitude * jnp.cos(phase), density.shape) / (k2 * model.hbar)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from simulator.initial.initial import Fields, Files, from_values, only, vector
+from simulator.initial.initial import Fields, Files, Initial, from_values, only, vector
 from simulator.initial.spectrum import WithRandomFields, add_random_fields
 from simulator.settings import Real
 from simulator.spectral import Transform
@@ -15,18 +15,16 @@ from simulator.spectral import Transform
 class TaylorGreenSettings(WithRandomFields):
     kind: Literal["taylor_green"] = "taylor_green"
     amplitude: Real = 1.0
+    """A, the largest velocity along x."""
 
 
-class TaylorGreen:
+class TaylorGreen(Initial):
     """u = A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i: solenoidal in any box.
 
     Taylor & Green, Proc. R. Soc. A 158, 499 (1937).
     """
 
     Settings = TaylorGreenSettings
-
-    def __init__(self, settings: TaylorGreenSettings):
-        self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         only("velocity", wanted, "taylor_green")
@@ -45,12 +43,16 @@ class TaylorGreen:
 class AbcSettings(WithRandomFields):
     kind: Literal["abc"] = "abc"
     amplitude: Real = 1.0
+    """A common factor of the velocity."""
     A: Real = 1.0
+    """A in (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X)."""
     B: Real = 1.0
+    """B in the same formula."""
     C: Real = 1.0
+    """C in the same formula."""
 
 
-class Abc:
+class Abc(Initial):
     """Arnold-Beltrami-Childress flow (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i.
 
     In a cube it is a Beltrami flow, curl u = (2 pi / L) u, and only decays. Dombre et al., J. Fluid Mech. 167, 353
@@ -58,9 +60,6 @@ class Abc:
     """
 
     Settings = AbcSettings
-
-    def __init__(self, settings: AbcSettings):
-        self.settings = settings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         only("velocity", wanted, "abc")

@@ -2,19 +2,36 @@
 
 from simulator.models.boussinesq import Boussinesq
 from simulator.models.composite import Composite
+from simulator.models.fields import DerivedField, Fields, FieldSpec
 from simulator.models.mhd import Mhd
-from simulator.models.model import Fields, Model, Remembering, SplitModel, State, own_transforms, tendency
+from simulator.models.model import Force, Model, SplitModel, State
 from simulator.models.navier_stokes import NavierStokes
+from simulator.models.python import Python, admitted
 from simulator.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.models.self_gravitating_gas import SelfGravitatingGas
+from simulator.registry import Registry
 
-MODELS: dict[str, type] = {
-    "navier_stokes": NavierStokes,
-    "boussinesq": Boussinesq,
-    "mhd": Mhd,
-    "self_gravitating_gas": SelfGravitatingGas,
-    "schrodinger_poisson": SchrodingerPoisson,
-    "composite": Composite,
-}
+MODELS = Registry[type[Model]](
+    "simulator.models",
+    {
+        "navier_stokes": NavierStokes,
+        "boussinesq": Boussinesq,
+        "mhd": Mhd,
+        "self_gravitating_gas": SelfGravitatingGas,
+        "schrodinger_poisson": SchrodingerPoisson,
+        "composite": Composite,
+        "python": Python,
+    },
+    admitted,
+)
 
-__all__ = ["MODELS", "Fields", "Model", "Remembering", "SplitModel", "State", "own_transforms", "tendency"]
+__all__ = [
+    "MODELS",
+    "DerivedField",
+    "FieldSpec",
+    "Fields",
+    "Force",
+    "Model",
+    "SplitModel",
+    "State",
+]

@@ -4,7 +4,7 @@ A kind of matter is a file with a class like `GasComponent` or `WaveComponent` a
 It gives its density as values on the grid and takes the potential as such; how it holds its own fields is its affair.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol
@@ -12,15 +12,17 @@ from typing import Annotated, Any, ClassVar, Protocol
 import jax
 from pydantic import AfterValidator
 
-from simulator.models.model import Fields
+from simulator.errors import shown
+from simulator.models.fields import DerivedField, Fields, FieldSpec
+from simulator.models.fluid import free_name
 from simulator.settings import Settings
 from simulator.spectral import Transform
 
 
 def _usable(name: str) -> str:
-    if not name.isidentifier():
+    if not free_name(name) or name == "log":  # histograms have a log_density
         raise ValueError(
-            f"{name!r} cannot name a component, whose fields and columns begin with it; e.g. gas"
+            f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas"
         )
     return name
 
@@ -49,8 +51,8 @@ class Component(Protocol):
     """One kind of matter. Its fields carry no prefix here; the composite adds it."""
 
     Settings: ClassVar[type[Settings]]
-    components: Mapping[str, tuple[int, ...]]
-    """Evolved fields and their leading shape."""
+    fields: Sequence[FieldSpec]
+    """Evolved fields."""
     transform: Transform
     """Of all of them."""
     alone: Any
@@ -73,15 +75,15 @@ class Component(Protocol):
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         """Columns; among them `energy` (box mean, without gravity), `kinetic_energy`, `mass`, `max_density` and
-        `momentum_x`, `momentum_y`, `momentum_z` (box means)."""
+        `mean_momentum_x`, `mean_momentum_y`, `mean_momentum_z`."""
         ...
 
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         """Shell spectra on shells of the grid's width, (shells,) each, however many."""
         ...
 
-    def derived(self) -> Mapping[str, Any]:
-        """Fields beyond the evolved ones: functions of the fields to values (..., x, y, z)."""
+    def derived(self) -> Mapping[str, DerivedField]:
+        """Fields beyond the evolved ones."""
         ...
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -11,9 +12,10 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.models.component import Component, Potential
+from simulator.models.density import center, density_power
+from simulator.models.fields import DENSITY, POTENTIAL, DerivedField, Fields, by_name
 from simulator.models.gas_component import GasComponent
-from simulator.models.matter import center, density_power
-from simulator.models.model import Fields
+from simulator.models.model import SplitModel
 from simulator.models.wave_component import WaveComponent
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
@@ -24,13 +26,14 @@ COMPONENTS: dict[str, type] = {
     "schrodinger_poisson": WaveComponent,
 }
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
-"""Columns that a component has not of its own, or not without the others."""
+"""Columns that only the composite can compute, such as the total energy."""
 
 
 class CompositeSettings(Settings):
     kind: Literal["composite"] = "composite"
-    components: tuple[
-        Annotated[GasComponent.Settings | WaveComponent.Settings, Field(discriminator="kind")], ...
+    components: Annotated[
+        tuple[Annotated[GasComponent.Settings | WaveComponent.Settings, Field(discriminator="kind")], ...],
+        Field(max_length=10),
     ]
     """The kinds of matter, each with the keys of its own model but for those of gravity."""
     gravitational_constant: NonNegative = 1.0
@@ -51,7 +54,7 @@ class CompositeSettings(Settings):
         return self
 
 
-class Composite:
+class Composite(SplitModel):
     """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
 
     A step is split: in a kick the velocities change in the potential of all matter, solved once, while no density
@@ -61,15 +64,13 @@ class Composite:
     """
 
     Settings = CompositeSettings
-    split: ClassVar[bool] = True
     integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift")
-    """Those of second order: steps back in time, as in the others, are not for a viscous gas."""
+    """The integrators of second order: those of higher order step back in time, which a viscous gas cannot."""
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
-    solenoidal: ClassVar[tuple[str, ...]] = ()
+    guarded = True
 
     def __init__(self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform):
         """`real`: the transform of real fields with all their modes."""
-        self.settings, self.parts, self.transform = settings, parts, real
         for part in parts.values():
             theirs, ours = part.transform.physical, real.physical
             if theirs.spec != ours.spec or theirs.shape != ours.shape:
@@ -77,12 +78,20 @@ class Composite:
                     "devices.count: the components would be shared out differently; "
                     "fewer devices, or fft.decomposition: slab, work"
                 )
-        self.components: Mapping[str, tuple[int, ...]] = {
-            f"{name}_{field}": lead for name, part in parts.items() for field, lead in part.components.items()
-        }
-        self.transforms: Mapping[str, Transform] = {
-            f"{name}_{field}": part.transform for name, part in parts.items() for field in part.components
-        }
+        super().__init__(
+            settings,
+            real,
+            [
+                replace(spec.of_component(name), transform=part.transform)
+                for name, part in parts.items()
+                for spec in part.fields
+            ],
+        )
+        self._parts = dict(parts)
+
+    @property
+    def parts(self) -> Mapping[str, Component]:
+        return self._parts
 
     @classmethod
     def create(cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any) -> Self:
@@ -93,8 +102,8 @@ class Composite:
         return cls(settings, parts, make(real=True, every=True))
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """What of `fields` belongs to a component, by its own names."""
-        return {field: fields[f"{name}_{field}"] for field in self.parts[name].components}
+        """The fields of one component, under the names that it gives them."""
+        return {spec.name: fields[f"{name}_{spec.name}"] for spec in self.parts[name].fields}
 
     # ---- the equation ------------------------------------------------------------------------------------
 
@@ -154,7 +163,7 @@ class Composite:
             "potential_energy": gravity,
             "mass": summed("mass"),
             "max_density": self.transform.physical.max(total(values.values())),
-            **{f"momentum_{axis}": summed(f"momentum_{axis}") for axis in "xyz"},
+            **{f"mean_momentum_{axis}": summed(f"mean_momentum_{axis}") for axis in "xyz"},
             **{
                 f"center_{axis}": x
                 for axis, x in zip("xyz", center(layout, total(modes.values())), strict=True)
@@ -173,6 +182,9 @@ class Composite:
             found += [f"{name}: {line}" for line in part.warnings(own)]
         return found
 
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {}  # each component has spectra of its own
+
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         """P(k) of all matter, and the components' spectra; 0 where a component has no modes."""
         layout = self.transform.layout
@@ -183,20 +195,24 @@ class Composite:
                 found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
         return found
 
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def derived(self) -> Mapping[str, DerivedField]:
         def density(fields: Fields) -> jax.Array:
             return total(part.source(self.of(name, fields))[0] for name, part in self.parts.items())
 
-        def of(name: str, function: Callable[[Fields], jax.Array]) -> Callable[[Fields], jax.Array]:
-            return lambda fields: function(self.of(name, fields))
+        def of(name: str, own: DerivedField) -> DerivedField:
+            return DerivedField(own.spec.of_component(name), lambda fields: own.values(self.of(name, fields)))
 
-        own = {
-            f"{name}_{field}": of(name, function)
+        parts = [
+            of(name, field)
             for name, part in self.parts.items()
-            for field, function in part.derived().items()
-            if field != "potential"
-        }
-        return {"density": density, "potential": lambda f: self._potential(density(f)).values, **own}
+            for field in part.derived().values()
+            if field.spec.name != POTENTIAL.name
+        ]
+        return by_name(
+            DerivedField(DENSITY, density),
+            DerivedField(POTENTIAL, lambda fields: self._potential(density(fields)).values),
+            *parts,
+        )
 
 
 def joined(parts: Mapping[str, Fields]) -> Fields:

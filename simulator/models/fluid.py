@@ -8,10 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from simulator.models.model import Fields
+from simulator.diagnostics.resolution import Damping
+from simulator.errors import shown
+from simulator.models.advection import cross
+from simulator.models.fields import (
+    SPEED,
+    VORTICITY,
+    VORTICITY_MAGNITUDE,
+    DerivedField,
+    Fields,
+    by_name,
+)
 from simulator.settings import Integer, NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
-from simulator.spectral.operators import curl, divergence, dot, squared
+from simulator.spectral.operators import curl, divergence, dot, fluctuation, squared
 
 RESERVED = frozenset(
     (
@@ -25,15 +35,32 @@ RESERVED = frozenset(
             "potential",
             "speed",
         ),
-        *("energy", "lorentz", "induction", "buoyancy_flux"),
+        *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
+        *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
+        *("viscous", "ohmic", "drag"),
+        *("step", "time", "dt", "cfl", "x", "y", "z", "k", "r", "r_outer", "sigma", "contrast", "axis"),
     )
 )
-"""Names that fields and spectra of some model have."""
+"""Names of fields, spectra and quantities of some model, and of what tables and series count by; the columns
+`NAME_dissipation` are taken for three of them."""
+LONGEST_NAME = 64
+
+
+def free_name(name: str) -> bool:
+    """Whether fields, columns and files may bear it: `memory_`, `history_` and `series_` begin the names of what
+    forcing, integrator and series carry, and `_deviation` ends a quantity of histograms."""
+    return (
+        name.isidentifier()
+        and len(name) <= LONGEST_NAME
+        and name not in RESERVED
+        and not name.startswith(("memory", "history", "series"))
+        and not name.endswith("_deviation")
+    )
 
 
 def _three(value: object) -> object:
     if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"three numbers are needed, one for each of x, y and z, not {value!r}")
+        raise ValueError(f"three numbers are needed, one for each of x, y and z, not {shown(value)}")
     return value
 
 
@@ -51,17 +78,18 @@ class Drag(Settings):
     coefficient: Positive
     """Damping rate (1/time) of the velocity's large scales."""
     below: Positive
-    """The modes with |k| <= below are damped."""
+    """The modes with 0 < |k| <= below are damped; the mean flow is not."""
 
 
 def _scalar_name(name: str) -> str:
-    if not name.isidentifier() or name in RESERVED:
-        raise ValueError(f"{name!r} cannot name a scalar; take another word, e.g. dye or temperature")
+    if not free_name(name):
+        raise ValueError(f"{shown(name)} cannot name a scalar; take another word, e.g. dye or temperature")
     return name
 
 
 class Scalar(Settings):
     name: Annotated[str, AfterValidator(_scalar_name)]
+    """Name of the field; it begins the names of the scalar's columns and spectra."""
     diffusivity: NonNegative
     """length^2 / time."""
     mean_gradient: Vector = (0.0, 0.0, 0.0)
@@ -79,7 +107,7 @@ class FlowSettings(Settings):
     """Damping of the velocity's large scales."""
     rotation: Vector = (0.0, 0.0, 0.0)
     """Angular velocity Omega in the Coriolis force -2 Omega x u."""
-    scalars: tuple[Scalar, ...] = ()
+    scalars: Annotated[tuple[Scalar, ...], Field(max_length=100)] = ()
     """Passive scalars."""
 
     @model_validator(mode="after")
@@ -96,11 +124,6 @@ def constant(vector: Sequence[float], dtype) -> np.ndarray:
     return np.asarray(vector, dtype).reshape(3, 1, 1, 1)
 
 
-def cross(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a x b of vectors (3, ...)."""
-    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
-
-
 def advection_rate(grid: Grid, *speeds: jax.Array) -> jax.Array:
     """sum_i (|v_i| + |w_i| + ...) / dx_i of vectors v, w, ... at a point (1/time)."""
     return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(grid.spacing))  # type: ignore[return-value]
@@ -108,7 +131,10 @@ def advection_rate(grid: Grid, *speeds: jax.Array) -> jax.Array:
 
 def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Array:
     """Box mean of (rate f) . f for a rate (1/time) of each mode: twice the energy lost per time."""
-    return layout.sum(rate * (field.real**2 + field.imag**2)).sum()
+    squares = field.real**2 + field.imag**2
+    # Components are added first: what multiplies them all is then not spread out to them.
+    flat = squares.reshape(-1, *squares.shape[-3:])
+    return layout.sum(rate * sum(flat[1:], start=flat[0]))
 
 
 def gain(field: jax.Array, rate: jax.Array) -> jax.Array:
@@ -118,47 +144,11 @@ def gain(field: jax.Array, rate: jax.Array) -> jax.Array:
     return field.real * rate.real + field.imag * rate.imag
 
 
-# ---- advection -------------------------------------------------------------------------------------------
-
-
-def exact(grid: Grid) -> bool:
-    """Whether products of two fields have no aliasing errors, so that all forms of the advection term are one."""
-    return grid.dealias == "two_thirds"
-
-
-def advection_inputs(transform: Transform, velocity: jax.Array) -> Fields:
-    """What `advection_products` needs beside the velocity."""
-    return {} if exact(transform.grid) else {"vorticity": curl(transform.layout, velocity)}
-
-
-def advection_products(grid: Grid, values: Fields) -> Fields:
-    """The nonlinear term of a solenoidal velocity; pointwise.
-
-    Where products are exact, the stress u_i u_j - u_z^2 delta_ij, whose divergence is that of u_i u_j but for a
-    gradient: five products of three fields instead of three of six, eight transforms instead of nine (Basdevant,
-    J. Comput. Phys. 50, 209 (1983)). Else u x omega, which conserves energy whatever the aliasing.
-    """
-    u = values["velocity"]
-    if not exact(grid):
-        return {"force": cross(u, values["vorticity"])}
-    x, y, z = u[0], u[1], u[2]
-    return {"stress": jnp.stack([x * x - z * z, y * y - z * z, x * y, x * z, y * z])}
-
-
-def advection_force(
-    layout: Layout, products: Fields, velocity: jax.Array, rotation: Sequence[float]
-) -> jax.Array:
-    """u x (omega + 2 Omega), up to a gradient, from the coefficients of the products."""
-    if "force" in products:
-        force = products["force"]
-    else:
-        xx, yy, xy, xz, yz = products["stress"]
-        kx, ky, kz = layout.wavenumbers(velocity.real.dtype)
-        rows = (kx * xx + ky * xy + kz * xz, kx * xy + ky * yy + kz * yz, kx * xz + ky * yz)
-        force = -1j * jnp.stack(rows)
-    if any(rotation):
-        force = force + cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
-    return force
+def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | float:
+    """-2 Omega x u; 0 where nothing rotates."""
+    if not any(rotation):
+        return 0.0
+    return cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
 
 
 # ---- linear damping --------------------------------------------------------------------------------------
@@ -176,12 +166,20 @@ def viscous_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array:
     return jnp.minimum(rate, 1e30).astype(dtype)
 
 
+def damping(settings: FlowSettings) -> Damping:
+    """Viscosity and hyperviscosity."""
+    terms: list[tuple[int, float]] = [(1, settings.viscosity)]
+    if (hyper := settings.hyperviscosity) is not None:
+        terms.append((hyper.order, hyper.coefficient))
+    return terms
+
+
 def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array | float:
-    """Damping rate (1/time) of velocity modes by large-scale drag."""
+    """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its momentum."""
     if settings.drag is None:
         return 0.0
-    reach = settings.drag.below**2 * (1 + 1e-12)
-    return jnp.where(layout.k_squared() <= reach, settings.drag.coefficient, 0.0).astype(dtype)
+    k2, reach = layout.k_squared(), settings.drag.below**2 * (1 + 1e-12)
+    return jnp.where((k2 > 0) & (k2 <= reach), settings.drag.coefficient, 0.0).astype(dtype)
 
 
 # ---- passive scalars -------------------------------------------------------------------------------------
@@ -209,8 +207,9 @@ def along(direction: Sequence[float], vector: jax.Array) -> jax.Array:
     return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
 
 
-def scalar_decays(layout: Layout, scalars: Iterable[Scalar], dtype) -> Fields:
-    return {s.name: s.diffusivity * layout.k_squared(dtype) for s in scalars}
+def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> Fields:
+    """-D k^2 of every scalar."""
+    return {s.name: -s.diffusivity * layout.k_squared(dtype) for s in scalars}
 
 
 def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, jax.Array]:
@@ -219,10 +218,9 @@ def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields
     found = {}
     for s in scalars:
         theta = fields[s.name]
-        k2 = layout.k_squared(theta.real.dtype)
-        mean = layout.at_zero(theta).real
-        found[f"{s.name}_mean"] = mean
-        found[f"{s.name}_variance"] = layout.inner(theta, theta) - mean**2
+        k2, own = layout.k_squared(theta.real.dtype), fluctuation(layout, theta)
+        found[f"{s.name}_mean"] = layout.at_zero(theta).real
+        found[f"{s.name}_variance"] = layout.inner(own, own)
         found[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
         if any(s.mean_gradient):
             found[f"{s.name}_production"] = -2 * layout.inner(
@@ -231,27 +229,34 @@ def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields
     return found
 
 
+def variance_modes(layout: Layout, field: jax.Array) -> jax.Array:
+    """|f|^2 of each mode but k = 0: summed, the variance of a scalar."""
+    return abs(fluctuation(layout, field)) ** 2
+
+
 def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> Fields:
-    """|theta|^2 / 2 of each mode, by the scalars' names."""
-    return {s.name: 0.5 * abs(fields[s.name]) ** 2 for s in scalars}
+    """The variance of each mode, as `NAME_variance`."""
+    return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in scalars}
 
 
 def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:
-    """What the flow's stirring adds to |theta|^2 / 2 of each mode per time."""
-    return {s.name: gain(fields[s.name], -divergence(layout, products[s.name])) for s in scalars}
+    """What the flow's stirring adds to the variance of each mode per time, as `NAME_variance`."""
+    return {
+        f"{s.name}_variance": 2 * gain(fields[s.name], -divergence(layout, products[s.name])) for s in scalars
+    }
 
 
 # ---- derived fields --------------------------------------------------------------------------------------
 
 
-def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, Callable[[Fields], jax.Array]]:
+def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, DerivedField]:
     """Vorticity, its magnitude and the speed."""
     inverse, layout = transform.inverse, transform.layout
-    return {
-        "vorticity": lambda f: inverse(curl(layout, f[name])),
-        "speed": lambda f: jnp.sqrt(squared(inverse(f[name]))),
-        "vorticity_magnitude": lambda f: jnp.sqrt(squared(inverse(curl(layout, f[name])))),
-    }
+    return by_name(
+        DerivedField(VORTICITY, lambda f: inverse(curl(layout, f[name]))),
+        DerivedField(SPEED, lambda f: jnp.sqrt(squared(inverse(f[name])))),
+        DerivedField(VORTICITY_MAGNITUDE, lambda f: jnp.sqrt(squared(inverse(curl(layout, f[name]))))),
+    )
 
 
 def pressure(

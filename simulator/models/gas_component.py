@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from simulator.models.component import ComponentName, Potential
-from simulator.models.model import Fields
+from simulator.models.fields import DENSITY, MOMENTUM, DerivedField, Fields
 from simulator.models.self_gravitating_gas import GasSettings, SelfGravitatingGas, SelfGravitatingGasSettings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import gradient, hermitian
+from simulator.stepping.runge_kutta import RungeKutta4
 
 
 class GasComponentSettings(GasSettings):
@@ -24,14 +25,11 @@ class GasComponent:
     Phi, exact because the density stays."""
 
     Settings = GasComponentSettings
-    components = SelfGravitatingGas.components
+    fields = (DENSITY, MOMENTUM)
 
     def __init__(
         self, settings: GasComponentSettings, gravity: float, make: Callable[..., Transform], files: object
     ):
-        # Above the models; here it is only a formula for a step.
-        from simulator.stepping.runge_kutta import RungeKutta4
-
         self.transform, self._integrator = make(), RungeKutta4()
         given = {name: getattr(settings, name) for name in GasSettings.model_fields if name != "kind"}
 
@@ -49,10 +47,10 @@ class GasComponent:
         self, fields: Fields, work: None, potential: Potential, time: jax.Array, duration: jax.Array
     ) -> tuple[Fields, jax.Array]:
         layout, rho, m = self.transform.layout, fields["density"], fields["momentum"]
-        pull = gradient(layout, self.transform.forward(potential.values))
+        grad_phi = gradient(layout, self.transform.forward(potential.values))
 
-        def pulled(values: Fields, points: Points, parameters) -> Local:
-            weight = values["density"] * values["pull"]
+        def accelerated(values: Fields, points: Points, parameters) -> Local:
+            weight = values["density"] * values["grad_phi"]
             v = (values["momentum"] - parameters * weight) / values["density"]
             dx, dy, dz = self.transform.grid.spacing
             advection = abs(v[0]) / dx + abs(v[1]) / dy + abs(v[2]) / dz
@@ -60,7 +58,9 @@ class GasComponent:
             return Local(weight, {"advection": advection, "densest": densest, "thinnest": -densest})
 
         dt = duration.astype(rho.real.dtype)
-        found = self.transform.evaluate({"density": rho, "momentum": m, "pull": pull}, pulled, dt)
+        found = self.transform.evaluate(
+            {"density": rho, "momentum": m, "grad_phi": grad_phi}, accelerated, dt
+        )
         new = {"density": rho, "momentum": m - dt * hermitian(layout, found.products)}
         rate = self.free.limit(found.maxima, new).astype(jnp.float64) + potential.fall
         return new, jax.lax.stop_gradient(rate)
@@ -71,7 +71,7 @@ class GasComponent:
 
         now = jnp.float64(0)  # nothing in it depends on time
         first = tendency(fields, now, 0)
-        return self._integrator.step(fields, now, duration, first, tendency, self.free.decay())
+        return self._integrator.step(fields, now, duration, first, tendency, self.free.linear_terms())
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         return self.free.diagnostics(fields, time)
@@ -79,7 +79,7 @@ class GasComponent:
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         return self.free.spectra(fields)
 
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def derived(self) -> Mapping[str, DerivedField]:
         return self.free.derived()
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:

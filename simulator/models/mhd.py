@@ -1,17 +1,33 @@
 """Incompressible magnetohydrodynamics, with the magnetic field in Alfven units (a velocity)."""
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from simulator.diagnostics.flow import flow_scalars
-from simulator.diagnostics.spectra import shell_spectra
-from simulator.models.fluid import advection_rate, cross, flow_fields, gain, power, pressure
-from simulator.models.model import Balance, Fields
+from simulator.diagnostics.flow import absent, flow_scalars, mean_and_rms, products_about
+from simulator.diagnostics.resolution import dissipation_scale, edge_share, unresolved
+from simulator.models.advection import (
+    cross,
+    divergence_of_stress,
+    products_are_exact,
+    stress_without_trace,
+)
+from simulator.models.fields import (
+    CURRENT,
+    CURRENT_MAGNITUDE,
+    MAGNETIC,
+    PRESSURE,
+    VELOCITY,
+    DerivedField,
+    Fields,
+    by_name,
+)
+from simulator.models.fluid import advection_rate, flow_fields, gain, power, pressure
+from simulator.models.model import Balance, Model
 from simulator.settings import Flag, NonNegative, Settings
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import curl, divergence, dot, inverse_curl, project, squared
 
 
@@ -25,72 +41,102 @@ class MhdSettings(Settings):
     """The velocity stays as it began: the kinematic dynamo problem."""
 
 
-class Mhd:
-    """du/dt = P[u x omega + j x b] + nu lap u,  db/dt = curl(u x b) + eta lap b,  j = curl b; both solenoidal.
+class StressForce:
+    """-div(u u - b b) up to a gradient: 6 + 8 transforms a tendency with the electromotive force. Where products are
+    exact, for aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        return fields
+
+    def products(self, values: Fields) -> Fields:
+        stress = stress_without_trace(values["velocity"]) - stress_without_trace(values["magnetic"])
+        return {"stress": stress}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return -divergence_of_stress(layout, products["stress"])
+
+
+class RotationalForce:
+    """u x omega + j x b: 12 + 6 transforms a tendency with the electromotive force. With u x b it conserves energy
+    even where products are aliased."""
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        vorticity, current = curl(layout, fields["velocity"]), curl(layout, fields["magnetic"])
+        return {**fields, "vorticity": vorticity, "current": current}
+
+    def products(self, values: Fields) -> Fields:
+        advection = cross(values["velocity"], values["vorticity"])
+        return {"force": advection + cross(values["current"], values["magnetic"])}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return products["force"]
+
+
+class PrescribedVelocity:
+    """No force: 6 + 3 transforms a tendency for the electromotive force alone."""
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        return fields
+
+    def products(self, values: Fields) -> Fields:
+        return {}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array | None:
+        return None
+
+
+class Mhd(Model):
+    """du/dt = P[-(u . grad) u + j x b] + nu lap u,  db/dt = curl(u x b) + eta lap b,  j = curl b; both solenoidal.
 
     The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With `kinematic`
     the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.1.
     """
 
     Settings = MhdSettings
-    components: ClassVar[Mapping[str, tuple[int, ...]]] = {"velocity": (3,), "magnetic": (3,)}
-    solenoidal: ClassVar[tuple[str, ...]] = ("velocity", "magnetic")
 
     def __init__(self, settings: MhdSettings, transform: Transform):
-        self.settings, self.transform = settings, transform
-        self.closes = not settings.kinematic
+        super().__init__(settings, transform, [VELOCITY, MAGNETIC])
+        if settings.kinematic:
+            self.unforced = "has no effect: model.kinematic prescribes the velocity"
+            self.momentum = PrescribedVelocity()
+        else:
+            self.budget = "step"
+            self.momentum = StressForce() if products_are_exact(transform.grid) else RotationalForce()
 
     # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
-        layout = self.transform.layout
-        if self.settings.kinematic:
-            return fields
-        vorticity, current = curl(layout, fields["velocity"]), curl(layout, fields["magnetic"])
-        return {**fields, "vorticity": vorticity, "current": current}
+        return self.momentum.inputs(self.transform.layout, fields)
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
         u, b = values["velocity"], values["magnetic"]
-        products = {"emf": cross(u, b)}
-        if not self.settings.kinematic:
-            products["force"] = self._force(values)
-        return Local(products, {"rate": self._rate(u, b)})
-
-    def _force(self, values: Fields) -> jax.Array:
-        """u x omega + j x b."""
-        return cross(values["velocity"], values["vorticity"]) + cross(values["current"], values["magnetic"])
+        return Local({**self.momentum.products(values), "emf": cross(u, b)}, {"rate": self._rate(u, b)})
 
     def _rate(self, u: jax.Array, b: jax.Array) -> jax.Array:
         """Flow and, where the field acts back on it, Alfven waves."""
         waves = () if self.settings.kinematic else (b,)
         return advection_rate(self.transform.grid, u, *waves)
 
-    def parameters(self, time: jax.Array) -> tuple:
-        return ()
-
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout = self.transform.layout
-        kinematic = self.settings.kinematic
-        force = jnp.zeros_like(fields["velocity"]) if kinematic else project(layout, products["force"])
-        return {"velocity": force, "magnetic": curl(layout, products["emf"])}
+        force = self.momentum.force(layout, products)
+        velocity = jnp.zeros_like(fields["velocity"]) if force is None else project(layout, force)
+        return {"velocity": velocity, "magnetic": curl(layout, products["emf"])}
 
-    def decay(self) -> Fields:
+    def linear(self) -> Fields:
         k2, s = self.transform.layout.k_squared(self.transform.dtype), self.settings
         viscosity = 0.0 if s.kinematic else s.viscosity
-        return {"velocity": viscosity * k2, "magnetic": s.resistivity * k2}
-
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        return maxima["rate"]
+        return {"velocity": -viscosity * k2, "magnetic": -s.resistivity * k2}
 
     # ---- what is measured --------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
-        layout, decay = self.transform.layout, self.decay()
-        energy = sum(0.5 * power(layout, 1.0, fields[n]) for n in self.components)
+        layout, linear = self.transform.layout, self.linear()
+        energy = sum(0.5 * power(layout, 1.0, fields[n]) for n in self.fields)
         return Balance(
             jnp.asarray(energy),
             0.0,
-            jnp.asarray(sum(power(layout, decay[n], fields[n]) for n in self.components)),
+            jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in self.fields)),
         )
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
@@ -104,17 +150,19 @@ class Mhd:
         kinetic, magnetic = 0.5 * power(layout, 1.0, u), 0.5 * power(layout, 1.0, b)
         current = curl(layout, b)
         flow = flow_scalars(
-            self.transform, u, s.viscosity, viscous, lambda v: advection_rate(self.transform.grid, v)
+            self.transform, u, [(1, s.viscosity)], viscous, lambda v: advection_rate(self.transform.grid, v)
         )
 
         def exchange(values, points, parameters) -> Local:
             u, b, j = values["velocity"], values["magnetic"], values["current"]
             strength = jnp.sqrt(squared(b))
             maxima = {"field": strength, "divergence": abs(values["divergence"]), "rate": self._rate(u, b)}
-            return Local({}, maxima, {"lorentz": dot(u, cross(j, b))})
+            means = {"lorentz": dot(u, cross(j, b)), **products_about(parameters, b, "magnetic")}
+            return Local({}, maxima, means)
 
         inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
-        found = self.transform.evaluate(inputs, exchange)
+        mean = layout.at_zero(b).real
+        found = self.transform.evaluate(inputs, exchange, mean)
         return {
             "energy": kinetic + magnetic,
             "kinetic_energy": kinetic,
@@ -125,19 +173,35 @@ class Mhd:
             "lorentz_work": found.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             "magnetic_helicity": layout.inner(inverse_curl(layout, b), b).sum(),
-            "mean_square_current": layout.inner(current, current).sum(),
+            **mean_and_rms(mean, found.means, "magnetic", "b_rms", "maxwell_stress"),
+            **self._magnetic_scales(current, ohmic),
             **flow,
             "max_magnetic": found.maxima["field"],
             "max_magnetic_divergence": found.maxima["divergence"],
             "rate": found.maxima["rate"],
         }
 
+    def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
+        """As `flow_scalars` has them of the velocity. Of a kinematic dynamo, whose field is as strong as one likes,
+        there is no dissipation scale."""
+        layout, resistivity = self.transform.layout, self.settings.resistivity
+        found = {
+            "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
+            "edge_magnetic_enstrophy": edge_share(layout, squared(current), 0.0),
+        }
+        if not (absent(resistivity) or self.settings.kinematic):
+            scale = dissipation_scale([(1, resistivity)], ohmic)
+            found["resistive_scale"] = scale
+            found["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
+        return found
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """What a row of diagnostics says about the run's resolution."""
+        return [] if self.settings.kinematic else unresolved(row)
+
     def spectral_energies(self, fields: Fields) -> Fields:
         names = {"velocity": "kinetic_energy", "magnetic": "magnetic_energy"}
         return {name: 0.5 * squared(fields[field]) for field, name in names.items()}
-
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
     def transfers(self, fields: Fields) -> Fields:
         """Advection conserves the kinetic energy; what `lorentz` takes from it, `induction` gives to the field."""
@@ -156,17 +220,24 @@ class Mhd:
             "induction": gain(b, curl(layout, products["emf"])),
         }
 
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def derived(self) -> Mapping[str, DerivedField]:
         inverse, layout = self.transform.inverse, self.transform.layout
 
         def current(fields: Fields) -> jax.Array:
             return inverse(curl(layout, fields["magnetic"]))
 
-        found = {
+        derived = {
             **flow_fields(self.transform),
-            "current": current,
-            "current_magnitude": lambda f: jnp.sqrt(squared(current(f))),
+            **by_name(
+                DerivedField(CURRENT, current),
+                DerivedField(CURRENT_MAGNITUDE, lambda f: jnp.sqrt(squared(current(f)))),
+            ),
         }
         if not self.settings.kinematic:
-            found["pressure"] = lambda f: pressure(self.transform, self.inputs(f), self._force)
-        return found
+            derived |= by_name(DerivedField(PRESSURE, self._pressure))
+        return derived
+
+    def _pressure(self, fields: Fields) -> jax.Array:
+        rotational = RotationalForce()
+        inputs = rotational.inputs(self.transform.layout, fields)
+        return pressure(self.transform, inputs, lambda values: rotational.products(values)["force"])

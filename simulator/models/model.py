@@ -1,211 +1,293 @@
-"""What an equation has to say, and the state that it evolves."""
+"""The contract of an equation, and the state that it evolves."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
+from simulator.diagnostics.spectra import shell_spectra
+from simulator.models.fields import DerivedField, Fields, FieldSpec
+from simulator.particles.particle_set import ParticleSet
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import translate
+from simulator.spectral.moved import Shift, evaluate_moved
+from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Tree
 
-Fields = dict[str, jax.Array]
-"""Spectral arrays by name: vectors (3, *layout.order), scalars (*layout.order)."""
-
-
-class Model(Protocol):
-    """An equation du/dt = -decay u + combine(pointwise(inputs(u))), for fields u in spectral space.
-
-    The three parts are pure functions. The transform runs them: it brings the inputs to physical space, block by
-    block, applies `pointwise`, and brings the products back.
-    """
-
-    Settings: ClassVar[type[Settings]]
-    transform: Transform
-    components: Mapping[str, tuple[int, ...]]
-    """Evolved fields and their leading shape: (3,) for a vector, () for a scalar."""
-    solenoidal: tuple[str, ...]
-    """Fields that are kept free of divergence."""
-
-    def inputs(self, fields: Fields) -> Tree:
-        """Spectral fields whose values `pointwise` needs."""
-        ...
-
-    def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        """Products of values at a point, and in `maxima["rate"]` the advective rate sum_i |v_i| / dx_i (1/time)
-        that limits dt."""
-        ...
-
-    def parameters(self, time: jax.Array) -> Tree:
-        """Scalars handed to `pointwise`."""
-        ...
-
-    def combine(self, products: Tree, fields: Fields) -> Fields:
-        """Tendencies of all fields from the coefficients of the products."""
-        ...
-
-    def decay(self) -> Fields:
-        """Rates >= 0 (1/time) at which the linear terms damp each mode; integrated exactly. They broadcast."""
-        ...
-
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate."""
-        ...
-
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Scalars of `diagnostics.csv`, by column."""
-        ...
-
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        """Shell spectra by name, (shells,) each."""
-        ...
-
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
-        """Fields beyond the evolved ones that output may ask for: spectral fields to values (..., x, y, z)."""
-        ...
-
-
-def own_transforms(model: Any) -> Mapping[str, Transform]:
-    """The transforms of fields that have one of their own; all others have `model.transform`, and all share its
-    arrangement of points."""
-    return getattr(model, "transforms", {})
-
-
-class SplitModel(Protocol):
-    """An equation du/dt = T u + V(u) u whose two parts are solved exactly one after the other.
-
-    What `Model` says of settings, transform, components and measured quantities holds here too. A model class that
-    needs something else than a transform of real fields has `create(settings, make, files)`, where `make(**options)`
-    is `make_transform` on the run's grid and devices.
-    """
-
-    Settings: ClassVar[type[Settings]]
-    split: ClassVar[bool]
-    transform: Transform
-    """Of the evolved fields."""
-    components: Mapping[str, tuple[int, ...]]
-    solenoidal: tuple[str, ...]
-
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
-        """exp(duration T): diagonal in spectral space."""
-        ...
-
-    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
-        """exp(duration V) at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate."""
-        ...
-
-    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
-        """What the first step finds in the state's memory: its `rate`."""
-        ...
-
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]: ...
-
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]: ...
-
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]: ...
-
-
-@runtime_checkable
-class WithTendency(Protocol):
-    """A model whose three parts depend on more than the fields at a point, or which a force acts on otherwise than by
-    adding to its tendencies."""
-
-    def tendency(
-        self, fields: Fields, time: jax.Array, push: Fields | None = None
-    ) -> tuple[Fields, dict[str, jax.Array]]:
-        """What the function `tendency` gives, under the accelerations `push`."""
-        ...
+Force = Callable[[Fields, jax.Array], Fields]
+"""(fields, time) to accelerations, by name of the field that is accelerated."""
 
 
 class Balance(NamedTuple):
-    """An energy and what changes it, forcing apart: d energy / dt = production - dissipation."""
+    """An energy and its sources without forcing: d energy / dt = production - dissipation."""
 
     energy: jax.Array
     production: jax.Array | float
     dissipation: jax.Array
 
 
-@runtime_checkable
-class Budgeted(Protocol):
-    """A model that knows its energy budget."""
+class Model:
+    """An equation du/dt = L u + N(u, t) for fields u in spectral space, with a diagonal L that is integrated exactly.
 
-    closes: bool
-    """The budget follows from the spectral fields alone, so that it costs next to nothing in every step. One that
-    costs more has `momentary`: it is told of moments, for rows of output."""
+    N is stated in three pure functions, N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical
+    space, block by block, applies `pointwise`, and brings the products back. A subclass has to define `Settings`,
+    `pointwise` and `combine`, and to hand its fields to `__init__`. Everything else has a default.
+    """
 
-    def balance(self, fields: Fields) -> Balance: ...
+    Settings: ClassVar[type[Settings]]
+    split: ClassVar[bool] = False
+    """Solved by split steps: a `SplitModel`."""
+    integrators: ClassVar[tuple[str, ...]] = ()
+    """The integrators that solve it, the default first; empty: all that solve models of its kind."""
+    dealias: ClassVar[tuple[str, ...]] = ()
+    """The values of `grid.dealias` that it takes, the default first; empty: all."""
+    planar: ClassVar[bool] = False
+    """Whether it is solved in two dimensions, too."""
+    open: ClassVar[bool] = False
+    """Which model it makes is known only when its files are read: integrator, dealiasing and forcing are held against
+    that model then."""
+    guarded: ClassVar[bool] = False
+    """Its rate is NaN where no step can be taken from finite fields. The step then leaves the fields as they are, and
+    `trouble` tells why."""
+    unforced: str | None = None
+    """Why the model takes no forcing; None: it takes one."""
+    budget: Literal["none", "step", "row"] = "none"
+    """Where the energy budget (`balance`, `work`) is evaluated: in every step, which a budget of spectral fields
+    alone allows, or, if it is expensive, only for rows of output."""
 
-    def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        """What a force's accelerations add to the energy per time."""
-        ...
+    def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
+        self.settings, self.transform = settings, transform
+        self.fields: Mapping[str, FieldSpec] = {spec.name: spec for spec in fields}
 
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
+        """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
+        `files` opens the user's files."""
+        return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
 
-@runtime_checkable
-class Remembering(Protocol):
-    """A model whose steps hand something on."""
+    # ---- its fields --------------------------------------------------------------------------------------
 
-    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]: ...
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Evolved fields and their leading shape: (3,) for a vector, () for a scalar."""
+        return {name: spec.shape for name, spec in self.fields.items()}
 
+    @property
+    def solenoidal(self) -> tuple[str, ...]:
+        """Names of the fields that are kept free of divergence."""
+        return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
 
-@runtime_checkable
-class Troubled(Protocol):
-    """A model that can tell why no step can be taken from fields that are finite."""
+    def settle(self) -> None:
+        """Computes on the devices what depends on settings alone; called once on every process, when the model is
+        made."""
+
+    def solenoidal_part(self, field: jax.Array) -> jax.Array:
+        """The coefficients of a vector field without its divergence."""
+        return project(self.transform.layout, field)
+
+    def transform_of(self, name: str) -> Transform:
+        """The transform of an evolved field. All transforms of a model share one arrangement of points."""
+        return self.fields[name].transform or self.transform
+
+    def specs(self) -> dict[str, FieldSpec]:
+        """All fields that output may ask for, evolved and derived ones."""
+        return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
+
+    @property
+    def scalar_fields(self) -> tuple[str, ...]:
+        """The fields, evolved and derived ones, that have one real value at a point."""
+        return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
+
+    def field_values(self, name: str, fields: Fields) -> jax.Array:
+        """The values of one field, evolved or derived, (..., x, y, z) as transforms give them, zero in padding."""
+        if name in self.fields:
+            return self.transform_of(name).inverse(fields[name])
+        return self.derived()[name].values(fields)
+
+    def units_of(self, spec: FieldSpec) -> str:
+        """The units of a field, as text for people: by default their dimension, in the run's own units."""
+        return spec.units
+
+    @property
+    def density_transform(self) -> Transform:
+        """The transform of real fields with all modes that the model keeps."""
+        return self.transform
+
+    @property
+    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields that initial conditions give, and their leading shape."""
+        return self.shapes
+
+    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
+        """The evolved fields from those of an initial condition; fields that are not in `names` were not given, and
+        are zero."""
+        return fields
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """The components of a composite."""
+        return {}
+
+    @property
+    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields that a forcing accelerates, and their leading shape."""
+        return self.shapes
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        """Fields beyond the evolved ones that output may ask for."""
+        return {}
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def inputs(self, fields: Fields) -> Tree:
+        """Spectral fields whose values `pointwise` needs."""
+        return fields
+
+    def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
+        """Products of values at a point. `maxima["rate"]`, where given, is the advective rate sum_i |v_i| / dx_i
+        (1/time) that limits dt."""
+        raise TypeError(f"{type(self).__name__} does not define pointwise")
+
+    def parameters(self, time: jax.Array) -> Tree:
+        """Scalars handed to `pointwise`."""
+        return ()
+
+    def combine(self, products: Tree, fields: Fields) -> Fields:
+        """N of all fields from the coefficients of the products."""
+        raise TypeError(f"{type(self).__name__} does not define combine")
+
+    def linear(self) -> Fields:
+        """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
+
+        Fields that are not named have none. Of a real field L(-k) has to be the conjugate of L(k). Where L or N let
+        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`).
+        """
+        return {}
+
+    def linear_terms(self) -> Fields:
+        """L of every evolved field; zero where `linear` states none."""
+        stated, zero = self.linear(), jnp.zeros((1, 1, 1), self.transform.dtype)
+        return {name: stated.get(name, zero) for name in self.fields}
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 sets no limit."""
+        return maxima.get("rate", jnp.zeros((), self.transform.dtype))
+
+    def tendency(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        """N under the accelerations of a forcing, and the maxima found on the way.
+
+        With `shift` the products are taken at points of a moved grid, which turns the phase of their aliasing errors.
+        """
+        evaluate = (
+            self.transform.evaluate if shift is None else partial(evaluate_moved, self.transform, shift)
+        )
+        evaluated = evaluate(self.inputs(fields), self.pointwise, self.parameters(time))
+        rates = self.combine(evaluated.products, fields)
+        rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
+        return rates, evaluated.maxima
+
+    def longest_step(self) -> float | None:
+        """The largest dt that follows the growth of the linear term's modes; None: none grows."""
+        return None
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Small arrays that the model's steps hand on, at the beginning."""
+        return {}
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """What is wrong with them, and what may help; None: nothing."""
-        ...
+        """Why no step can be taken from finite fields, and what may help; None: nothing is wrong."""
+        return None
 
+    # ---- what is measured --------------------------------------------------------------------------------
 
-@runtime_checkable
-class Spectral(Protocol):
-    """A model that can tell where in spectral space its energies lie and go."""
+    def balance(self, fields: Fields) -> Balance:
+        """The energy budget, for models whose `budget` is not "none"."""
+        raise TypeError(f"{type(self).__name__} states no energy budget")
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        """The energy per time that a force's accelerations add."""
+        raise TypeError(f"{type(self).__name__} states no energy budget")
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Scalars of `diagnostics.csv` by column, and `rate`: by default mean and variance of every field."""
+        columns: dict[str, jax.Array] = {}
+        for name, spec in self.fields.items():
+            layout = self.transform_of(name).layout
+            mean, square = layout.at_zero(fields[name]), layout.inner(fields[name], fields[name])
+            if not spec.components:
+                columns[f"{name}_mean"] = mean.real
+                columns[f"{name}_variance"] = square - abs(mean) ** 2
+                continue
+            for i, component in enumerate(spec.components):
+                columns[f"{name}_{component}_mean"] = mean[i].real
+                columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
+        return columns | {"rate": self.rate(self.tendency(fields, time)[1])}
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """Lines about the run's resolution, from a row of diagnostics."""
+        return []
 
     def spectral_energies(self, fields: Fields) -> Fields:
-        """The energy of each mode (*order), by name."""
-        ...
+        """The energy of each mode (*order), by name: by default half the square of every field."""
+        return {
+            name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()
+        }
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """Shell spectra by name, (shells,) each."""
+        return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
     def transfers(self, fields: Fields) -> Fields:
-        """The energy that each mode gains per time from the nonlinear terms (*order), by name."""
-        ...
+        """The energy that each mode gains per time from the nonlinear terms (*order), by name; empty: not known."""
+        return {}
+
+    @property
+    def pictured(self) -> tuple[str, ...]:
+        """The scalars whose mid-planes are kept unless a run names others."""
+        return tuple(name for name in ("speed", "vorticity_magnitude", "density") if name in self.specs())
+
+    def velocity(self, fields: Fields) -> jax.Array:
+        """Coefficients (3, *order) of the velocity."""
+        return fields["velocity"]
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float | None:
+        """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None: there is no such wave."""
+        return None
 
 
-Force = Callable[[Fields, jax.Array], Fields]
-"""(fields, time) to accelerations, by name of the field that is accelerated."""
+class SplitModel(Model):
+    """An equation du/dt = T u + V(u) u whose two parts are solved exactly, one after the other.
 
-
-Shift = tuple[jax.Array, jax.Array, jax.Array]
-"""How far the grid's points are moved, as lengths along x, y, z."""
-
-
-def tendency(
-    model: Model, fields: Fields, time: jax.Array, force: Force | None = None, shift: Shift | None = None
-) -> tuple[Fields, dict[str, jax.Array]]:
-    """The explicit part of the right-hand side and the maxima found on the way. A model whose three parts depend on
-    more than the fields at a point has a `tendency` of its own.
-
-    With `shift` the products are taken at points of a moved grid, which turns the phase of their aliasing errors.
+    T is diagonal in spectral space. V is pointwise in physical space and constant during a kick.
     """
-    push = {} if force is None else force(fields, time)
-    if isinstance(model, WithTendency):
-        return model.tendency(fields, time, push)
-    inputs, layout = model.inputs(fields), model.transform.layout
-    if shift is not None:
-        inputs = jax.tree.map(lambda f: layout.hold(translate(layout, f, shift)), inputs)
-    found = model.transform.evaluate(inputs, model.pointwise, model.parameters(time))
-    products, maxima = found.products, found.maxima
-    if shift is not None:
-        back = (-shift[0], -shift[1], -shift[2])
-        products = jax.tree.map(lambda f: layout.hold(translate(layout, f, back)), products)
-    rates = model.combine(products, fields)
-    return rates | {name: rates[name] + added for name, added in push.items()}, maxima
+
+    split: ClassVar[bool] = True
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        """exp(duration T) u."""
+        raise TypeError(f"{type(self).__name__} does not define drift")
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
+
+        `memory` has to hold the first step's `rate`.
+        """
+        raise TypeError(f"{type(self).__name__} does not define kick")
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class State:
-    """All that influences the next step; so it is also what a checkpoint holds.
+    """Everything that influences the next step, and so the content of a checkpoint.
 
     With a fixed dt the time is origin + since * dt: it is not accumulated.
     """
@@ -217,5 +299,9 @@ class State:
     """Of the last step; 0 before the first."""
     origin: jax.Array
     since: jax.Array
-    memory: dict[str, Any]
-    """What forcing and integrator carry from step to step."""
+    memory: dict[str, jax.Array]
+    """Small arrays, the same on every device, that forcing and model carry from step to step."""
+    history: dict[str, Fields] = field(default_factory=dict)
+    """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
+    particles: dict[str, ParticleSet] = field(default_factory=dict)
+    """The particles that move with the fluid, by name."""

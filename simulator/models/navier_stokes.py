@@ -1,33 +1,34 @@
-"""Incompressible Navier-Stokes equations in three dimensions, in rotational form."""
+"""Incompressible Navier-Stokes equations, with rotation and passive scalars."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from math import hypot
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 
 from simulator.diagnostics.flow import flow_scalars
-from simulator.diagnostics.spectra import shell_spectra
+from simulator.diagnostics.resolution import unresolved
+from simulator.models.advection import advection_of
+from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec
 from simulator.models.fluid import (
     FlowSettings,
-    advection_force,
-    advection_inputs,
-    advection_products,
     advection_rate,
+    coriolis,
+    damping,
     drag_rate,
     flow_fields,
     flow_pressure,
     fluxes,
     gain,
     power,
-    scalar_decays,
     scalar_diagnostics,
+    scalar_linear,
     scalar_spectra,
     scalar_tendencies,
     scalar_transfers,
     viscous_rate,
 )
-from simulator.models.model import Balance, Fields
+from simulator.models.model import Balance, Model
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import project, squared
 
@@ -36,53 +37,50 @@ class NavierStokesSettings(FlowSettings):
     kind: Literal["navier_stokes"] = "navier_stokes"
 
 
-class NavierStokes:
-    """du/dt = P[u x (omega + 2 Omega)] - L u, div u = 0, omega = curl u, with P the solenoidal projection and
-    L = nu k^2 + nu_n k^(2 n) + drag; passive scalars dtheta/dt = -div(u theta) - u . G + D lap theta.
+class NavierStokes(Model):
+    """du/dt = -P[(u . grad) u + 2 Omega x u] - nu k^2 u - nu_n k^(2 n) u - drag, div u = 0, with P the solenoidal
+    projection; passive scalars dtheta/dt = -div(u theta) - u . G + D lap theta.
 
-    The pressure is eliminated by P; what P removes from u x omega is the gradient of p + |u|^2 / 2 (density 1).
-    See e.g. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007), section 3.3.
+    P removes the pressure gradient and every other gradient, so the advection term may take any form that differs
+    from (u . grad) u by a gradient: the stress form of Basdevant where products are free of aliasing errors, else
+    the rotational form (see `models.advection`). Canuto et al., Spectral Methods: Evolution to Complex Geometries
+    (2007), section 3.3.
     """
 
     Settings = NavierStokesSettings
-    solenoidal: ClassVar[tuple[str, ...]] = ("velocity",)
-    closes: ClassVar[bool] = True
+    budget = "step"
 
-    def __init__(self, settings: NavierStokesSettings, transform: Transform):
-        self.settings, self.transform = settings, transform
-        self.components: Mapping[str, tuple[int, ...]] = {
-            "velocity": (3,),
-            **{s.name: () for s in settings.scalars},
-        }
+    def __init__(
+        self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()
+    ):
+        """`further`: fields that a subclass evolves beside velocity and scalars."""
+        scalars = [FieldSpec(s.name) for s in settings.scalars]
+        super().__init__(settings, transform, [VELOCITY, *further, *scalars])
+        self.advection = advection_of(transform.grid)
 
     # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
-        return {**fields, **advection_inputs(self.transform, fields["velocity"])}
+        return {**fields, **self.advection.inputs(self.transform.layout, fields["velocity"])}
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        products = {
-            **advection_products(self.transform.grid, values),
-            **fluxes(self.settings.scalars, values),
-        }
+        products = {**self.advection.products(values), **fluxes(self.settings.scalars, values)}
         return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
 
-    def _advection(self, products: Fields, velocity: jax.Array) -> jax.Array:
-        return advection_force(self.transform.layout, products, velocity, self.settings.rotation)
-
-    def parameters(self, time: jax.Array) -> tuple:
-        return ()
+    def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
+        """What accelerates the velocity, before the projection and without the pressure."""
+        u = fields["velocity"]
+        return self.advection.force(self.transform.layout, products) + coriolis(u, self.settings.rotation)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout = self.transform.layout
-        u = fields["velocity"]
-        scalars = scalar_tendencies(layout, self.settings.scalars, products, u)
-        return {"velocity": project(layout, self._advection(products, u)), **scalars}
+        scalars = scalar_tendencies(layout, self.settings.scalars, products, fields["velocity"])
+        return {"velocity": project(layout, self.acceleration(products, fields)), **scalars}
 
-    def decay(self) -> Fields:
+    def linear(self) -> Fields:
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
         velocity = viscous_rate(layout, s, dtype) + drag_rate(layout, s, dtype)
-        return {"velocity": velocity, **scalar_decays(layout, s.scalars, dtype)}
+        return {"velocity": -velocity, **scalar_linear(layout, s.scalars, dtype)}
 
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
@@ -91,7 +89,7 @@ class NavierStokes:
 
     def balance(self, fields: Fields) -> Balance:
         u, layout = fields["velocity"], self.transform.layout
-        return Balance(0.5 * power(layout, 1.0, u), 0.0, power(layout, self.decay()["velocity"], u))
+        return Balance(0.5 * power(layout, 1.0, u), 0.0, power(layout, -self.linear()["velocity"], u))
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
         return self.transform.layout.inner(fields["velocity"], forces["velocity"]).sum()
@@ -102,7 +100,7 @@ class NavierStokes:
         viscous = power(layout, viscous_rate(layout, s, u.real.dtype), u)
         drag = {"drag_dissipation": balance.dissipation - viscous} if s.drag else {}
         flow = flow_scalars(
-            self.transform, u, s.viscosity, viscous, lambda v: advection_rate(self.transform.grid, v)
+            self.transform, u, damping(s), viscous, lambda v: advection_rate(self.transform.grid, v)
         )
         return {
             "energy": balance.energy,
@@ -114,6 +112,10 @@ class NavierStokes:
             "rate": self.rate(flow),
         }
 
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """What a row of diagnostics says about the run's resolution."""
+        return unresolved(row)
+
     def spectral_energies(self, fields: Fields) -> Fields:
         kinetic = 0.5 * squared(fields["velocity"])
         return {
@@ -121,17 +123,23 @@ class NavierStokes:
             **scalar_spectra(self.transform.layout, self.settings.scalars, fields),
         }
 
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        return shell_spectra(self.transform.layout, self.spectral_energies(fields))
-
     def transfers(self, fields: Fields) -> Fields:
-        u = fields["velocity"]
-        products = self.transform.evaluate(self.inputs(fields), self.pointwise).products
-        scalars = scalar_transfers(self.transform.layout, self.settings.scalars, products, fields)
-        return {"kinetic_energy": gain(u, self._advection(products, u)), **scalars}
+        return self.transfers_of(
+            self.transform.evaluate(self.inputs(fields), self.pointwise).products, fields
+        )
 
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def transfers_of(self, products: Fields, fields: Fields) -> Fields:
+        """`transfers` from the coefficients of the products."""
+        layout = self.transform.layout
+        scalars = scalar_transfers(layout, self.settings.scalars, products, fields)
         return {
-            **flow_fields(self.transform),
-            "pressure": lambda f: flow_pressure(self.transform, f["velocity"], self.settings.rotation),
+            "kinetic_energy": gain(fields["velocity"], self.advection.force(layout, products)),
+            **scalars,
         }
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        pressure = DerivedField(PRESSURE, self._pressure)
+        return {**flow_fields(self.transform), pressure.spec.name: pressure}
+
+    def _pressure(self, fields: Fields) -> jax.Array:
+        return flow_pressure(self.transform, fields["velocity"], self.settings.rotation)

@@ -1,7 +1,8 @@
 """Wave dark matter and quantum gases: a Schrodinger equation with gravity, self-interaction and traps."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -10,13 +11,31 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
+from simulator.diagnostics.resolution import UNDER_RESOLVED, edge_share
 from simulator.errors import UserError
 from simulator.models.cosmology import Background, CosmologySettings
-from simulator.models.external import AbsorberSettings, ExternalSettings, absorption, external_potential
-from simulator.models.matter import center, density_power, edge_share
-from simulator.models.model import Fields
-from simulator.models.phases import turn
-from simulator.models.vortices import pierced_faces
+from simulator.models.density import center, density_power, from_center
+from simulator.models.external_potential import (
+    AbsorberSettings,
+    ExternalSettings,
+    absorption,
+    external_potential,
+)
+from simulator.models.fields import (
+    DENSITY,
+    PHASE,
+    POTENTIAL,
+    PSI,
+    SPEED,
+    VELOCITY,
+    DerivedField,
+    Fields,
+    FieldSpec,
+    by_name,
+)
+from simulator.models.model import SplitModel
+from simulator.models.phase_factor import phase_factor
+from simulator.models.plaquettes import pierced_faces
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import gradient, squared
@@ -25,8 +44,7 @@ from simulator.spectral.poisson import Green, solve_poisson
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
 GRAVITATIONAL_CONSTANT = 4.30091727e-6
 HBAR_OVER_M22 = 6.582119569e-16 * 299792.458**2 / 1e-22 / 3.0856775814913673e16
-UNDER_RESOLVED = 1e-3
-"""Share of the kinetic energy near the grid's edge from which on a run warns."""
+_ASTRONOMICAL = {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/length^3": "Msun/kpc^3"}
 
 
 class WaveSettings(Settings):
@@ -81,7 +99,7 @@ class SchrodingerPoissonSettings(WaveSettings):
         return 1.0 if self.units == "dimensionless" else GRAVITATIONAL_CONSTANT
 
 
-class SchrodingerPoisson:
+class SchrodingerPoisson(SplitModel):
     """i psi_t = -(hbar/2m) lap psi + (m/hbar) (Phi + g |psi|^2 + V_ext) psi,  lap Phi = 4 pi G (|psi|^2 - mean).
 
     |psi|^2 is the mass density. The wave function keeps all its modes: both parts of a split step are unitary on the
@@ -90,16 +108,14 @@ class SchrodingerPoisson:
     """
 
     Settings = SchrodingerPoissonSettings
-    split: ClassVar[bool] = True
     dealias: ClassVar[tuple[str, ...]] = ("none",)
-    components: ClassVar[Mapping[str, tuple[int, ...]]] = {"psi": ()}
-    solenoidal: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, settings: SchrodingerPoissonSettings, transform: Transform, real: Transform, files: Any = None
     ):
         """`transform`: of the complex wave function; `real`: of density and potential; both with all modes."""
-        self.settings, self.transform, self.real = settings, transform, real
+        super().__init__(settings, transform, [PSI])
+        self.real = real
         if transform.physical.spec != real.physical.spec or transform.physical.shape != real.physical.shape:
             raise UserError(
                 "devices.count: wave function and potential would be shared out differently; "
@@ -117,6 +133,17 @@ class SchrodingerPoisson:
     def create(cls, settings: SchrodingerPoissonSettings, make: Callable[..., Transform], files: Any) -> Self:
         return cls(settings, make(real=False, every=True), make(real=True, every=True), files)
 
+    def units_of(self, spec: FieldSpec) -> str:
+        units = spec.units
+        if self.settings.units == "kpc_km_s_msun":
+            for dimension, unit in _ASTRONOMICAL.items():
+                units = units.replace(dimension, unit)
+        return units
+
+    @property
+    def density_transform(self) -> Transform:
+        return self.real
+
     # ---- the equation ------------------------------------------------------------------------------------
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
@@ -124,25 +151,25 @@ class SchrodingerPoisson:
         psi = fields["psi"]
         wavenumbers = self.transform.layout.wavenumbers()
 
-        def turns() -> tuple[jax.Array, ...]:
-            return tuple(_turn(0.5 * self.hbar * k**2 * duration, psi.dtype) for k in wavenumbers)
+        def phases() -> tuple[jax.Array, ...]:
+            return tuple(_phase_factors(0.5 * self.hbar * k**2 * duration, psi.dtype) for k in wavenumbers)
 
         def none() -> tuple[jax.Array, ...]:
             return tuple(jnp.full(k.shape, jnp.nan, psi.dtype) for k in wavenumbers)
 
-        # What a branch gives is stored: else XLA computes each axis' sines and cosines anew for every mode.
-        for phase in jax.lax.cond(jnp.isfinite(duration), turns, none):
+        # XLA stores the results of a branch; otherwise it computes the sines and cosines of an axis for every mode.
+        for phase in jax.lax.cond(jnp.isfinite(duration), phases, none):
             psi = psi * phase
         return {"psi": psi}
 
     def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
         """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V stays as it is meanwhile."""
         psi = self.transform.inverse(fields["psi"])
-        return self.turned(psi, self.phase_rate(_squared(psi), time), duration)
+        return self.rotated(psi, self.phase_rate(_squared(psi), time), duration)
 
-    def turned(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
-        """What a kick makes of the values `psi` with the phase rate v (1/time)."""
-        psi = psi * turn(v * duration.astype(v.dtype))
+    def rotated(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """The state after a kick of the values `psi` at the phase rate v (1/time)."""
+        psi = psi * phase_factor(v * duration.astype(v.dtype))
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
@@ -192,9 +219,23 @@ class SchrodingerPoisson:
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
-        gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext; `mass` is that of the whole box."""
+        gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext; `mass` is that of the whole box,
+        `mean_momentum_x` ... the box mean of rho v.
+
+        `virial_ratio` is (2 K + 3 I - S) / (|W| + <rho (x - c) . grad V_ext>) in the frame of the centre of mass c, K
+        the kinetic and quantum energy, I the interaction energy, and S the flux of momentum through the faces of the
+        box that has c in its middle; computed as 1 + <(x - c) . dm/dt> / (...), it is 1 in every equilibrium."""
         layout, psi, s = self.transform.layout, fields["psi"], self.settings
-        external = self._external
+        external, held = self._external, bool(self.gravity or self._external)
+        values = _squared(self.transform.inverse(psi))
+        rho, v = self.real.forward(values), self.phase_rate(values, time)
+        momentum = [self.hbar * layout.sum(q * _squared(psi)) for q in self._odd_wavenumbers(psi.real.dtype)]
+        place = center(self.real.layout, rho)
+        drift = [p / layout.sum(_squared(psi)) for p in momentum]
+        inputs = {"psi": psi, "gradient": gradient(layout, psi)}
+        if held:
+            inputs["change"] = self._change(psi, v, drift)
+            inputs["change_gradient"] = gradient(layout, inputs["change"])
 
         def local(values, points: Points, parameters) -> Local:
             wave = values["psi"]
@@ -203,20 +244,23 @@ class SchrodingerPoisson:
             empty = density <= 0
             quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
             means = {"density": density, "quantum": quantum, "square": density**2}
-            if external is not None:
-                means["external"] = density * external(*points)
+            if held:
+                place, drift = parameters
+                away = from_center(self.transform.grid, points, place)
+                means["virial"] = self._virial(values, away, drift)
+                if external is not None:
+                    # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
+                    trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
+                    means |= {"external": density * trap, "tension": density * slope_of_trap}
             return Local({}, {"largest": density}, means)
 
-        found = self.transform.evaluate({"psi": psi, "gradient": gradient(layout, psi)}, local)
-        values = _squared(self.transform.inverse(psi))
-        rho = self.real.forward(values)
+        found = self.transform.evaluate(inputs, local, (place, drift))
         a = jnp.float64(1) if self.background is None else self.background.scale_factor(time)
         motion = 0.5 * self.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * _squared(psi))
         quantum = 0.5 * self.hbar**2 * found.means["quantum"]
         gravity = 0.5 * a * self.real.layout.inner(rho, self.potential(rho)) if self.gravity else 0.0 * motion
         interaction = 0.5 * s.self_interaction / a * found.means["square"]
         trap = found.means.get("external", 0.0 * motion)
-        momentum = [self.hbar * layout.sum(k * _squared(psi)) for k in self._odd_wavenumbers(psi.real.dtype)]
         columns = {
             "energy": motion + gravity + interaction + trap,
             "kinetic_energy": motion - quantum,
@@ -224,17 +268,41 @@ class SchrodingerPoisson:
             "potential_energy": gravity,
             "interaction_energy": interaction,
             "external_energy": trap,
-            "virial_ratio": 2 * motion / jnp.where(gravity == 0, jnp.inf, abs(gravity)),
+        }
+        if held:
+            binding = abs(gravity) + found.means.get("tension", 0.0)
+            columns["virial_ratio"] = 1 + found.means["virial"] / jnp.where(binding == 0, jnp.inf, binding)
+        columns |= {
             "mass": found.means["density"] * self.transform.grid.volume,
             "max_density": found.maxima["largest"],
-            **{f"momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
-            **{f"center_{axis}": x for axis, x in zip("xyz", center(self.real.layout, rho), strict=True)},
+            **{f"mean_momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
+            **{f"center_{axis}": x for axis, x in zip("xyz", place, strict=True)},
             "vortex_faces": pierced_faces(self.transform, psi),
             "edge_energy": self._edge(psi, found.means["density"]),
         }
         if self.background is not None:
             columns["scale_factor"] = a
-        return columns | {"rate": self._rate(self.phase_rate(values, time))}
+        return columns | {"rate": self._rate(v)}
+
+    def _change(self, psi: jax.Array, v: jax.Array, drift: Sequence[jax.Array]) -> jax.Array:
+        """Coefficients of psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate
+        of change in the frame that moves along. `v` are values of the phase rate."""
+        layout = self.transform.layout
+        k = layout.wavenumbers(psi.real.dtype)
+        turning = self.transform.forward(v * self.transform.inverse(psi))
+        turning = turning + 0.5 * self.hbar * layout.k_squared(psi.real.dtype) * psi
+        moving = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
+        return layout.hold(1j * (moving * psi - turning))
+
+    def _virial(self, values: Fields, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
+        """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi) - V rho."""
+        psi, change = values["psi"], values["change"]
+        diluting = 2 * (jnp.conj(psi) * change).real
+        total = jnp.zeros_like(diluting)
+        for i in range(3):
+            pushed = jnp.conj(change) * values["gradient"][i] + jnp.conj(psi) * values["change_gradient"][i]
+            total = total + away[i] * (self.hbar * pushed.imag - drift[i].astype(total.dtype) * diluting)
+        return total
 
     def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
         """Share of the kinetic energy at the edge of the spectrum, where it is more than round-off."""
@@ -258,12 +326,15 @@ class SchrodingerPoisson:
             ]
         return []
 
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {}  # the energies of a wave are not sums over its modes
+
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         """P(k) of the density contrast, length^3."""
         rho = self.real.forward(_squared(self.transform.inverse(fields["psi"])))
         return {"density_power": density_power(self.real.layout, rho)}
 
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def derived(self) -> Mapping[str, DerivedField]:
         inverse = self.transform.inverse
 
         def density(fields: Fields) -> jax.Array:
@@ -277,13 +348,16 @@ class SchrodingerPoisson:
             empty = rho <= 0
             return jnp.where(empty, 0, self.hbar * (jnp.conj(wave) * slope).imag / jnp.where(empty, 1, rho))
 
-        return {
-            "density": density,
-            "velocity": velocity,
-            "speed": lambda f: jnp.sqrt(squared(velocity(f))),
-            "phase": lambda f: jnp.angle(inverse(f["psi"])),
-            "potential": lambda f: self.real.inverse(self.potential(self.real.forward(density(f)))),
-        }
+        def potential(fields: Fields) -> jax.Array:
+            return self.real.inverse(self.potential(self.real.forward(density(fields))))
+
+        return by_name(
+            DerivedField(DENSITY, density),
+            DerivedField(replace(VELOCITY, solenoidal=False), velocity),
+            DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            DerivedField(PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
+            DerivedField(POTENTIAL, potential),
+        )
 
 
 def _squared(psi: jax.Array) -> jax.Array:
@@ -291,6 +365,6 @@ def _squared(psi: jax.Array) -> jax.Array:
     return psi.real**2 + psi.imag**2
 
 
-def _turn(angle: jax.Array, dtype) -> jax.Array:
+def _phase_factors(angle: jax.Array, dtype) -> jax.Array:
     """exp(-i angle), of the few angles of an axis: any size, in their own precision."""
     return (jnp.cos(angle) - 1j * jnp.sin(angle)).astype(dtype)

@@ -1,17 +1,34 @@
 """Compressible gas with its own gravity, isothermal or polytropic."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from pydantic import Field
 
+from simulator.diagnostics.resolution import edge_share
+from simulator.diagnostics.spectra import shell_spectra
 from simulator.errors import UserError
-from simulator.models.matter import center, density_power, edge_share
-from simulator.models.model import Balance, Fields
-from simulator.settings import Count, NonNegative, Positive, Real, Settings
+from simulator.models.density import center, center_velocity, density_power, faces
+from simulator.models.fields import (
+    DENSITY,
+    MOMENTUM,
+    POTENTIAL,
+    PRESSURE,
+    SPEED,
+    VELOCITY,
+    VORTICITY,
+    VORTICITY_MAGNITUDE,
+    DerivedField,
+    Fields,
+    by_name,
+)
+from simulator.models.fluid import gain
+from simulator.models.model import Balance, Model, Shift
+from simulator.settings import Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import curl, divergence, dot, gradient, hermitian, squared
 from simulator.spectral.poisson import Green, solve_poisson
@@ -21,8 +38,10 @@ from simulator.spectral.transform import Evaluated
 class DampingSettings(Settings):
     """Damps momentum at the rate coefficient * k^(2 order)."""
 
-    order: Count
+    order: Annotated[Integer, Field(ge=1, le=8)]
+    """n in the damping rate coefficient * k^(2 n)."""
     coefficient: NonNegative
+    """length^(2 n) / time."""
 
 
 class GasSettings(Settings):
@@ -56,7 +75,7 @@ class SelfGravitatingGasSettings(GasSettings):
     """Poisson's equation with -k^2, or with the second-order difference formula."""
 
 
-class SelfGravitatingGas:
+class SelfGravitatingGas(Model):
     """rho_t + div m = 0,
     m_t + div(m m / rho) + grad p = -rho grad Phi + rho (a + f) + mu lap v + (mu / 3 + zeta) grad div v,
     lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f: forcing.
@@ -67,25 +86,30 @@ class SelfGravitatingGas:
     """
 
     Settings = SelfGravitatingGasSettings
-    components: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "momentum": (3,)}
-    given: ClassVar[Mapping[str, tuple[int, ...]]] = {"density": (), "velocity": (3,)}
-    """What initial conditions give."""
-    accelerated: ClassVar[Mapping[str, tuple[int, ...]]] = {"velocity": (3,)}
-    """What a forcing acts on."""
-    closes: ClassVar[bool] = False
-    momentary: ClassVar[bool] = True
-    solenoidal: ClassVar[tuple[str, ...]] = ()
+    dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
+    """Not rogallo: quotients by the density have aliasing errors that no pair of shifts cancels."""
+    budget = "row"
+    guarded = True
 
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
-        self.settings, self.transform = settings, transform
+        super().__init__(settings, transform, [DENSITY, MOMENTUM])
         self.viscous = bool(settings.viscosity or settings.bulk_viscosity)
         self.isothermal = settings.polytropic_exponent == 1
 
-    def begin(self, fields: Fields) -> Fields:
-        """Density and momentum from the density and velocity, or momentum, of an initial condition. One that gives no
-        density gets the background density everywhere; UserError where that is not set."""
+    @property
+    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"density": (), "velocity": (3,)}
+
+    @property
+    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
+        return {"velocity": (3,)}
+
+    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
+        """Density and momentum from the density and velocity, or momentum, of an initial condition; those not in
+        `names` were not given, and are zero. Without a density it is the background density everywhere;
+        UserError where that is not set."""
         layout, given = self.transform.layout, self.settings.background_density
-        if not float(jnp.max(abs(fields["density"]))):
+        if "density" not in names or not float(jnp.max(abs(fields["density"]))):
             if given == "mean":
                 raise UserError(
                     "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
@@ -124,19 +148,26 @@ class SelfGravitatingGas:
     # ---- the equation ------------------------------------------------------------------------------------
 
     def tendency(
-        self, fields: Fields, time: jax.Array, push: Fields | None = None
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array]]:
-        """The explicit part of the right-hand side, and the rate that limits dt: NaN where the run has to stop."""
+        """The explicit part of the right-hand side, and the rate that limits dt: NaN where the run has to stop.
+
+        An acceleration acts on the density at every point, as gravity does: it joins grad Phi in the products.
+        """
         background, inputs = self._background(fields), self.inputs(fields)
-        if push:
-            inputs["pull"] = inputs.get("pull", 0) - push["velocity"]
-        found = self.transform.evaluate(inputs, self.pointwise, {"background": background})
-        return self.combine(found.products, fields), {"rate": self.limit(found.maxima, fields)}
+        if accelerations:
+            inputs["grad_phi"] = inputs.get("grad_phi", 0) - accelerations["velocity"]
+        evaluated = self.transform.evaluate(inputs, self.pointwise, {"background": background})
+        return self.combine(evaluated.products, fields), {"rate": self.limit(evaluated.maxima, fields)}
 
     def inputs(self, fields: Fields) -> Fields:
         given = {"density": fields["density"], "momentum": fields["momentum"]}
         if self.settings.gravitational_constant:
-            given["pull"] = gradient(self.transform.layout, self.potential(fields["density"]))
+            given["grad_phi"] = gradient(self.transform.layout, self.potential(fields["density"]))
         return given
 
     def potential(self, density: jax.Array) -> jax.Array:
@@ -151,8 +182,8 @@ class SelfGravitatingGas:
         products = {"flux": jnp.stack([m[i] * v[j] for i, j in pairs])}
         if not self.isothermal:
             products["pressure"] = self._pressure(rho, parameters["background"])
-        if "pull" in values:
-            products["weight"] = rho * values["pull"]
+        if "grad_phi" in values:
+            products["weight"] = rho * values["grad_phi"]
         if self.viscous:
             products["velocity"] = v
         dx, dy, dz = self.transform.grid.spacing
@@ -191,19 +222,12 @@ class SelfGravitatingGas:
         # Gravity makes waves grow: what of the plane kz = 0 is invisible in physical space must not be there.
         return {"density": -divergence(layout, m), "momentum": hermitian(layout, force)}
 
-    def parameters(self, time: jax.Array) -> tuple:
-        return ()
-
-    def decay(self) -> Fields:
-        s, dtype = self.settings, self.transform.dtype
-        k2 = self.transform.layout.k_squared(dtype)
-        momentum = s.viscosity * k2
+    def linear(self) -> Fields:
+        s, k2 = self.settings, self.transform.layout.k_squared(self.transform.dtype)
+        damping = s.viscosity * k2
         if s.hyperviscosity is not None:
-            momentum = momentum + s.hyperviscosity.coefficient * k2**s.hyperviscosity.order
-        return {"density": jnp.zeros((1, 1, 1), dtype), "momentum": momentum}
-
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        return maxima["rate"]
+            damping = damping + s.hyperviscosity.coefficient * k2**s.hyperviscosity.order
+        return {"momentum": -damping}
 
     def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
         """The rate that limits dt. Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
@@ -222,13 +246,16 @@ class SelfGravitatingGas:
         return jnp.where(sound_enough, rate, jnp.nan)
 
     def _edge(self, layout: Layout, fields: Fields) -> jax.Array:
-        m = fields["momentum"]
-        # Round-off of the fluxes: sound, and what gravity accelerates across the box.
+        """Of the squared momentum in the frame of the centre of mass."""
+        m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
+        own = m - drift[:, None, None, None] * fields["density"]
+        # Round-off of the fluxes: sound, the flow as a whole, and what gravity accelerates across the box.
         s, length = self.settings, max(self.transform.grid.box)
         mean = layout.at_zero(fields["density"]).real
-        speed = s.sound_speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
+        speed = s.sound_speed + jnp.sqrt(squared(drift))
+        speed = speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
         noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
-        return edge_share(layout, squared(m), noise**2)
+        return edge_share(layout, squared(own), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
         """Why a run cannot go on from these fields, and what may help."""
@@ -263,15 +290,18 @@ class SelfGravitatingGas:
 
         return self.transform.evaluate(dict(fields), quotient).products["velocity"]
 
-    def _measured(self, fields: Fields) -> Evaluated:
-        """Energies and extremes of the gas, and its velocity."""
+    def _measured(self, fields: Fields, attraction: Fields | None = None) -> Evaluated:
+        """Energies and extremes of the gas, and its velocity. The Mach number is that of the flow in the frame of the
+        centre of mass. With `attraction`, the coefficients of potential and its gradient, also the surface term."""
         s, gamma = self.settings, self.settings.polytropic_exponent
+        grid, layout = self.transform.grid, self.transform.layout
+        drift = center_velocity(layout, fields["density"], fields["momentum"])
 
         def local(values, points: Points, parameters) -> Local:
             rho, m = values["density"], values["momentum"]
             v = m / rho
             ratio = rho / parameters["background"]
-            speed = jnp.sqrt(squared(v))
+            own = jnp.stack([v[i] - parameters["drift"][i] for i in range(3)])
             if self.isothermal:
                 pressure = s.sound_speed**2 * rho
                 thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
@@ -279,19 +309,37 @@ class SelfGravitatingGas:
                 pressure = self._pressure(rho, parameters["background"])
                 thermal = pressure / (gamma - 1)
             sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
-            return Local(
-                {"velocity": v},
-                {"speed": speed, "densest": rho, "thinnest": -rho},
-                {
-                    "kinetic": 0.5 * dot(m, v),
-                    "thermal": thermal,
-                    "pressure": pressure,
-                    "mach": jnp.where(sound > 0, (speed / jnp.where(sound > 0, sound, 1)) ** 2, 0),
-                },
-            )
+            means = {
+                "kinetic": 0.5 * dot(m, v),
+                "thermal": thermal,
+                "pressure": pressure,
+                "mach": jnp.where(sound > 0, squared(own) / jnp.where(sound > 0, sound, 1) ** 2, 0),
+            }
+            if "pull" in values:
+                stresses = self._normal_stresses(values, own, pressure, parameters["mean"])
+                at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
+                weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
+                means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
+            maxima = {"speed": jnp.sqrt(squared(v)), "densest": rho, "thinnest": -rho}
+            return Local({"velocity": v}, maxima, means)
 
-        given = {"density": fields["density"], "momentum": fields["momentum"]}
-        return self.transform.evaluate(given, local, {"background": self._background(fields)})
+        parameters = {
+            "background": self._background(fields),
+            "drift": drift,
+            "mean": layout.at_zero(fields["density"]).real,
+            "faces": faces(grid, center(layout, fields["density"])),
+        }
+        given = {"density": fields["density"], "momentum": fields["momentum"], **(attraction or {})}
+        return self.transform.evaluate(given, local, parameters)
+
+    def _normal_stresses(
+        self, values: Fields, velocity: jax.Array, pressure: jax.Array, mean: jax.Array
+    ) -> list[jax.Array]:
+        """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij but for viscosity and forcing. The part of gravity,
+        (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
+        pull, g = values["pull"], 8 * math.pi * self.settings.gravitational_constant
+        same = pressure + mean * values["potential"] - squared(pull) / g
+        return [same + values["density"] * velocity[i] ** 2 + 2 * pull[i] ** 2 / g for i in range(3)]
 
     def _gravity(self, rho: jax.Array) -> jax.Array:
         """The box mean of rho Phi / 2."""
@@ -305,7 +353,7 @@ class SelfGravitatingGas:
         spread = (s.viscosity / 3 + s.bulk_viscosity) * layout.inner(stretch, stretch)
         lost = self._background(fields) * (shear + spread)
         if s.hyperviscosity is not None:
-            damping = self.decay()["momentum"] - s.viscosity * k2
+            damping = -self.linear()["momentum"] - s.viscosity * k2
             lost = lost + layout.inner(velocity, damping * m).sum()
         return lost
 
@@ -322,41 +370,52 @@ class SelfGravitatingGas:
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is
-        that of the whole box."""
+        that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
         layout, rho = self.transform.layout, fields["density"]
-        found, gravity = self._measured(fields), self._gravity(rho)
+        attraction, virial = None, {}
+        if self.settings.gravitational_constant:
+            phi = self.potential(rho)
+            attraction = {"potential": phi, "pull": gradient(layout, phi)}
+        found, gravity = self._measured(fields, attraction), self._gravity(rho)
         means, momentum = found.means, layout.at_zero(fields["momentum"]).real
+        if attraction:
+            # In the frame of the centre of mass.
+            motion = 2 * means["kinetic"] - dot(momentum, momentum) / layout.at_zero(rho).real
+            held = jnp.where(gravity == 0, jnp.inf, abs(gravity))
+            virial["virial_ratio"] = (motion + 3 * means["pressure"] - means["surface"]) / held
         return {
             "energy": means["kinetic"] + means["thermal"] + gravity,
             "kinetic_energy": means["kinetic"],
             "thermal_energy": means["thermal"],
             "potential_energy": gravity,
-            "virial_ratio": (2 * means["kinetic"] + 3 * means["pressure"])
-            / jnp.where(gravity == 0, jnp.inf, abs(gravity)),
+            **virial,
             "dissipation": self._dissipation(fields, found.products["velocity"]),
             "mass": layout.at_zero(rho).real * self.transform.grid.volume,
             "max_density": found.maxima["densest"],
             "min_density": -found.maxima["thinnest"],
             "max_speed": found.maxima["speed"],
             "mach_rms": jnp.sqrt(means["mach"]),
-            **{f"momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
+            **{f"mean_momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
             **{f"center_{axis}": x for axis, x in zip("xyz", center(layout, rho), strict=True)},
             "edge_energy": self._edge(layout, fields),
             "rate": self.tendency(fields, time)[1]["rate"],
         }
 
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {}  # the kinetic energy is not a sum of squares of the evolved fields
+
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        """E(k) of sqrt(rho) v, whose integral is the kinetic energy that the modes hold, and P(k) of the density."""
+        """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of
+        the density. Where density and velocity vary at the same scale a shell may be negative. Unlike that of
+        sqrt(rho) v the co-spectrum ends with the modes of the momentum, so that nothing of it is truncated."""
         layout = self.transform.layout
+        energy = 0.5 * gain(fields["momentum"], self.velocity(fields))
+        return {
+            **shell_spectra(layout, {"kinetic_energy": energy}),
+            "density_power": density_power(layout, fields["density"]),
+        }
 
-        def weighted(values, points: Points, parameters) -> Local:
-            return Local({"w": values["momentum"] / jnp.sqrt(jnp.maximum(values["density"], 1e-30))})
-
-        w = self.transform.evaluate(dict(fields), weighted).products["w"]
-        kinetic = layout.shell_sum(0.5 * squared(w)) / layout.shell_width
-        return {"kinetic_energy": kinetic, "density_power": density_power(layout, fields["density"])}
-
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def derived(self) -> Mapping[str, DerivedField]:
         inverse, layout, inside = (
             self.transform.inverse,
             self.transform.layout,
@@ -376,11 +435,11 @@ class SelfGravitatingGas:
                 return self.settings.sound_speed**2 * rho
             return self._pressure(rho, self._background(f))
 
-        return {
-            "velocity": velocity,
-            "speed": lambda f: jnp.sqrt(squared(velocity(f))),
-            "vorticity": vorticity,
-            "vorticity_magnitude": lambda f: jnp.sqrt(squared(vorticity(f))),
-            "pressure": pressure,
-            "potential": lambda f: inverse(self.potential(f["density"])),
-        }
+        return by_name(
+            DerivedField(replace(VELOCITY, solenoidal=False), velocity),
+            DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            DerivedField(VORTICITY, vorticity),
+            DerivedField(VORTICITY_MAGNITUDE, lambda f: jnp.sqrt(squared(vorticity(f)))),
+            DerivedField(PRESSURE, pressure),
+            DerivedField(POTENTIAL, lambda f: inverse(self.potential(f["density"]))),
+        )

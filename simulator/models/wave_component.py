@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 
 from simulator.models.component import ComponentName, Potential
-from simulator.models.model import Fields
+from simulator.models.fields import PSI, DerivedField, Fields
 from simulator.models.schrodinger_poisson import (
     SchrodingerPoisson,
     SchrodingerPoissonSettings,
@@ -25,7 +25,7 @@ class WaveComponent:
     """Drift and kick are those of `SchrodingerPoisson`, exact each, in the potential of all matter."""
 
     Settings = WaveComponentSettings
-    components = SchrodingerPoisson.components
+    fields = (PSI,)
 
     def __init__(
         self, settings: WaveComponentSettings, gravity: float, make: Callable[..., Transform], files: object
@@ -50,7 +50,7 @@ class WaveComponent:
     ) -> tuple[Fields, jax.Array]:
         density = work.real**2 + work.imag**2
         v = self.free.phase_rate(density, time) + potential.values / self.free.hbar
-        return self.free.turned(work, v, duration)
+        return self.free.rotated(work, v, duration)
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
         return self.free.drift(fields, duration)
@@ -61,7 +61,7 @@ class WaveComponent:
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         return self.free.spectra(fields)
 
-    def derived(self) -> Mapping[str, Callable[[Fields], jax.Array]]:
+    def derived(self) -> Mapping[str, DerivedField]:
         return self.free.derived()
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:

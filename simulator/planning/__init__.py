@@ -1,12 +1,13 @@
-"""What a run needs, before it runs: memory, as XLA says of its compiled programs; files; time, from the traced
-program of its step. Nothing is allocated or computed."""
+"""What a run needs, before it runs: memory, as XLA says of its compiled programs; files; time, from the
+transforms in its step. Nothing is allocated or computed."""
 
-from simulator.planning.here import this_machine
+from simulator.planning.abstract_run import paper_simulation
+from simulator.planning.fitting import fewest_devices, fits
 from simulator.planning.machines import Machine, machine
-from simulator.planning.paper import paper_simulation
-from simulator.planning.plan import Ask, Plan, fewest_devices, fits
+from simulator.planning.plan import Ask, Plan
 from simulator.planning.step import Step
 from simulator.planning.steps import Steps, estimated_steps, fixed_steps
+from simulator.planning.this_machine import this_machine
 
 __all__ = [
     "Ask",

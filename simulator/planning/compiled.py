@@ -1,62 +1,65 @@
-"""What XLA says that programs of a run hold: they are compiled for virtual CPU devices, and nothing is allocated.
+"""What XLA says that programs of a run hold and move: they are compiled, and nothing is allocated.
 
-The answer takes a second or a few, whatever the size of the grid.
+They are compiled for a described GPU where JAX's plugin for it is installed, else for virtual CPU devices. The answer
+takes a second or a few, whatever the size of the grid.
 """
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from simulator.config import RunConfig
-from simulator.planning.paper import Platform, paper_simulation, virtual_devices
-from simulator.run.memory import Memory, lowered_loop
+from simulator.config.programs import Programs
+from simulator.planning.abstract_run import Platform, paper_simulation, virtual_devices
+from simulator.planning.targets import OPTIONS, described_devices
+from simulator.planning.traffic import Traffic, traffic
+from simulator.simulation.memory import Memory
 from simulator.spectral.collectives import largest_transform
 
 if TYPE_CHECKING:
-    from simulator.run.simulation import Simulation
+    from simulator.simulation.simulation import Simulation
 
 Program = Literal["loop", "diagnostics", "output"]
 """The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
 
-_OPTIONS = {"xla_backend_optimization_level": 0}
-"""Of code, which comes after memory has been laid out: the same answer in less time."""
+_QUICK = {"xla_backend_optimization_level": 0}
+"""Of a processor's code, which comes after memory has been laid out: the same answer in less time."""
 
 
-def held(config: RunConfig, devices: int, platform: Platform, program: Program) -> int:
-    """Bytes of one of so many devices, the state included; there are as many as `virtual_devices`.
+class Needs(NamedTuple):
+    """Of a compiled program on one device."""
+
+    bytes: int
+    """That it holds, the state included, and on GPUs as much again as the largest local transform."""
+    traffic: Traffic
+    """Of one run of it; of the loop over steps, of one step."""
+
+
+def needs(
+    config: RunConfig, devices: int, platform: Platform, program: Program, target: str | None = None
+) -> Needs:
+    """Of one of so many devices: of the described GPUs `target`, else of a platform's program on virtual processors,
+    of which there are as many as `virtual_devices`.
 
     Raises UserError where the grid cannot be shared among them.
     """
-    return _held(_Key(config), devices, platform, program)
-
-
-class _Key:
-    """Equal for configurations of the same programs."""
-
-    def __init__(self, config: RunConfig):
-        self.config = config
-        self._text = config.model_dump_json(exclude={"name", "output", "slurm"})
-        self._fields = tuple(config.output.snapshots.fields or ())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and (self._text, self._fields) == (other._text, other._fields)
-
-    def __hash__(self) -> int:
-        return hash((self._text, self._fields))
+    return _needs(Programs(config), devices, platform, program, target)
 
 
 @lru_cache(maxsize=8)
-def _simulation(key: _Key, devices: int, platform: Platform) -> "Simulation":
-    return paper_simulation(key.config, virtual_devices()[:devices], platform)
+def _simulation(key: Programs, devices: int, platform: Platform, target: str | None) -> "Simulation":
+    these = virtual_devices()[:devices] if target is None else described_devices(target, devices)
+    return paper_simulation(key.config, these, platform)
 
 
 @lru_cache(maxsize=512)
-def _held(key: _Key, devices: int, platform: Platform, program: Program) -> int:
-    simulation = _simulation(key, devices, platform)
-    compiled = _lowered(simulation, program).compile(compiler_options=_OPTIONS)
-    # The GPU's library of Fourier transforms takes as much again for itself.
+def _needs(key: Programs, devices: int, platform: Platform, program: Program, target: str | None) -> Needs:
+    simulation = _simulation(key, devices, platform, target)
+    compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
+    # The GPU's library of Fourier transforms allocates its workspace when it runs: at most as much again.
     scratch = largest_transform(compiled) if platform == "gpu" else 0
-    return Memory.of(compiled).total + scratch
+    moved = traffic(compiled) if program == "loop" else Traffic()
+    return Needs(Memory.of(compiled).total + scratch, moved)
 
 
 def _lowered(simulation: "Simulation", program: Program) -> Any:
@@ -65,11 +68,11 @@ def _lowered(simulation: "Simulation", program: Program) -> Any:
     state = simulation.placed_template
     match program:
         case "loop":
-            return lowered_loop(simulation)
+            return simulation.lowered_loop()
         case "diagnostics":
             return jax.jit(simulation.diagnostics).lower(state)
         case "output":
-            names = simulation.config.output.snapshots.fields or tuple(simulation.model.components)
+            names = simulation.config.output.snapshots.fields or tuple(simulation.model.fields)
             largest = max((simulation.values(name) for name in names), key=lambda f: _size(f, state))
             return jax.jit(largest).lower(state)
 

@@ -1,17 +1,14 @@
 """What each run of many would need and measure, quickly: for tables of runs."""
 
-import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any
 
-from simulator.config import RunConfig, as_mapping
+from simulator.config import RunConfig
+from simulator.config.programs import Programs
 from simulator.planning.step import Step
 from simulator.planning.steps import fixed_steps
-
-ROOM = 20
-"""So many times its state are enough for the steps of a run: they take 3 to 18 in the models that there are."""
+from simulator.simulation.memory import ROOM
 
 
 @dataclass(frozen=True)
@@ -21,16 +18,16 @@ class Estimate:
     columns: tuple[str, ...] = field(repr=False)
     """Of diagnostics.csv."""
     room: int
-    """Bytes of memory that are surely enough."""
+    """Bytes of memory that none of its programs exceeds."""
     points: int
     steps: int | None
     """None where dt follows from the CFL number."""
-    _structure: "_Structure" = field(repr=False)
+    _programs: Programs = field(repr=False)
 
     @property
     def bytes(self) -> int:
         """Of memory. Programs are compiled for it."""
-        return _bytes(self._structure)
+        return _bytes(self._programs)
 
     @property
     def cost(self) -> float | None:
@@ -40,47 +37,20 @@ class Estimate:
 
 def estimate(config: RunConfig) -> Estimate:
     """Needs of a run. Raises UserError where model, grid and initial condition do not fit together."""
-    structure = _Structure(config)
-    columns, room = _measured(structure)
+    same = Programs(config)
+    columns, room = _measured(same)
     steps = fixed_steps(config).count if config.time.dt is not None else None
-    return Estimate(columns, room, prod(config.grid.shape), steps, structure)
-
-
-class _Structure:
-    """A configuration, equal to others of the same programs: those that differ in the values of numbers only."""
-
-    def __init__(self, config: RunConfig):
-        self.config = config
-        content = as_mapping(config)
-        shape = {name: content.get(name) for name in ("grid", "precision", "run")}
-        alike = [_kinds(content.get(name)) for name in ("model", "forcing")]
-        fields = config.output.snapshots.fields
-        self._key = json.dumps([shape, alike, config.time.integrator, fields], default=str)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
-def _kinds(value: Any) -> Any:
-    """A tree with no more of its numbers than whether they are zero."""
-    if isinstance(value, float):
-        return value != 0
-    if isinstance(value, dict):
-        return {key: _kinds(inner) for key, inner in value.items()}
-    return [_kinds(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return Estimate(columns, room, prod(config.grid.shape), steps, same)
 
 
 @lru_cache(maxsize=1024)
-def _measured(given: _Structure) -> tuple[tuple[str, ...], int]:
-    """(columns of diagnostics.csv, bytes that are enough)."""
+def _measured(given: Programs) -> tuple[tuple[str, ...], int]:
+    """(columns of diagnostics.csv, bytes that no program exceeds)."""
     step = Step(given.config)
     names = tuple(name for name in step.simulation.columns if name != "rate")
     return ("step", "time", "dt", *names, "cfl"), round(ROOM * step.state)
 
 
 @lru_cache(maxsize=1024)
-def _bytes(given: _Structure) -> int:
+def _bytes(given: Programs) -> int:
     return round(Step(given.config).memory)

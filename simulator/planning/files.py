@@ -5,7 +5,7 @@ from math import floor, prod
 from typing import Any
 
 from simulator.config import RunConfig
-from simulator.config.output import Cadence
+from simulator.measurements import Cadence
 from simulator.planning.step import Step
 
 
@@ -47,7 +47,7 @@ def files_of(step: Step, steps: int | None) -> Files:
         count = prod(array.shape[:-3]) * prod(layout.valid) if modes else prod(array.shape)
         return float(count * array.dtype.itemsize)
 
-    names = wanted.fields or tuple(simulation.model.components)
+    names = wanted.fields or tuple(simulation.model.fields)
     kept = config.output.checkpoints
     thinned = steps // kept.keep_every if kept.keep_every and kept.every_steps and steps else 0
     return Files(

@@ -5,35 +5,18 @@ from functools import cached_property
 from math import ceil
 
 from simulator.config import RunConfig
-from simulator.errors import UserError
-from simulator.planning.clock import Seconds, seconds
 from simulator.planning.files import Files, files_of
-from simulator.planning.machines import USABLE_MEMORY, Machine
-from simulator.planning.paper import with_memory
+from simulator.planning.fitting import fewest_devices, largest_shape, step_on, surely_fits, usable
+from simulator.planning.machines import Machine
 from simulator.planning.step import Step
+from simulator.planning.step_time import Seconds, seconds
 from simulator.planning.steps import Steps
-from simulator.run.sharing import check_devices
-from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
-MOST_DEVICES = 4096
-POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
-ROOM = 100
-"""No program of a run holds so many times its state."""
 START = 300.0
 """Seconds that a job is given for its start, compilation and last checkpoint."""
 MARGIN = 1.5
 """How much longer than planned a job may take."""
 DAY = 24 * 3600.0
-
-
-NICE = sorted(
-    2**a * 3**b * 5**c
-    for a in range(16)
-    for b in range(4)
-    for c in range(3)
-    if 8 <= 2**a * 3**b * 5**c <= 65536
-)
-"""Numbers of points that transforms are quick at."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +61,12 @@ class Plan:
 
     @cached_property
     def fits(self) -> bool:
-        return _surely_fits(self.step, self.machine) or self.step.largest <= self.available
+        return surely_fits(self.step, self.machine) or self.step.largest <= self.available
 
     @cached_property
     def seconds(self) -> Seconds:
         """Of one step."""
-        return seconds(self.step.work, self.machine, self.config.precision, self.devices)
+        return seconds(self.step.traffic, self.machine, self.config.precision, self.devices)
 
     @property
     def whole_run(self) -> float | None:
@@ -95,7 +78,7 @@ class Plan:
         return files_of(self.step, self.steps.count)
 
     @cached_property
-    def largest_shape(self) -> tuple[int, int, int] | None:
+    def largest_shape(self) -> tuple[int, ...] | None:
         """The largest grid of the same proportions that fits on these devices."""
         return largest_shape(self.config, self.machine, self.devices, self.beside)
 
@@ -132,96 +115,9 @@ class Plan:
         )
 
 
-def usable(machine: Machine) -> float:
-    """Bytes of a device that a run may take."""
-    return USABLE_MEMORY[machine.platform] * machine.memory
-
-
 def counted(machine: Machine, devices: int) -> str:
     word = "device" if devices == 1 else "devices"
     return f"{word} of {machine.name}" if machine.measured else f"{machine.name} {word}"
-
-
-def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
-    """The step that a run takes there: with `run.memory: auto` the one of low memory where the fast is too large."""
-    step = Step(config, devices, machine.platform)
-    if not _may_be_low(config) or _surely_fits(step, machine) or step.memory <= usable(machine):
-        return step
-    return Step(with_memory(config, "low"), devices, machine.platform)
-
-
-def _may_be_low(config: RunConfig) -> bool:
-    """Whether a run takes to low memory by itself."""
-    return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
-
-
-def fits(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> bool:
-    """Whether a run's steps fit on so many devices, among which the grid can be shared. `beside`: what the whole run
-    needs, over what its steps need."""
-    try:
-        step = step_on(config, machine, devices)
-    except UserError:
-        return False
-    return _surely_fits(step, machine) or beside * step.memory <= usable(machine)
-
-
-def _surely_fits(step: Step, machine: Machine) -> bool:
-    """Whether there is no need to compile anything to see that it fits."""
-    return ROOM * step.state <= usable(machine)
-
-
-def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
-    """The smallest power of two of devices, more than `above`, on which a run fits."""
-    counts = [n for n in POWERS if n > above and _shareable(config, n)]
-    if not counts:
-        return None
-    if fits(config, machine, counts[0], beside):
-        return counts[0]
-    # Memory goes with one over the devices, nearly: a guess, then up or down.
-    need = beside * step_on(config, machine, counts[0]).memory * counts[0] / usable(machine)
-    at = min(sum(n < need for n in counts), len(counts) - 1)
-    if fits(config, machine, counts[at], beside):
-        while at > 1 and fits(config, machine, counts[at - 1], beside):
-            at -= 1
-        return counts[at]
-    return next((n for n in counts[at + 1 :] if fits(config, machine, n, beside)), None)
-
-
-def _shareable(config: RunConfig, devices: int) -> bool:
-    try:
-        check_devices(config, devices)
-    except UserError:
-        return False
-    return True
-
-
-def largest_shape(
-    config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
-) -> tuple[int, int, int] | None:
-    """The largest grid of the configuration's proportions that fits; sides are products of 2, 3 and 5."""
-    config = with_memory(config, "low") if _may_be_low(config) else config
-    shape = config.grid.shape
-    longest = max(shape)
-
-    def scaled(n: int) -> tuple[int, int, int]:
-        x, y, z = (max(1, round(m * n / longest)) for m in shape)
-        return x, y, z
-
-    def fitting(n: int) -> bool:
-        grid = config.grid.model_copy(update={"shape": scaled(n)})
-        return fits(config.model_copy(update={"grid": grid}), machine, devices, beside)
-
-    # Memory goes with the volume, nearly: a guess, then one size up or down at a time.
-    need = beside * Step(config, devices, machine.platform).memory
-    guess = longest * (usable(machine) / need) ** (1 / 3)
-    at = max(0, sum(n <= guess for n in NICE) - 1)
-    if fitting(NICE[at]):
-        while at < len(NICE) - 1 and fitting(NICE[at + 1]):
-            at += 1
-        return scaled(NICE[at])
-    while at >= 0 and not fitting(NICE[at]):
-        at -= 1
-    return scaled(NICE[at]) if at >= 0 else None
 
 
 def slurm_time(duration: float) -> str:

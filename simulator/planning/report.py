@@ -1,9 +1,14 @@
-"""The lines of `simulator plan`."""
+"""The lines of `simulator plan`, and the same as JSON."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from math import prod
 
 from simulator.planning.plan import Plan, counted, size
 from simulator.planning.scaling import Point
+from simulator.planning.targets import missing
+from simulator.simulation.memory import words
 
 _COLUMNS = "  {:<22}{:>14}{:>14}"
 
@@ -17,6 +22,7 @@ def lines_of(plan: Plan) -> list[str]:
         f"{config.name}: {config.model.kind}, {shape}, {config.precision} precision, {config.time.integrator}, "
         f"{transform.name}",
         f"on {plan.devices} {counted(machine, plan.devices)} ({machine.source})",
+        *_basis(plan),
         "",
         "memory of a device",
         _row("the state", step.state),
@@ -27,18 +33,30 @@ def lines_of(plan: Plan) -> list[str]:
     ]
     if (largest := plan.largest_shape) is not None:
         lines.append(f"  the largest grid of these proportions that fits: {' x '.join(map(str, largest))}")
-    work, took = step.work, plan.seconds
+    moved, took = step.traffic, plan.seconds
     lines += ["", ("{:<24}{:>14}{:>14}").format("a step of a device", "bytes", "seconds")]
-    for name, moved, spent in (
-        ("Fourier transforms", work.transforms, took.transforms),
-        ("packing, products", work.blocks + work.parcels, took.blocks),
-        ("integrator, model", work.modes, took.modes),
-        ("sent to others", work.sent, took.exchange),
+    for name, count, spent in (
+        ("Fourier transforms", moved.transforms, took.transforms),
+        ("in blocks", moved.blocks, took.blocks),
+        ("whole arrays", moved.fields, took.fields),
+        ("sent to others", moved.sent, took.exchange),
         ("starts of kernels", None, took.starts),
-        ("all", work.bytes + work.sent, took.all),
+        ("all", moved.bytes + moved.sent, took.all),
     ):
-        lines.append(_COLUMNS.format(name, "" if moved is None else size(moved), _seconds(spent)))
+        lines.append(_COLUMNS.format(name, "" if count is None else size(count), _seconds(spent)))
     return [*lines, "", *_run(plan)]
+
+
+def _basis(plan: Plan) -> list[str]:
+    """What memory and bytes are read from, for a GPU."""
+    if plan.machine.platform != "gpu":
+        return []
+    if plan.step.target is not None:
+        return [
+            f"read from programs compiled for {plan.step.target}; memory with the FFT library's workspace"
+        ]
+    why = missing(plan.machine) or f"{plan.machine.name} has no description for the compiler"
+    return [f"a weaker estimate, from a GPU's program compiled for processors: {why}"]
 
 
 def _run(plan: Plan) -> list[str]:
@@ -55,6 +73,42 @@ def _run(plan: Plan) -> list[str]:
     if not plan.machine.measured:
         lines.append("for simulator submit: " + " ".join(plan.ask().flags()))
     return lines
+
+
+def as_json(plan: Plan) -> str:
+    """A plan for programs. Bytes and seconds are those of one device; `memory_per_point` counts numbers of the run's
+    precision for each of its grid points."""
+    config, step, moved, took = plan.config, plan.step, plan.step.traffic, plan.seconds
+    points = prod(config.grid.shape)
+    content = {
+        "name": config.name,
+        "model": config.model.kind,
+        "integrator": config.time.integrator,
+        "shape": config.grid.shape,
+        "precision": config.precision,
+        "device": plan.machine.name,
+        "devices": plan.devices,
+        "transform": step.simulation.transform.name,
+        "memory_bytes": {
+            "state": step.state,
+            "step": step.memory,
+            "diagnostics": step.diagnostics_memory,
+            "snapshot": step.output_memory,
+            "available": plan.available,
+        },
+        "memory_per_point": words(step.memory, config, points, plan.devices),
+        "bytes_per_step": moved.bytes + moved.sent,
+        "compiled_for": step.target or "virtual processors",
+        "traffic_per_step": asdict(moved),
+        "seconds_per_step": took.all,
+        "seconds_by_part": asdict(took),
+        "steps": plan.steps.count,
+        "seconds": plan.whole_run,
+        "largest_shape": plan.largest_shape,
+        "files": asdict(plan.files),
+        "slurm": plan.ask().flags(),
+    }
+    return json.dumps(content, indent=1)
 
 
 def scaling_lines(points: Sequence[Point], title: str) -> list[str]:

@@ -2,18 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.planning.clock import seconds
+from simulator.planning.fitting import (
+    MOST_DEVICES,
+    NICE,
+    POWERS,
+    fits,
+    largest_shape,
+    step_on,
+    usable,
+    with_shape,
+)
 from simulator.planning.machines import Machine
-from simulator.planning.plan import MOST_DEVICES, NICE, POWERS, fits, largest_shape, step_on, usable
+from simulator.planning.step_time import seconds
 
 
 @dataclass(frozen=True)
 class Point:
     devices: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     transform: str
     memory: float
     """Bytes of a device."""
@@ -33,13 +43,13 @@ def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> lis
 
 def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
     """The configuration's grid on one device, or the largest of its proportions that fits there, and grids of as many
-    points a device on 8, 64, 512, ..."""
+    points a device on 8, 64, 512, ...; of planes on 4, 16, 64, ..."""
     shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
-    x, y, z = shape or config.grid.shape
-    cases = []
-    for i in range(1 + most.bit_length() // 3):
-        if 8**i <= most:
-            cases.append((8**i, (_nice(x * 2**i, x), _nice(y * 2**i, y), _nice(z * 2**i, z))))
+    base = shape or config.grid.shape
+    more, cases = 2 ** len(base), []
+    for i in range(most.bit_length()):
+        if more**i <= most:
+            cases.append((more**i, tuple(_nice(n * 2**i, n) for n in base)))
     return _compared(_points(config, machine, cases))
 
 
@@ -48,15 +58,14 @@ def _nice(n: int, before: int) -> int:
 
 
 def _points(
-    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, int, int]]]
+    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]
 ) -> Iterator[Point]:
     for devices, shape in cases:
-        grid = config.grid.model_copy(update={"shape": shape})
         try:
-            step = step_on(config.model_copy(update={"grid": grid}), machine, devices)
+            step = step_on(with_shape(config, shape), machine, devices)
         except UserError:
             continue  # more devices than the grid can be shared among
-        took = seconds(step.work, machine, config.precision, devices)
+        took = seconds(step.traffic, machine, config.precision, devices)
         fits = step.memory <= usable(machine)
         name = step.simulation.transform.name.removeprefix("custom_partitioning_")
         yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
@@ -69,8 +78,7 @@ def _compared(points: Iterator[Point]) -> list[Point]:
         return []
 
     def rate(p: Point) -> float:
-        x, y, z = p.shape
-        return x * y * z / (p.seconds * p.devices)
+        return prod(p.shape) / (p.seconds * p.devices)
 
     kept = [p for p in found if p.devices >= first.devices]
     return [Point(**{**vars(p), "efficiency": rate(p) / rate(first)}) for p in kept]

@@ -1,13 +1,14 @@
 """How many steps a run takes."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil, isfinite, log
 
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings, FftSettings
 from simulator.errors import UserError
-from simulator.planning.paper import PaperCluster, with_memory
+from simulator.planning.abstract_run import PaperCluster, with_memory
 
 COARSE = (16, 32)
 """Points along the longest side of the grids on which a start's time step is looked at."""
@@ -56,12 +57,11 @@ def _limited(config: RunConfig, count: int) -> int:
     return count if config.time.max_steps is None else min(count, config.time.max_steps)
 
 
-def _coarse_shapes(config: RunConfig) -> list[tuple[int, int, int]]:
+def _coarse_shapes(config: RunConfig) -> list[tuple[int, ...]]:
     shape, longest = config.grid.shape, max(config.grid.shape)
 
-    def scaled(n: int) -> tuple[int, int, int]:
-        x, y, z = (max(min(4, m), round(m * n / longest)) if m > 1 else 1 for m in shape)
-        return x, y, z
+    def scaled(n: int) -> tuple[int, ...]:
+        return tuple(max(min(4, m), round(m * n / longest)) if m > 1 else 1 for m in shape)
 
     found = [scaled(n) for n in COARSE if n < longest]
     return found if len(found) == len(COARSE) else [shape]
@@ -75,12 +75,12 @@ def _extrapolated(config: RunConfig, rates: list[float]) -> float:
     return rates[1] * (max(config.grid.shape) / fine) ** power
 
 
-def _rate(config: RunConfig, shape: tuple[int, int, int]) -> float:
+def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
     """The largest rate (1/time) of the start on a grid of this shape."""
     import jax
 
-    from simulator.run.simulation import Simulation
-    from simulator.stepping import rate_of
+    from simulator.simulation.advance import rate_of
+    from simulator.simulation.simulation import Simulation
 
     jax.config.update("jax_enable_x64", True)
     changed = {
@@ -93,4 +93,19 @@ def _rate(config: RunConfig, shape: tuple[int, int, int]) -> float:
     quiet: Callable[[str], None] = lambda line: None  # noqa: E731
     cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - one that can compute
     simulation = Simulation(config.model_copy(update=changed), cluster=cluster, report=quiet)  # type: ignore[arg-type]
-    return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
+    with _compiled_quickly():
+        return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
+
+
+@contextlib.contextmanager
+def _compiled_quickly() -> Iterator[None]:
+    """Programs that run once, on few points, take longer to be optimised than to run."""
+    import jax
+
+    name = "jax_disable_most_optimizations"
+    before = jax.config.values[name]
+    jax.config.update(name, True)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)

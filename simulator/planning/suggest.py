@@ -5,8 +5,9 @@ from math import ceil, prod
 from simulator.config import RunConfig
 from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
+from simulator.planning.fitting import fewest_devices
 from simulator.planning.machines import Machine, machine
-from simulator.planning.plan import Plan, counted, fewest_devices, size
+from simulator.planning.plan import Plan, counted, size
 from simulator.planning.report import duration
 from simulator.planning.steps import fixed_steps
 

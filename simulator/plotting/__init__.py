@@ -1,5 +1,6 @@
 """Pictures of runs, from the files in their folders; no JAX, no display."""
 
-from simulator.plotting.run_plots import Plotted, plot_run
+from simulator.plotting.choice import Choice
+from simulator.plotting.run_plots import Plotted, plot_run, plot_runs
 
-__all__ = ["Plotted", "plot_run"]
+__all__ = ["Choice", "Plotted", "plot_run", "plot_runs"]

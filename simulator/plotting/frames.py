@@ -2,16 +2,16 @@
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from simulator.errors import UserError
+from simulator.output.series import SeriesReader
 from simulator.plotting.scales import is_density
-from simulator.run.open import Run
-from simulator.run.series import SeriesReader
+from simulator.read.open import Run
 from simulator.storage import Axis, Snapshot
 from simulator.storage.reader import StoredField
 
@@ -20,8 +20,9 @@ PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 _PART = 2**24
 """Bytes of a snapshot that are held at once."""
 
-Read = Callable[[tuple[slice, slice, slice]], np.ndarray]
-"""Values of a part of the box, (x, y, z)."""
+Bounds = tuple[slice, ...]
+Read = Callable[[Bounds], np.ndarray]
+"""Values of a part of the box, (x, y, z), or of the plane, (x, y)."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,21 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
     return best
 
 
+def volume_frames(run: Run) -> Frames:
+    """The volume pictures of a run, (row, column, channel) of 8 bits. UserError where there are fewer than two."""
+    if not (run.path / "render.h5").exists():
+        raise UserError(
+            f"{run.path}: no volume pictures; output.render: {{every: TIME}} in the run's file makes them"
+        )
+    series = run.series("render")
+    if len(series) < 2:
+        raise UserError(
+            f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often"
+        )
+    points = series.coordinates["row"], series.coordinates["column"]
+    return Frames(series.time, lambda i: series.one("image", i), points, None, "render.h5")
+
+
 def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
     name, plane = "projections" if projected else "slices", PLANE[axis]
     if not (run.path / f"{name}.h5").exists():
@@ -104,6 +120,13 @@ def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[
     box = _axes(snapshots[indices[-1]])
     cut = "xyz".index(axis)
     points = [a.coordinates for a in box]
+    times = np.array([snapshots[i].time for i in indices])
+    if len(box) == 2:
+        if axis != "z" or projected:
+            return None
+        whole = tuple(slice(0, a.size) for a in box)
+        plane = lambda i: readable(snapshots[indices[i]])[field](whole)  # noqa: E731
+        return Frames(times, plane, (points[0], points[1]), None, "snapshots")
 
     def read(i: int) -> np.ndarray:
         values = readable(snapshots[indices[i]])[field]
@@ -115,13 +138,12 @@ def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[
         bounds[cut] = slice(middle, middle + 1)
         return values((bounds[0], bounds[1], bounds[2])).squeeze(cut)
 
-    times = np.array([snapshots[i].time for i in indices])
     a, b = (points["xyz".index(q)] for q in PLANE[axis])
     place = None if projected else float(points[cut][box[cut].size // 2])
     return Frames(times, read, (a, b), place, "snapshots")
 
 
-def _summed(values: Read, box: tuple[Axis, Axis, Axis], cut: int) -> np.ndarray:
+def _summed(values: Read, box: Sequence[Axis], cut: int) -> np.ndarray:
     """The sum along an axis, a few planes of the box at a time."""
     nx, ny, nz = (a.size for a in box)
     planes = max(1, _PART // (8 * ny * nz))
@@ -134,9 +156,8 @@ def _summed(values: Read, box: tuple[Axis, Axis, Axis], cut: int) -> np.ndarray:
     return np.concatenate(parts) if cut else parts[0]
 
 
-def _axes(snapshot: Snapshot) -> tuple[Axis, Axis, Axis]:
-    x, y, z = next(f.axes for f in snapshot.values() if len(f.axes) == 3)
-    return x, y, z
+def _axes(snapshot: Snapshot) -> tuple[Axis, ...]:
+    return tuple(next(f.axes for f in snapshot.values() if len(f.axes) in (2, 3)))
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:
@@ -145,7 +166,7 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
     found: dict[str, Read] = {}
     for name, stored in snapshot.items():
         lead = stored.entry.components
-        if len(stored.axes) != 3 or stored.axes[0].labels is not None or len(lead) > 1:
+        if len(stored.axes) not in (2, 3) or stored.axes[0].labels is not None or len(lead) > 1:
             continue
         if lead:
             for number, component in enumerate(lead[0]):
@@ -161,11 +182,11 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
     return found
 
 
-def _read(stored: StoredField, component: tuple[int, ...], bounds: tuple[slice, slice, slice]) -> np.ndarray:
+def _read(stored: StoredField, component: tuple[int, ...], bounds: Bounds) -> np.ndarray:
     return stored.read(component, bounds)
 
 
-def _length(stored: StoredField, bounds: tuple[slice, slice, slice]) -> np.ndarray:
+def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
     squares = sum(_read(stored, (i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
     return np.sqrt(squares)
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason
-from simulator.plotting.frames import PLANE, Frames, frames, samples
+from simulator.plotting.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import Scale, is_density, scale_of
 from simulator.plotting.slices import interpolation
@@ -35,7 +35,8 @@ from simulator.plotting.style import (
     quantity,
     rendered,
 )
-from simulator.run.open import open_run
+from simulator.plotting.volumes import volume_picture
+from simulator.read.open import open_run
 
 INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
 SUFFIXES = (".mp4", ".gif")
@@ -67,7 +68,7 @@ def ffmpeg() -> str | None:
 
 def movie(
     path: str | Path,
-    field: str,
+    field: str | None,
     *,
     axis: str = "z",
     projected: bool = False,
@@ -77,7 +78,8 @@ def movie(
     encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Movie:
-    """Write a movie of a field of the run in `path`, one frame in memory at a time.
+    """Write a movie of a field of the run in `path`, one frame in memory at a time; without a field, of its volume
+    pictures (`output.render`).
 
     `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg (`encoder`, the
     path of one) an mp4 becomes a GIF, beside a folder of its frames. `keep` is a folder for the frames as PNG.
@@ -85,18 +87,18 @@ def movie(
     """
     run = open_run(path)
     kind = "projection" if projected else "slice"
-    target = output or run.path / "plots" / f"{field}_{kind}_{axis}.mp4"
+    name = "render" if field is None else f"{field}_{kind}_{axis}"
+    target = output or run.path / "plots" / f"{name}.mp4"
     if target.suffix.lower() not in SUFFIXES:
         raise UserError(f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made")
     if output is not None and not target.parent.is_dir():
         raise UserError(f"--output: {target.parent}: no such folder")
-    shown = frames(run, field, axis, projected=projected)
+    shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
     labels = Labels(dict(run.config.get("model") or {}))
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
         target, note = target.with_suffix(".gif"), INSTALL
         keep = keep or target.with_suffix("")
-    scale = scale_of(field, samples(shown))
     context: Any = {**RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
     try:
         target.parent.mkdir(exist_ok=True)
@@ -105,7 +107,10 @@ def movie(
             for old in keep.glob("frame_*.png"):  # of an earlier, longer movie
                 old.unlink()
         with matplotlib.rc_context(context), _replacing(target) as file:
-            picture = _Picture(shown, field, axis, projected, scale, labels)
+            if field is None:
+                picture = _Volume(shown, labels)
+            else:
+                picture = _Picture(shown, field, axis, projected, scale_of(field, samples(shown)), labels)
             sink = _Mp4(picture.figure, file, fps) if encoder and file.suffix == ".mp4" else _Gif(file, fps)
             with sink:
                 for i in range(len(shown)):
@@ -195,6 +200,24 @@ class _Picture:
 
     def show(self, plane: np.ndarray, time: float) -> None:
         self._image.set_data(self._scale.shown(np.pad(plane, (0, 1), mode="wrap")).T)
+        self._time.set_text(self._labels.moment(time))
+
+
+class _Volume:
+    """A picture that the run has made, pixel by pixel, with the time in a corner."""
+
+    def __init__(self, shown: Frames, labels: Labels) -> None:
+        self._labels = labels
+        rows, columns = (
+            len(points) // 2 * 2 for points in shown.coordinates
+        )  # H.264 takes even numbers only
+        self.figure = volume_picture(np.zeros((rows, columns, 3), np.uint8), "")
+        (axes,) = self.figure.axes
+        (self._image,), (self._time,) = axes.images, axes.texts
+        self._shape = rows, columns
+
+    def show(self, plane: np.ndarray, time: float) -> None:
+        self._image.set_data(plane[: self._shape[0], : self._shape[1]])
         self._time.set_text(self._labels.moment(time))
 
 

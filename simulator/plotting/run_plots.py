@@ -1,19 +1,27 @@
 """`simulator plot RUN`: the standard pictures of a run, finished or not."""
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from simulator.errors import UserError
-from simulator.plotting import matter, statistics
+from simulator.measurements import KINDS
+from simulator.output.series import SeriesReader
+from simulator.plotting.choice import Choice, window
 from simulator.plotting.labels import Labels
-from simulator.plotting.slices import fields, projections, slices
-from simulator.plotting.spectra import names, spectrum
+from simulator.plotting.overlays import overlays
+from simulator.plotting.series_pictures import pictures
+from simulator.plotting.slices import slices
 from simulator.plotting.style import draw
 from simulator.plotting.time_series import drawable, time_series
-from simulator.run.open import Run, open_run
-from simulator.run.series import SeriesReader
+from simulator.read.open import Run, open_run
+from simulator.run.folder import CONFIG, PLAN, series_names
+
+ALL = Choice()
 
 
 @dataclass(frozen=True)
@@ -24,39 +32,84 @@ class Plotted:
     missing: tuple[str, ...]
 
 
-def plot_run(path: str | Path) -> Plotted:
-    """Draw what the run in `path` has written so far into its folder `plots/`.
+def plot_run(path: str | Path, choice: Choice = ALL, output: Path | None = None) -> Plotted:
+    """Draw what the run in `path` has written so far into `output` (default: its folder `plots/`).
 
-    `diagnostics.png`, `spectrum_QUANTITY.png`, `spectrum_compensated.png`, `slices_FIELD.png`, and of the series that
-    the run was asked for `transfer_QUANTITY.png`, `structure_functions.png`, `histogram_QUANTITY.png`,
-    `profile_DENSITY.png`, `projection_DENSITY.png`.
-    UserError where `path` is not a run, or one without anything to draw.
+    `diagnostics.png`, the pictures of every series that is there (`plotting.series_pictures`), and mid-planes of the
+    fields of its snapshots that are not among the slices. UserError where `path` is not a run, or one without
+    anything to draw.
     """
     run = open_run(path)
-    folder = run.path / "plots"
+    folder = output or run.path / "plots"
     labels = Labels(_model(run))
     files: list[Path] = []
     missing: list[str] = []
+
+    def drawn(stem: str, build: Callable[[], Figure]) -> None:
+        files.extend(draw(build, folder / f"{stem}.{kind}", choice.style) for kind in choice.formats)
+
     try:
         diagnostics = run.diagnostics
     except UserError as error:
+        diagnostics = {}
         missing.append(str(error))
     else:
-        if drawable(diagnostics):
-            files.append(draw(partial(time_series, diagnostics), folder / "diagnostics.png"))
-        else:
-            missing.append(f"{run.path / 'diagnostics.csv'}: no rows yet")
-    if (found := _series(run, "spectra", missing)) is not None:
-        files += _spectra(run, found, folder, labels)
-    files += _statistics(run, folder, missing, labels)
-    if (found := _series(run, "slices", missing)) is not None:
-        files += [
-            draw(partial(slices, found, name, labels), folder / f"slices_{name}.png")
-            for name in fields(found)
-        ]
+        rows = choice.rows(diagnostics["time"])
+        diagnostics = {name: values[rows] for name, values in diagnostics.items()}
+        if drawable(diagnostics) and choice.takes("diagnostics") and not choice.fields:
+            drawn("diagnostics", partial(time_series, diagnostics))
+        elif not drawable(diagnostics):
+            missing.append(f"{run.path / 'diagnostics.csv'}: no rows {'there' if choice.time else 'yet'}")
+    for name in series_names(run.path):
+        if choice.takes(name) and (series := _series(run, name, missing)) is not None:
+            for stem, build in pictures(window(series, choice), labels, diagnostics):
+                if choice.shows(stem):
+                    drawn(stem, build)
+    stored: Collection[str] = ()
+    if choice.takes("slices") and (run.path / "snapshots").is_dir():
+        from simulator.plotting.planes import SnapshotPlanes, fields_in_snapshots, usual
+
+        there = [path.stem.removeprefix("slices_") for path in files]
+        stored = fields_in_snapshots(run)
+        for field in [f for f in choice.fields if f in stored and f not in there] or usual(run, there):
+            if choice.shows(field):
+                planes = window(SnapshotPlanes(run, field), choice)
+                drawn(f"slices_{field}", partial(slices, planes, field, labels))
     if not files:
+        known = sorted({*stored, *diagnostics})
+        if choice.fields:
+            raise UserError(
+                f"--field: nothing of {', '.join(choice.fields)} to draw; there are: {', '.join(known)}"
+            )
         raise UserError("\n".join(missing) or f"{run.path}: nothing to draw yet")
     return Plotted(tuple(files), tuple(missing))
+
+
+def plot_runs(paths: Sequence[str | Path], choice: Choice = ALL, output: Path | None = None) -> Plotted:
+    """Draw runs together, or means over time: `plotting.overlays`, into `output` (default: `plots/` in the first
+    run's folder, for several runs `plots/` beside it). One run without means or compensation: `plot_run`."""
+    runs = [run for path in paths for run in _runs_in(Path(path))]
+    if len(runs) == 1 and not choice.average and choice.compensate is None:
+        return plot_run(runs[0].path, choice, output)
+    first = runs[0].path
+    folder = output or (first if len(runs) == 1 else first.absolute().parent) / "plots"
+    suffix = "_mean" if choice.average else "_compensated" if choice.compensate is not None else ""
+    files = [
+        draw(build, folder / f"{stem}{suffix}.{kind}", choice.style)
+        for stem, build in overlays(runs, choice)
+        for kind in choice.formats
+    ]
+    if not files:
+        raise UserError(f"{', '.join(map(str, paths))}: nothing to draw together")
+    return Plotted(tuple(files), ())
+
+
+def _runs_in(path: Path) -> list[Run]:
+    """The run in a folder, or all runs that lie in the folder of a sweep."""
+    if not (path / PLAN).is_file() or (path / CONFIG).is_file():
+        return [open_run(path)]
+    found = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]
+    return [run for run in found if run.state is not None] or [open_run(path)]
 
 
 def _model(run: Run) -> dict[str, Any]:
@@ -67,65 +120,12 @@ def _model(run: Run) -> dict[str, Any]:
         return {}
 
 
-def _spectra(run: Run, series: SeriesReader, folder: Path, labels: Labels) -> list[Path]:
-    def picture(name: str) -> Any:
-        return (
-            partial(matter.power, series, labels, name)
-            if name.endswith("_power")
-            else partial(spectrum, series, name)
-        )
-
-    files = [draw(picture(name), folder / f"spectrum_{name}.png") for name in names(series)]
-    try:
-        diagnostics = run.diagnostics
-    except UserError:
-        diagnostics = {}
-    if statistics.compensated(series, diagnostics) is not None:
-        build = partial(statistics.compensated, series, diagnostics)
-        files.append(draw(cast(Any, build), folder / "spectrum_compensated.png"))
-    for name in series.variables:
-        if name.startswith("perpendicular/"):
-            quantity = name.partition("/")[2]
-            build = partial(statistics.directional, series, quantity)
-            files.append(draw(build, folder / f"spectrum_directional_{quantity}.png"))
-    return files
-
-
-def _statistics(run: Run, folder: Path, missing: list[str], labels: Labels) -> list[Path]:
-    """Pictures of the series that are only there where asked for."""
-    files: list[Path] = []
-    for kind in ("transfer", "structure_functions", "histograms", "profiles", "projections"):
-        if not (run.path / f"{kind}.h5").exists() or (found := _series(run, kind, missing)) is None:
-            continue
-        match kind:
-            case "transfer":
-                for name in statistics.transfers(found):
-                    files.append(
-                        draw(partial(statistics.transfer, found, name), folder / f"transfer_{name}.png")
-                    )
-            case "structure_functions":
-                files.append(draw(partial(statistics.structure, found), folder / "structure_functions.png"))
-            case "histograms":
-                for name in statistics.histogram_names(found):
-                    build = partial(statistics.histogram, found, name)
-                    files.append(draw(build, folder / f"histogram_{name}.png"))
-                for name in matter.log_histogram_names(found):
-                    build = partial(matter.log_histogram, found, name, labels)
-                    files.append(draw(build, folder / f"histogram_{name}.png"))
-            case "profiles":
-                for name in matter.profile_names(found):
-                    files.append(
-                        draw(partial(matter.profile, found, name, labels), folder / f"profile_{name}.png")
-                    )
-            case "projections":
-                for name in fields(found):
-                    files.append(
-                        draw(partial(projections, found, name, labels), folder / f"projection_{name}.png")
-                    )
-    return files
-
-
 def _series(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
+    """The series, if it has rows. A line says where one that every run writes has none."""
+    kind = KINDS.get(name)
+    always = kind is not None and (kind.default is not None or kind.with_snapshots)
+    if not always and not (run.path / f"{name}.h5").exists():
+        return None
     try:
         found = run.series(name)
     except UserError as error:

@@ -10,27 +10,37 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
+from simulator.output.series import SeriesReader
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import scale_of
 from simulator.plotting.style import WIDTH, figure, lengths, position, quantity
-from simulator.run.series import SeriesReader
 
 MOST_TIMES = 4
-PLANES = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
+Plane = tuple[str, str, str]
+PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
 """Horizontal axis, vertical axis, and the axis that the plane cuts in its middle."""
+_TITLED = 0.42
+"""Inches between rows whose panels have titles."""
 
 # Inches around and between the planes.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
 _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
+_THINNEST = 0.42
+"""A plane of a flat box is drawn at least so wide and high, out of proportion, so that it can be seen."""
 _SHOWN = 300
 """Points along a plane from which on pixels are the limit."""
 
 
 def fields(series: SeriesReader) -> list[str]:
-    """The fields of which all three planes are there, as `FIELD/xy`, `FIELD/xz`, `FIELD/yz`."""
+    """The fields of which all planes are there, as `FIELD/xy`, `FIELD/xz`, `FIELD/yz`; of a plane `FIELD/xy`."""
     found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
-    return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in PLANES)]
+    return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))]
+
+
+def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
+    """The planes that a run keeps: three, or the only one of a two-dimensional run."""
+    return PLANES if "z" in series.coordinates else PLANES[:1]
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,8 @@ class _Layout:
     widths: tuple[float, ...]
     heights: tuple[float, ...]
     rows: int
+    gap: float = _GAP_Y
+    """Between rows."""
 
     @property
     def row_height(self) -> float:
@@ -50,15 +62,15 @@ class _Layout:
 
     @property
     def size(self) -> tuple[float, float]:
-        width = _LEFT + sum(self.widths) + 2 * _GAP_X + _RIGHT
-        return width, _TOP + self.rows * self.row_height + (self.rows - 1) * _GAP_Y + _BOTTOM
+        width = _LEFT + sum(self.widths) + (len(self.widths) - 1) * _GAP_X + _RIGHT
+        return width, _TOP + self.rows * self.row_height + (self.rows - 1) * self.gap + _BOTTOM
 
     def rectangles(self) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
         """(row, column, (left, bottom, width, height) as fractions of the figure)."""
         total_width, total_height = self.size
         for row in range(self.rows):
             left = _LEFT
-            top = total_height - _TOP - row * (self.row_height + _GAP_Y)
+            top = total_height - _TOP - row * (self.row_height + self.gap)
             for column, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
                 bottom = top - height
                 yield (
@@ -70,7 +82,8 @@ class _Layout:
 
 
 def slices(series: SeriesReader, field: str, labels: Labels | None = None) -> Figure:
-    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale."""
+    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale; of a
+    two-dimensional run the plane at these times."""
     labels = labels or Labels({})
     words = quantity(field)
     unit = labels.unit("density") if field == "density" else ""
@@ -93,19 +106,27 @@ def _cut(axis: str, points: np.ndarray) -> str:
 def _planes(
     series: SeriesReader, field: str, labels: Labels, words: str, title: Callable[[str, np.ndarray], str]
 ) -> Figure:
-    rows = labels.rows(series.time, MOST_TIMES)
+    rows, shown = labels.rows(series.time, MOST_TIMES), planes_of(series)
     planes = {
         (row, a + b): np.pad(values[f"{field}/{a}{b}"], (0, 1), mode="wrap")
         for row, values in enumerate(series.at(index) for index in rows)
-        for a, b, _ in PLANES
+        for a, b, _ in shown
     }
-    axis_of = {name: _Axis.of(series.coordinates[name]) for name in "xyz"}
-    layout = _lay_out({name: axis.high - axis.low for name, axis in axis_of.items()}, len(rows))
+    axis_of = {name: _Axis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
+    extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
+    alone = len(shown) == 1
+    # A plane alone is shown in rows of two times.
+    columns = shown * min(2, len(rows)) if alone else shown
+    layout = _lay_out(
+        extent, columns, -(-len(rows) // 2) if alone else len(rows), _TITLED if alone else _GAP_Y
+    )
     scale = scale_of(field, list(planes.values()))
     result = figure(*layout.size)
     image: AxesImage | None = None
-    for row, column, rectangle in layout.rectangles():
-        a, b, cut = PLANES[column]
+    for line, column, rectangle in layout.rectangles():
+        row, (a, b, cut) = line * len(columns) + column if alone else line, columns[column]
+        if row >= len(rows):
+            continue
         axes = result.add_axes(rectangle)
         image = axes.imshow(
             scale.shown(planes[row, a + b]).T,
@@ -115,12 +136,15 @@ def _planes(
             vmax=scale.high,
             cmap=scale.colours,
             interpolation=interpolation(planes[row, a + b].shape, smooth=scale.smooth),
-            aspect="equal",
+            aspect="auto",  # the panel has the planes' proportions, but for flat boxes
         )
-        _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=row == len(rows) - 1)
-        if row == 0:
+        last = row + (len(columns) if alone else 1) >= len(rows)
+        _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
+        if alone:
+            axes.set_title(labels.moment(series.time[rows[row]]), pad=6)
+        elif row == 0:
             axes.set_title(title(cut, series.coordinates[cut]), pad=8)
-        if column == 0:
+        if column == 0 and not alone:
             axes.text(
                 -0.7 / layout.widths[0], 0.5, labels.moment(series.time[rows[row]]),
                 transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
@@ -138,15 +162,18 @@ def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
     return "bicubic" if min(shape) < _SHOWN else "antialiased"
 
 
-def _lay_out(extent: dict[str, float], rows: int) -> _Layout:
-    horizontal = [extent[a] for a, _, _ in PLANES]
-    vertical = [extent[b] for _, b, _ in PLANES]
-    across = (WIDTH - _LEFT - _RIGHT - 2 * _GAP_X) / sum(horizontal)
-    down = (_TALLEST - _TOP - _BOTTOM - (rows - 1) * _GAP_Y) / (rows * max(vertical))
+def _lay_out(extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float) -> _Layout:
+    horizontal = [extent[a] for a, _, _ in planes]
+    vertical = [extent[b] for _, b, _ in planes]
+    room = WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
+    across = room / sum(horizontal)
+    if thin := [length for length in horizontal if across * length < _THINNEST]:
+        across = (room - len(thin) * _THINNEST) / (sum(horizontal) - sum(thin))
+    down = (_TALLEST - _TOP - _BOTTOM - (rows - 1) * gap) / (rows * max(vertical))
     scale = min(across, down)
-    widths = tuple(scale * length for length in horizontal)
-    heights = tuple(scale * length for length in vertical)
-    return _Layout(widths, heights, rows)
+    widths = tuple(max(scale * length, _THINNEST) for length in horizontal)
+    heights = tuple(max(scale * length, _THINNEST) for length in vertical)
+    return _Layout(widths, heights, rows, gap)
 
 
 def _axes(
@@ -163,7 +190,7 @@ def _axes(
     axes.set_xlim(along[0].low, along[0].high)
     axes.set_ylim(along[1].low, along[1].high)
     axes.tick_params(direction="out", length=2.5, width=0.6, labelbottom=last)
-    axes.set_ylabel(f"${names[1]}$", labelpad=4, rotation=0, va="center")
+    axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
     if last:
         axes.set_xlabel(f"${names[0]}$", labelpad=2)
 

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from simulator.output.series import SeriesReader
 from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours, spectrum_of
-from simulator.run.series import SeriesReader
 
 MOST_CURVES = 6
 _FEW = 48
@@ -18,10 +18,17 @@ def names(series: SeriesReader) -> list[str]:
     return [name for name, dimensions in series.variables.items() if dimensions == ("k",)]
 
 
-def spectrum(series: SeriesReader, name: str) -> Figure:
-    """E(k) of one quantity, log-log, at up to six times; with a line of slope -5/3 where a range could have
-    it."""
-    wavenumber = series.coordinates["k"]
+def wavenumbers(series: SeriesReader) -> np.ndarray:
+    """Where the shells are drawn: at their centres n dk, the one about k = 0 at the mean wavenumber of its modes (0
+    where only the mean flow is in it)."""
+    k = series.coordinates["k"]
+    return np.where(k > 0, k, series.coordinates.get("k_mean", k))
+
+
+def spectrum(series: SeriesReader, name: str, *, guide: bool = True) -> Figure:
+    """E(k) of one quantity, log-log, at up to six times; with `guide` also with a line of slope -5/3 where a range
+    could have it."""
+    wavenumber = wavenumbers(series)
     rows = evenly(len(series), MOST_CURVES)
     curves = {index: series.at(index)[name] for index in rows}
     result = figure(WIDTH, 4.2)
@@ -60,7 +67,7 @@ def spectrum(series: SeriesReader, name: str) -> Figure:
     axes.set_xlim(
         wavenumber[wavenumber > 0][0] * 0.9, max(reached[-1] * 1.15, 10 * wavenumber[wavenumber > 0][0])
     )
-    highest = _guide(axes, wavenumber, curves[rows[-1]], shown[rows[-1]])
+    highest = _guide(axes, wavenumber, curves[rows[-1]], shown[rows[-1]]) if guide else 0.0
     axes.set_ylim(max(min(lowest / 2, top * 1e-3), floor), max(top, highest) * 2)
     # Beside the axes: there is no corner that no spectrum ever visits.
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)

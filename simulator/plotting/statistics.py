@@ -7,10 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from simulator.output.series import SeriesReader
+from simulator.plotting.spectra import wavenumbers
 from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours
-from simulator.run.series import SeriesReader
 
 MOST_CURVES = 6
+TURBULENT = 20.0
+"""Reynolds number of the Taylor microscale from which on lines of Kolmogorov's theory are drawn."""
 _WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 
 
@@ -44,8 +47,8 @@ def transfers(series: SeriesReader) -> list[str]:
 
 def transfer(series: SeriesReader, name: str) -> Figure:
     """T(k), and the flux Pi(k) below it, at up to six times."""
-    k = series.coordinates["k"]
-    inside = k > 0
+    k = wavenumbers(series)
+    inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
     result = figure(WIDTH, 5.2)
     upper, lower = result.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.08})
     result.subplots_adjust(left=0.15, right=0.8, top=0.94, bottom=0.1)
@@ -66,9 +69,17 @@ def transfer(series: SeriesReader, name: str) -> Figure:
     return result
 
 
-def compensated(series: SeriesReader, diagnostics: Mapping[str, np.ndarray]) -> Figure | None:
-    """k^(5/3) E(k) / eps^(2/3) against k eta, with the level 1.6 of a Kolmogorov range (Sreenivasan 1995), at the
-    last time; None where there is no dissipation to scale with."""
+def may_be_turbulent(series: SeriesReader, diagnostics: Mapping[str, np.ndarray]) -> bool:
+    """Whether the flow may have an inertial range at the last row's time; a laminar one has none to be shown."""
+    if "reynolds_taylor" not in diagnostics:
+        return True
+    return float(np.interp(series.time[-1], diagnostics["time"], diagnostics["reynolds_taylor"])) >= TURBULENT
+
+
+def kolmogorov_scales(
+    series: SeriesReader, diagnostics: Mapping[str, np.ndarray]
+) -> tuple[float, float] | None:
+    """Dissipation and Kolmogorov scale at the last spectrum's time; None where the run has none to scale with."""
     wanted = ("time", "viscous_dissipation", "kolmogorov_scale", "dissipation")
     eps = diagnostics.get(wanted[1], diagnostics.get(wanted[3]))
     if "kinetic_energy" not in series.variables or "kolmogorov_scale" not in diagnostics or eps is None:
@@ -78,9 +89,16 @@ def compensated(series: SeriesReader, diagnostics: Mapping[str, np.ndarray]) -> 
         float(np.interp(time, diagnostics["time"], values))
         for values in (eps, diagnostics["kolmogorov_scale"])
     )
-    if not (np.isfinite(rate) and np.isfinite(eta) and rate > 0 and eta > 0):
+    if not may_be_turbulent(series, diagnostics):
         return None
-    k, e = series.coordinates["k"], series.at(len(series) - 1)["kinetic_energy"]
+    return (rate, eta) if np.isfinite(rate) and np.isfinite(eta) and rate > 0 and eta > 0 else None
+
+
+def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
+    """k^(5/3) E(k) / rate^(2/3) against k eta, with the level 1.6 of a Kolmogorov range (Sreenivasan 1995), at the
+    last time."""
+    time = float(series.time[-1])
+    k, e = wavenumbers(series), series.at(len(series) - 1)["kinetic_energy"]
     shown = (k > 0) & (e > 0)
     values = k[shown] ** (5 / 3) * e[shown] / rate ** (2 / 3)
     result, axes = _one_panel(r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$")

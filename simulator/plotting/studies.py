@@ -5,6 +5,7 @@ says another.
 """
 
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,15 @@ _PARAMETERS = {
     "cfl": "CFL number",
     "dt": r"time step $\Delta t$",
 }
-_REDUCTIONS = {"final": "final", "first": "initial", "max": "maximum of", "min": "minimum of", "mean": "mean"}
+_REDUCTIONS = {
+    "std": "deviation of",
+    "sem": "error of",
+    "final": "final",
+    "first": "initial",
+    "max": "maximum of",
+    "min": "minimum of",
+    "mean": "mean",
+}
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,50 @@ def against(
     return result
 
 
+@dataclass(frozen=True)
+class Points:
+    """A quantity of each run, with its standard error where it is a mean."""
+
+    name: str
+    values: Sequence[float]
+    errors: Sequence[float] | None = None
+
+
+def scatter(x: Points, y: Points, hue: Parameter) -> Figure:
+    """A quantity of every run against another, with error bars; one colour for each value of `hue`. nan is left
+    out."""
+    result = figure(WIDTH, 4.0)
+    axes = result.subplots()
+    result.subplots_adjust(left=0.15, right=0.97, top=0.965, bottom=0.135)
+    shades = _shades(hue)
+    named: set[Hashable] = set()
+    across, up = np.asarray(x.values, float), np.asarray(y.values, float)
+    for number, value in enumerate(hue.values):
+        if not (np.isfinite(across[number]) and np.isfinite(up[number])):
+            continue
+        bars = [None if e is None or not np.isfinite(e[number]) else e[number] for e in (x.errors, y.errors)]
+        label = None if _hashable(value) in named else _text(value)
+        named.add(_hashable(value))
+        axes.errorbar(
+            across[number], up[number], xerr=bars[0], yerr=bars[1], color=shades(value), label=label,
+            marker=MARKS[hue.place(value) % len(MARKS)], markersize=5, linestyle="", elinewidth=1.0, capsize=2.5,
+        )  # fmt: skip
+    axes.set_xlabel(reduced(x.name))
+    axes.set_ylabel(reduced(y.name))
+    if not named:
+        note(axes, "no run has finished yet")
+        return result
+    there = across[np.isfinite(across)]
+    if there.min() > 0 and there.max() > 4 * there.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+    _value_axis(axes, up[np.isfinite(up)])
+    _named_or_bar(result, axes, hue, axes.get_legend_handles_labels())
+    return result
+
+
 def overlay(
     curves: Sequence[Curve | None],
     colour: Parameter,
@@ -190,7 +243,12 @@ def reduced(expression: str) -> str:
     if not rest:
         return {"wall_time": "wall time (s)", "steps": "steps"}.get(expression, expression)
     column, _, conditions = rest.partition("[")
-    words = f"{_REDUCTIONS.get(reduction, reduction)} {quantity(column)}"
+    if column.startswith("("):
+        column = column[1:-1]
+        plain = re.sub(r"\*\*\s*(\d+)", r"$^{\1}$", column).replace("*", "").replace("_", " ")
+        words = f"{_REDUCTIONS.get(reduction, reduction)} {plain}"
+    else:
+        words = f"{_REDUCTIONS.get(reduction, reduction)} {quantity(column)}"
     if reduction == "integral":
         words = f"{quantity(column)} integrated over time"
     bounds = conditions.rstrip("]").replace("time", "t").replace("<=", r"\leq ").replace(">=", r"\geq ")
@@ -303,7 +361,7 @@ def _value_axis(axes: Axes, values: np.ndarray) -> None:
         axes.set_ylim(0, 1.08 * high)
     elif high > 0 and high - low < 1e-3 * high:
         axes.set_ylim(low - 0.02 * high, high + 0.02 * high)
-    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=bool((values == np.round(values)).all())))
 
 
 def _text(value: Any) -> str:

@@ -49,6 +49,22 @@ RC: Any = {
     "savefig.facecolor": "white",
 }
 
+STYLES: dict[str, Any] = {
+    "screen": {},
+    "paper": {
+        "axes.grid": False,
+        "axes.linewidth": 0.6,
+        "xtick.top": True,
+        "ytick.right": True,
+        "xtick.minor.visible": True,
+        "ytick.minor.visible": True,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "simulator",
+    },
+}
+"""What is different from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
+
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
 
 _NAMES = {
@@ -59,6 +75,7 @@ _NAMES = {
     "density": r"density $\rho$",
     "dissipation": r"dissipation $\varepsilon$",
     "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
+    "magnetic_enstrophy": r"magnetic enstrophy $\langle j^2\rangle/2$",
     "virial_ratio": "virial ratio",
     "max_density": r"density $\rho_{\max}$",
     "vortex_faces": "vortex faces",
@@ -87,14 +104,18 @@ def spectrum_of(name: str) -> str:
     return _SPECTRA.get(name, f"spectrum of {name.replace('_', ' ')}")
 
 
-def draw(build: Callable[[], Figure], path: Path) -> Path:
-    """Build a figure in this style and write it to `path`, whole; returns `path`."""
-    with matplotlib.rc_context(RC):
-        built = build()
-        picture = rendered(built)
+def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
+    """Build a figure in a style and write it to `path`, whole; returns `path`. Its suffix tells the format: .png, or
+    .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
-    fewer_colours(picture, colour_map(built)).save(data, "png", optimize=True, dpi=(DPI, DPI))
-    path.parent.mkdir(exist_ok=True)
+    with matplotlib.rc_context(RC | STYLES[style]):
+        built = build()
+        if path.suffix == ".png":
+            fewer_colours(rendered(built), colour_map(built)).save(data, "png", optimize=True, dpi=(DPI, DPI))
+        else:
+            made: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
+            built.savefig(data, format=path.suffix[1:], metadata=made)  # the same picture is the same file
+    path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data.getvalue())
     return path
 

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from simulator.plotting.style import WIDTH, figure, powers_of_ten, quantity
 
 PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
+CLOCK = ("step", "time", "dt", "cfl")
 _FEW = 25
 _STEADY = 2e-3
 """The least change that an axis shows, relative to the value."""
@@ -20,7 +21,13 @@ _WIDE = 30.0
 
 def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
     """Whether there is a row with anything to show."""
-    return len(diagnostics.get("time", ())) > 0 and any(name in diagnostics for name in PANELS)
+    return len(diagnostics.get("time", ())) > 0 and bool(_panels(diagnostics))
+
+
+def _panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
+    """The usual quantities; where there are none, as of an equation of one's own, the first columns."""
+    found = [name for name in PANELS if name in diagnostics]
+    return found or [name for name in diagnostics if name not in CLOCK][: len(PANELS)]
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
@@ -30,7 +37,8 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     `diagnostics` as from `open_run`: arrays of shape (row,) by name. Quantities that are not there are left
     out.
     """
-    names = [n for n in PANELS if n in diagnostics and (n == "energy" or np.any(diagnostics[n]))]
+    panels_of = _panels(diagnostics)
+    names = [n for n in panels_of if n == "energy" or np.any(diagnostics[n])] or panels_of[:1]
     expanding = "scale_factor" in diagnostics
     time = diagnostics["scale_factor" if expanding else "time"]
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
@@ -40,6 +48,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     for panel, name in zip(panels, names, strict=True):
         curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
         wide = name in ("max_density", "virial_ratio") and _wide(diagnostics[name])
+        wide = wide or any(_grows(values) for values in curves.values())
         power = 0 if wide else _power_of_ten(curves)
         for number, (curve, values) in enumerate(curves.items()):
             total = curve == name and parts[name]
@@ -70,9 +79,18 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     return result
 
 
+def _grows(values: np.ndarray) -> bool:
+    """Whether a quantity that is never negative ends far above where it began, as in an instability or a dynamo."""
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    return len(positive) > 1 and finite.min() >= 0 and float(finite[-1]) > _WIDE * float(positive[0])
+
+
 def _wide(values: np.ndarray) -> bool:
-    positive = values[np.isfinite(values) & (values > 0)]
-    return len(positive) > 0 and float(positive.max()) > _WIDE * float(positive.min())
+    finite = values[np.isfinite(values)]
+    # A logarithmic axis hides what is not positive; only zeros, as at a start, may be left out.
+    positive = finite[finite > 0]
+    return len(positive) > 0 and finite.min() >= 0 and float(positive.max()) > _WIDE * float(positive.min())
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
@@ -112,5 +130,6 @@ def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
         # What is conserved looks conserved, and the numbers beside it stay short.
         middle = (values.max() + values.min()) / 2
         panel.set_ylim(middle - 1.4 * _STEADY * size, middle + 1.4 * _STEADY * size)
-    panel.yaxis.set_major_locator(MaxNLocator(5))
+    counted = len(values) and bool((values == np.round(values)).all())
+    panel.yaxis.set_major_locator(MaxNLocator(5, integer=bool(counted)))
     panel.ticklabel_format(axis="y", style="plain", useOffset=False)

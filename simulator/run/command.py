@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from simulator.cluster import Allocation, discover
-from simulator.cluster.failure import contained
 from simulator.config import RunConfig
 from simulator.errors import UserError
+from simulator.processes import Allocation, discover
+from simulator.processes.failure import contained
 from simulator.run.folder import Action
 
 
@@ -37,7 +37,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
 
 def _check_processes(args: argparse.Namespace) -> None:
     if args.processes < 1:
-        raise UserError(f"--processes: {args.processes} is no number of processes; 1 or more")
+        raise UserError(f"--processes: must be at least 1, not {args.processes}")
     by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
     by_hand["--process-id"] = args.process_id
     if given := [name for name, value in by_hand.items() if value is not None]:
@@ -51,11 +51,12 @@ def run_config(
 ) -> int:
     """Runs `config` as one process of a run, or launches the processes that `--processes` asks for.
 
-    `args.arguments` is the command line, for provenance and for the processes; `allocation` as from `allocated`;
+    `args.arguments` is the command line, for provenance and for the processes; `args.began` when the command
+    started, by `time.monotonic`; `allocation` as from `allocated`;
     `allow` names frozen keys that may differ from those of the run in the folder.
     """
-    from simulator.run.execute import Choices, look
-    from simulator.run.sharing import check_devices
+    from simulator.planning.check_run import check
+    from simulator.run.prepare import Choices, look
 
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
@@ -66,27 +67,30 @@ def run_config(
         for line in decision.lines if allocation is None or allocation.process_id == 0 else ():
             print(line)
         return 0
+    processes = args.processes if allocation is None else allocation.num_processes
+    check(config, processes, None if decision.clear else folder / "inputs")
     if allocation is None:
-        check_devices(config, config.devices.count, args.processes)
         return _launch(args.arguments, args.processes, folder)
-    return _one_process(config, allocation, choices, overwritten=decision.clear)
+    return _one_process(config, allocation, choices, args.began, overwritten=decision.clear)
 
 
 def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
-    from simulator.cluster.launcher import launch, without_processes
+    from simulator.processes.launcher import launch, without_processes
 
     command = [sys.executable, "-m", "simulator", *without_processes(arguments)]
     return launch(command, processes, logs=folder / "logs")
 
 
-def _one_process(config: RunConfig, allocation: Allocation, choices: Any, overwritten: bool) -> int:
-    from simulator.cluster.failure import to_log_file
+def _one_process(
+    config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool
+) -> int:
+    from simulator.processes.failure import to_log_file
     from simulator.run.execute import execute
-    from simulator.run.inputs import Inputs
     from simulator.run.log import RunLog
-    from simulator.run.sharing import connect
     from simulator.run.signals import SignalFlags
-    from simulator.run.simulation import Simulation
+    from simulator.simulation.inputs import Inputs
+    from simulator.simulation.placement import connect
+    from simulator.simulation.simulation import Simulation
 
     folder = Path(config.output.directory)
     cluster = connect(config, allocation, folder)
@@ -99,6 +103,6 @@ def _one_process(config: RunConfig, allocation: Allocation, choices: Any, overwr
             if not cluster.is_first:
                 to_log_file(folder / "logs", cluster.process_id)
 
-        code = execute(simulation, choices, log, signals, claimed)
+        code = execute(simulation, choices, log, signals, claimed, began)
     cluster.close()
     return code

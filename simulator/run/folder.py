@@ -5,35 +5,56 @@ and decides, so that a refused start writes nothing.
 """
 
 import json
+import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, remove_temporaries, replace_file
+from simulator.errors import UserError
+from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
+from simulator.measurements import KINDS
+from simulator.output.ledger import NAME as LEDGER
+from simulator.output.ledger import Book
+from simulator.output.series import is_series
 from simulator.run.lock import RunLock
 from simulator.run.state import NAME as STATE
 from simulator.run.state import RunState, read_state, write_state
 
 CONFIG = "config.yaml"
-SERIES = ("spectra", "transfer", "structure_functions", "histograms", "profiles", "projections", "slices")
-"""Names of the HDF5 series that a run may write: NAME.h5, NAME.parts/."""
-_FILES = (CONFIG, "provenance.json", "run.log", STATE, "diagnostics.csv", *(f"{name}.h5" for name in SERIES))
+_WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
+_INDICES = ("snapshots.vtkhdf", "snapshots.json", "report.html")
+"""Derived from the rest, and not in the ledger."""
 _ARRAYS = ("snapshots", "checkpoints")
-_SAVED = re.compile(rf"\d{{8,}}(\.h5|\.xdmf)?|{re.escape(TEMPORARY)}.*")
+_SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
-_RESULTS = ("diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in SERIES))
+_BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
+"""What a start that was killed before it wrote `config.yaml` may have left."""
 # What may lie in a folder before a run has written anything: start-up files, job scripts, Slurm's output.
-_AROUND = re.compile(r"lock(\.takeover)?|logs|stop|checkpoint|\..*|.*\.(sbatch|sh|out|err)")
+_AROUND = re.compile(
+    r"lock(\.takeover)?|logs|stop|checkpoint|.*\.(sbatch|sh|out|err)"
+    # Hidden: ours, and those of file systems. Any other is somebody's, as in a home folder.
+    r"|\.(tmp-|lock-|coordinator-|nfs|fuse_hidden).*|\.(job|snapshot|DS_Store|gitignore|gitkeep)"
+)
 PLAN = "plan.json"
 SWEEP = "simulator sweep"
 """The file of a sweep's folder, which may lie beside a run's own, and what it says of its program."""
-OWN = frozenset({*_FILES, *_ARRAYS, *(f"{name}.parts" for name in SERIES), "plots", "inputs", "logs"})
-"""What a run writes into its folder."""
+
+
+def series_names(folder: Path) -> list[str]:
+    """Names of the HDF5 series that may lie in a run folder, NAME.h5 with NAME.parts/: every kind that is registered,
+    then what else of series is there, such as those of the user's functions."""
+    there = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
+    return [*KINDS, *(path.stem for path in there if is_series(path))]
+
+
+def own_names(series: Iterable[str]) -> frozenset[str]:
+    """The names of everything that a run with these series writes into its folder."""
+    files = (CONFIG, STATE, *_WRITTEN, *_INDICES, LEDGER, *_ARRAYS, "plots", "inputs", "logs", "analysis")
+    return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
 
 class Found(StrEnum):
@@ -135,23 +156,32 @@ class RunFolder:
 
     def found(self) -> Found:
         """What lies there now."""
-        if not self.path.exists():
+        if not os.path.exists(self.path):
             return Found.ABSENT
-        if not self.path.is_dir():
+        if not self.path.is_dir() or _is_home(self.path):
             return Found.FOREIGN
-        names = {entry.name for entry in self.path.iterdir() if not _is_sweep(entry)}
+        try:
+            names = {entry.name for entry in self.path.iterdir() if not _is_sweep(entry)}
+        except OSError as error:
+            raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
         if all(_AROUND.fullmatch(name) for name in names):
             return Found.EMPTY
         if CONFIG not in names:
-            return Found.FOREIGN
+            began = LEDGER in names and all(
+                name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names
+            )
+            return Found.EMPTY if began else Found.FOREIGN
         if STATE in names:
             state = read_state(self.path)
             if state is None:
                 return Found.FOREIGN
             return Found.FINISHED if state.state == "finished" else Found.UNFINISHED
-        if not all(name in OWN or _AROUND.fullmatch(name) for name in names):
+        series = series_names(self.path)
+        own = own_names(series)
+        if not all(name in own or _AROUND.fullmatch(name) for name in names):
             return Found.FOREIGN
-        return Found.UNFINISHED if names.intersection(_RESULTS) else Found.PREPARED
+        results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
+        return Found.UNFINISHED if names & results else Found.PREPARED
 
     def decide(
         self,
@@ -174,9 +204,25 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
 
-    def write_config(self, text: str) -> None:
+    def write_config(self, text: str, journal: Journal = UNRECORDED) -> None:
         """Replace `config.yaml`."""
-        replace_file(self.path / CONFIG, text)
+        replace_file(self.path / CONFIG, text, journal)
+
+    def recorded(self) -> Iterator[Path]:
+        """The files there that a run's ledger records; of saves the manifests and what was derived from them."""
+        from simulator.storage.commit import committed, derived_files
+        from simulator.storage.manifest import NAME as MANIFEST
+
+        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
+            if (path := self.path / name).is_file():
+                yield path
+        for kind in _ARRAYS:
+            for folder in committed(self.path / kind):
+                yield from (p for p in (folder / MANIFEST, *derived_files(folder)) if p.is_file())
+        for name in ("inputs", *(f"{name}.parts" for name in KINDS)):
+            if (folder := self.path / name).is_dir():
+                files = (p for p in folder.iterdir() if not p.name.startswith(TEMPORARY))
+                yield from sorted(p for p in files if p.is_file())
 
     def clear(self) -> None:
         """Remove what an earlier run wrote, and nothing else: `--overwrite`.
@@ -189,11 +235,14 @@ class RunFolder:
             write_state(
                 self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short")
             )
+        recorded = (Path(name) for name in Book(self.path).records)
+        series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
+        (self.path / LEDGER).unlink(missing_ok=True)  # it would miss what goes now
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
-        for name in SERIES:
+        for name in series:
             _remove_entries(self.path / f"{name}.parts", _PART)
-        for name in reversed(_FILES):
+        for name in (*(f"{name}.h5" for name in series), *_INDICES, *reversed(_WRITTEN), STATE, CONFIG):
             (self.path / name).unlink(missing_ok=True)
         remove_temporaries(self.path)
 
@@ -234,27 +283,6 @@ def claim(
     return held, second
 
 
-def choose_checkpoint(
-    folder: Path, checkpoints: Sequence[Path], problem: Callable[[Path], str | None]
-) -> tuple[Path | None, list[str]]:
-    """The newest of `checkpoints` (oldest first) for which `problem` finds none, and lines on those skipped.
-
-    (None, line) where none was ever written: the run starts anew, after `RunFolder.clear`.
-    RunFailure where there are some but none is good.
-    """
-    if not checkpoints:
-        return None, [f"{folder}: no checkpoint was written; starting from the beginning"]
-    lines: list[str] = []
-    for checkpoint in reversed(checkpoints):
-        trouble = problem(checkpoint)
-        if trouble is None:
-            return checkpoint, [*lines, f"continuing from {checkpoint}"]
-        lines.append(f"skipped {checkpoint}: {trouble}")
-    raise RunFailure(
-        "\n".join([*lines, f"{folder}: none of its checkpoints is good; start anew with --overwrite"])
-    )
-
-
 def _reached(found: Found, state: RunState | None) -> float | None:
     """The time before which the run cannot end any more."""
     if state is None:
@@ -278,6 +306,12 @@ def _is_sweep(path: Path) -> bool:
         return json.loads((path / PLAN).read_text())["program"] == SWEEP
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _is_home(path: Path) -> bool:
+    """Whether it is the user's home folder, or one that this lies in: no place for a run even where it is empty."""
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    return home.is_relative_to(os.path.realpath(path))
 
 
 def _within(key: str, allowed: str) -> bool:

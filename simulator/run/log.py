@@ -10,6 +10,8 @@ from typing import Any, Self, TextIO
 
 from rich.console import Console
 
+from simulator.files import UNRECORDED, AppendedFile, Journal
+
 
 class LastingConsole(Console):
     """stdout, for lines of plain text. Where its reader has left (`| head`, a lost connection) or its disk is full,
@@ -48,11 +50,11 @@ class RunLog:
         self._now = now
         self._quiet = quiet
         self._pending: list[str] = []
-        self._file: TextIO | None = None
+        self._file: AppendedFile | None = None
 
-    def open(self, path: Path) -> Self:
+    def open(self, path: Path, journal: Journal = UNRECORDED) -> Self:
         """Go on in `path`, appending."""
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = journal.appending(path)
         for line in self._pending:
             self._write(line)
         self._pending.clear()
@@ -94,6 +96,6 @@ class RunLog:
     def _write(self, stamped: str) -> None:
         assert self._file is not None
         try:
-            self._file.write(stamped)
+            self._file.append(stamped.encode(errors="backslashreplace"))
         except OSError as error:
             self.console.print(f"warning: run.log: {error.strerror or error}")

@@ -14,11 +14,13 @@ import jax
 import numpy as np
 
 from simulator.errors import RunFailure
-from simulator.run.output import Output
-from simulator.run.schedule import Schedule, WallTimer
+from simulator.models import State
+from simulator.output.output import Output
+from simulator.output.schedule import Schedule, WallTimer
 from simulator.run.signals import Flag, Watch, stop_reason
-from simulator.run.simulation import Simulation
-from simulator.stepping import Until
+from simulator.simulation.advance import Until
+from simulator.simulation.simulation import Simulation
+from simulator.stopwatch import Stopwatch
 from simulator.storage import Writer
 
 WAKE = 1.0
@@ -42,7 +44,7 @@ class Outcome:
     steps: int
     """Taken by this start."""
     seconds: float
-    """Spent on steps: compilation and output left out."""
+    """Spent on steps: output left out."""
     moment: Moment
 
 
@@ -60,13 +62,17 @@ class Loop:
         progress: Callable[[Moment], None] = lambda moment: None,
         committed: Callable[[Path], None] = lambda folder: None,
         alive: Callable[[], None] = lambda: None,
+        advance: Callable[[State, Until], State] | None = None,
+        spent: Stopwatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         """`progress` hears of every wake, `committed` of every snapshot and checkpoint, `alive` keeps a watchdog
-        quiet."""
+        quiet; `advance` is the simulation's, compiled."""
         self._simulation, self._schedule, self._output, self._writer = simulation, schedule, output, writer
         self._watch, self._progress, self._committed, self._alive = watch, progress, committed, alive
         self._clock = clock
+        self._take_steps = advance or simulation.advance
+        self._spent = spent or Stopwatch()
         self._wall = WallTimer(schedule.events, clock)
         self._speed: float | None = None
         self._flags = np.zeros(len(Flag), np.int32)
@@ -119,7 +125,9 @@ class Loop:
         raise RunFailure(line)
 
     def _finish_save(self) -> None:
-        if (folder := self._writer.wait()) is not None:
+        with self._spent.on("waiting for files"):
+            folder = self._writer.wait()
+        if folder is not None:
             self._committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
@@ -138,7 +146,8 @@ class Loop:
         wake = max(1, int(WAKE * self._speed)) if self._speed else 1
         flags = self._watch.poll(failed=self._output.trouble is not None, wall=self._wall.due())
         mine = np.array([*flags, self._writer.busy, wake], np.int64)
-        *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
+        with self._spent.on("waiting for other processes"):
+            *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
         self._flags = np.array(agreed[: len(Flag)], np.int32)
         self._alive()
         if self._flags[Flag.FAILURE]:
@@ -156,24 +165,39 @@ class Loop:
             raise RunFailure(line)
 
     def _advance(self, moment: Moment, steps: int) -> float:
-        """Takes up to `steps` steps; seconds they took, 0 for the call that compiles."""
+        """Takes up to `steps` steps; seconds they took."""
         until = Until(
             np.float64(self._schedule.next_aligned(moment.dt)),
             np.float64(self._schedule.next_soft()),
             np.int64(steps),
         )
         began = self._clock()
-        state = self._simulation.advance(self._simulation.state, until)
-        jax.block_until_ready(state)
+        with self._spent.on("steps"):
+            state = self._take_steps(self._simulation.state, until)
+            jax.block_until_ready(state)
         self._simulation.state = state
+        self._make_room(state)
         seconds = self._clock() - began
         if float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
             self._fail(
                 f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "
                 "what was written before is whole. The flow is under-resolved: use a finer grid or more viscosity"
             )
-        compiled, self._speed = self._speed is None, 0.0 if self._speed is None else self._speed
-        if compiled:
-            return 0.0
         self._speed = (int(state.step) - moment.step) / max(seconds, 1e-9)
         return seconds
+
+    def _make_room(self, state: State) -> None:
+        """Grows buffers of particles that are too small, and from here on takes programs for the larger ones."""
+        simulation = self._simulation
+        name = simulation.swarm.crowded(state.particles)
+        if name is None:
+            return
+        with self._spent.on("particles"):
+            simulation.state = simulation.grow(state)
+        self._take_steps = simulation.advance
+        self._output.use({})
+        if simulation.cluster.is_first:
+            simulation.report(
+                f"step {int(state.step)}: {name} crowd on a device; buffers grow to "
+                f"{simulation.swarm.capacities[name]} particles each"
+            )

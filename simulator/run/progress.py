@@ -13,11 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+import numpy as np
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from simulator.run.folder import SERIES
+from simulator.diagnostics.resolution import RESOLVED
+from simulator.output.table import read_table
+from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 
 LINE_EVERY = 30.0
@@ -154,23 +157,29 @@ def typed() -> tuple[str, ...]:
     return (str(own),)
 
 
+def short(path: Path) -> Path:
+    """Relative to the current folder where it lies below it."""
+    with suppress(ValueError):
+        return path.relative_to(Path.cwd())
+    return path
+
+
 def summary(
     folder: Path,
     *,
     outcome: str,
     steps: int,
-    wall: float,
     stepping: float,
     points: int,
     devices: int,
     next_commands: Iterable[Sequence[str]],
-    output: Mapping[str, float] = MappingProxyType({}),
+    spent: Mapping[str, float] = MappingProxyType({}),
 ) -> list[str]:
     """The lines at a run's end.
 
-    `outcome` says how it ended; `wall` is all of this start's time in seconds and `stepping` the part in the
-    device loop; `points` are the grid points and `devices` how many shared them; `output` has the seconds that
-    each kind of output took. What lies in `folder` is listed with its size; `next_commands` are lists of words,
+    `outcome` says how it ended; `stepping` are the seconds in the device loop; `points` are the grid points and
+    `devices` how many shared them; `spent` has the seconds that each activity of this start took, which are all its
+    seconds (`Stopwatch.parts`). What lies in `folder` is listed with its size; `next_commands` are lists of words,
     shown as they can be typed.
     """
     lines = [outcome]
@@ -178,13 +187,12 @@ def summary(
         step = stepping / steps
         cost = step * devices / points * 1e9
         lines.append(
-            f"{steps} steps in {duration(wall)}: {1e3 * step:.3g} ms per step, "
-            f"{cost:.3g} ns per point and step on each of {devices} device{'s' if devices > 1 else ''}, "
-            f"{100 * stepping / wall:.0f} % of the time in steps"
+            f"{steps} steps: {1e3 * step:.3g} ms per step, "
+            f"{cost:.3g} ns per point and step on each of {devices} device{'s' if devices > 1 else ''}"
         )
-    if spent := sorted(output.items(), key=lambda item: -item[1]):
-        costs = ", ".join(f"{name.replace('_', ' ')} {duration(seconds)}" for name, seconds in spent)
-        lines.append(f"measuring and writing: {costs}")
+    if spent:
+        lines.append(_wall_time(spent))
+    lines += _resolution(folder / "diagnostics.csv")
     lines.append(f"written to {folder}:")
     contents = _contents(folder)
     width = max((len(name) for name, _ in contents), default=0)
@@ -193,9 +201,33 @@ def summary(
     return [*lines, *(f"  {shlex.join(command)}" for command in next_commands)]
 
 
+def _wall_time(spent: Mapping[str, float]) -> str:
+    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`: the largest first, in tenths that add up to the sum that
+    is shown. Activities that round to nothing are left out."""
+    tenths = {name: int(10 * seconds + 0.5) for name, seconds in spent.items()}
+    parts = sorted(((n, t) for n, t in tenths.items() if t), key=lambda part: -part[1])
+    # Rounded alike, so that a reader who adds the parts up finds the whole.
+    return f"{sum(tenths.values()) / 10:.1f} s in all: " + ", ".join(f"{n} {t / 10:.1f} s" for n, t in parts)
+
+
+def _resolution(table: Path) -> list[str]:
+    """How well the grid resolved a flow over the whole run: the least and the last k_max times dissipation scale."""
+    rows = read_table(table) if table.exists() else {}
+    lines = []
+    for column, words in (("k_max_eta", "k_max eta"), ("k_max_resistive", "k_max resistive scale")):
+        known = np.isfinite(rows.get(column, np.empty(0)))
+        if not known.any():
+            continue
+        values, times = rows[column][known], rows["time"][known]
+        least = int(values.argmin())
+        line = f"{words}: {values[-1]:.3g} in the last row, {values[least]:.3g} at the least (t = {times[least]:g})"
+        lines.append(line if values[least] >= RESOLVED else f"{line}; a resolved cascade has {RESOLVED:g}")
+    return lines
+
+
 def _contents(folder: Path) -> list[tuple[str, str]]:
     contents: list[tuple[str, str]] = []
-    series = [f"{name}.h5" for name in SERIES]
+    series = [f"{name}.h5" for name in series_names(folder)]
     for name in ("diagnostics.csv", *series, "snapshots", "checkpoints"):
         path = folder / name
         if not path.exists():

@@ -5,10 +5,7 @@ Nothing here acts. Everything ends in one small vector of flags, which the proce
 """
 
 import os
-import re
-import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +16,8 @@ from types import FrameType
 from typing import Any, Self
 
 import numpy as np
+
+from simulator.slurm.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 SECOND_INTERRUPT_AFTER = 0.5
@@ -157,36 +156,30 @@ def stop_reason(flags: np.ndarray) -> str | None:
     return None
 
 
-def job_deadline(environ: Mapping[str, str], now: float) -> float | None:
-    """When this Slurm job ends, in seconds since the epoch; None outside of one, or without a limit.
+def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] | None:
+    """When this Slurm job ends, in seconds since the epoch, and its time limit in seconds.
 
-    From SLURM_JOB_END_TIME, else (Slurm before 23) from `squeue`. For one process to ask.
+    None outside of a job, or without a limit. From Slurm's variables, else (before version 23) from `squeue`.
+    For one process to ask.
     """
     if end := environ.get("SLURM_JOB_END_TIME"):
         with suppress(ValueError):
-            return float(end)
+            return float(end), float(end) - float(environ.get("SLURM_JOB_START_TIME", now))
     job = environ.get("SLURM_JOB_ID")
-    if not job or shutil.which("squeue", path=environ.get("PATH")) is None:
+    known = time_left(job, environ) if job else None
+    if known is None:
         return None
-    try:
-        answer = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%L"],
-            capture_output=True, text=True, timeout=10, check=False, env=dict(environ),
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    left = seconds_left(answer.stdout.strip())
-    return None if answer.returncode or left is None else now + left
+    left, limit = known
+    return now + left, left if limit is None else limit
 
 
-def seconds_left(text: str) -> float | None:
-    """`squeue`'s time left (MM:SS, HH:MM:SS, D-HH:MM:SS) in seconds; None for UNLIMITED, INVALID and the
-    like."""
-    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return 86400.0 * days + 3600 * hours + 60 * minutes + seconds
+def lead(limit: float) -> float:
+    """Seconds before the end of a job of that time limit at which the run stops, where no signal came before.
+
+    The job script asks for its signal at 120 s, or a quarter of the limit (`jobscript.Resources.lead`); this is half
+    of that.
+    """
+    return min(60.0, limit / 8)
 
 
 def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:

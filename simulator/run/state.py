@@ -2,15 +2,19 @@
 start."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from simulator.files import replace_json
+import xxhash
+
+from simulator.files import replace_file
 
 NAME = "state.json"
 _PROGRAM = "simulator"
+_TAIL = re.compile(rb',\n  "xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class RunState:
     `stopped` ended early on request and `failed` by itself: both can be continued; `running` without a live
     lock was killed. `seconds` are those of wall time in all starts of the run.
     `advanced` says whether this start took a step beyond the state it began with. `updated` is UTC.
+    `ledger_lines` and `ledger_chain`: how far the run's ledger was, and the checksum of its last line.
     """
 
     state: Literal["running", "finished", "stopped", "failed"]
@@ -37,12 +42,25 @@ class RunState:
     seconds: float = 0.0
     reason: str | None = None
     updated: str = ""
+    ledger_lines: int = 0
+    ledger_chain: str = ""
 
 
 def write_state(folder: Path, state: RunState) -> None:
-    """Replace `folder/state.json`, stamped with the present time."""
+    """Replace `folder/state.json`, stamped with the present time. Its last line is the checksum of those before."""
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    replace_json(folder / NAME, {"program": _PROGRAM, **asdict(state), "updated": stamp})
+    text = json.dumps({"program": _PROGRAM, **asdict(state), "updated": stamp}, indent=2)
+    body = text.removesuffix("\n}")
+    digest = xxhash.xxh3_64_hexdigest(body.encode())
+    replace_file(folder / NAME, f'{body},\n  "xxh3": "{digest}"\n}}\n')
+
+
+def is_whole(folder: Path) -> bool | None:
+    """Whether `folder/state.json` is as it was written; None where it does not tell (an earlier version's)."""
+    data = (folder / NAME).read_bytes()
+    if (tail := _TAIL.search(data)) is None:
+        return None
+    return xxhash.xxh3_64_hexdigest(data[: tail.start()]).encode() == tail[1]
 
 
 def read_state(folder: Path) -> RunState | None:

@@ -1,15 +1,16 @@
 """Floor 1: grids, layouts, distributed transforms and the operators written against them."""
 
-from simulator.spectral.backends import DECOMPOSITIONS, make_transform, usable_counts
-from simulator.spectral.choices import Modes
+from simulator.spectral.backends import DECOMPOSITIONS, largest_count, make_transform, usable_counts
+from simulator.spectral.candidates import Modes
 from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import Points
-from simulator.spectral.transform import Evaluated, Local, Transform
+from simulator.spectral.transform import Evaluated, Fields, Local, Transform
 
 __all__ = [
     "DECOMPOSITIONS",
     "Evaluated",
+    "Fields",
     "Grid",
     "Layout",
     "Local",
@@ -17,6 +18,7 @@ __all__ = [
     "PhysicalLayout",
     "Points",
     "Transform",
+    "largest_count",
     "make_transform",
     "usable_counts",
 ]

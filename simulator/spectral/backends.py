@@ -1,17 +1,20 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
-A backend is a module with `NAME`, `candidates(modes, count)`, `needs(modes)` and `build(modes, candidate, devices,
-dtype, block, in_turn, platform)`; a line in `BACKENDS` registers it.
+A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
+candidate, devices, dtype, block, in_turn, platform, kernels, exchange)`; a line in `BACKENDS` registers it.
 """
 
+from collections.abc import Iterable, Iterator
+from math import prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.spectral import jaxdecomp, staged
-from simulator.spectral.choices import Candidate, Devices, Modes
+from simulator.spectral import jaxdecomp, native, staged, stages
+from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
+from simulator.spectral.exchange import Kind
 from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
@@ -22,25 +25,45 @@ DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
 
 
 def candidates(
-    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto"
+    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto", mesh: Shape = "auto"
 ) -> list[Candidate]:
     """The ways to share the modes among `count` devices, in the order of the backends' own preference.
 
     Backend `auto` means all backends, decomposition `auto` all decompositions.
     """
-    chosen = BACKENDS.values() if backend == "auto" else [BACKENDS[backend]]
-    return [c for b in chosen for c in b.candidates(modes, count) if c.is_a(decomposition)]
+    found = (c for b in _chosen(backend) for c in b.candidates(modes, count))
+    return [c for c in found if c.is_a(decomposition) and c.is_on(mesh)]
+
+
+def _chosen(backend: str) -> list[ModuleType]:
+    return list(BACKENDS.values()) if backend == "auto" else [BACKENDS[backend]]
 
 
 def usable_counts(
     modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto"
 ) -> list[int]:
-    """The device counts up to `most` that the choice works on; the last is what `devices.count: auto` takes."""
-    return [n for n in range(1, most + 1) if candidates(modes, n, backend, decomposition)]
+    """The device counts up to `most` that the choice works on."""
+    return sorted(_usable(modes, range(1, most + 1), backend, decomposition))
+
+
+def largest_count(
+    modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto", multiple: int = 1
+) -> int | None:
+    """The largest of `usable_counts` that is a multiple of `multiple`; None where there is none."""
+    bound = min(most, _most(modes, backend)) // multiple * multiple
+    return next(_usable(modes, range(bound, 0, -multiple), backend, decomposition), None)
+
+
+def _most(modes: Modes, backend: str) -> int:
+    return max(b.most(modes) for b in _chosen(backend))
+
+
+def _usable(modes: Modes, counts: Iterable[int], backend: str, decomposition: str) -> Iterator[int]:
+    return (n for n in counts if candidates(modes, n, backend, decomposition))
 
 
 def choose(
-    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto"
+    modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto", mesh: Shape = "auto"
 ) -> list[Candidate]:
     """`candidates`, of which there is at least one.
 
@@ -49,14 +72,49 @@ def choose(
     found = candidates(modes, count, backend, decomposition)
     if not found:
         raise UserError(_refusal(modes, count, backend, decomposition))
-    return found
+    on_it = [c for c in found if c.is_on(mesh)]
+    if not on_it:
+        raise UserError(_refused_mesh(mesh, count, found))
+    return on_it
+
+
+def preferred(found: list[Candidate], kernels: Kernels, platform: str) -> Candidate:
+    """The candidate to take: the first, but among slabs the one that sends and holds least with native kernels, for
+    which all plans cost the same work, and on GPUs, which move least with it."""
+    first = found[0]
+    if first.plan in stages.SLABS and (platform == "gpu" or native.chosen(kernels, platform) == "native"):
+        return next(
+            (c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name), first
+        )
+    return first
+
+
+def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
+    shapes = dict.fromkeys(c.mesh if len(c.mesh) == 2 else (1, *c.mesh) for c in found)
+    works = ", ".join(f"[{rows}, {columns}]" for rows, columns in shapes)
+    what = " x ".join(map(str, mesh))
+    size = prod(map(int, mesh))
+    why = (
+        f"is {size} devices, there are {count}"
+        if size != count
+        else "leaves some without planes of their own"
+    )
+    return f"fft.mesh: {what} {why}; what works: {works}"
+
+
+def kernels_of(grid: Grid, kernels: Kernels) -> Kernels:
+    """The kernels to take where `auto` is asked for: native ones work on neighbours along x, which a plane has not,
+    and take three times as long there."""
+    return "xla" if kernels == "auto" and grid.planar else kernels
 
 
 def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
     kind = "" if decomposition == "auto" else f"{decomposition} "
-    fewer = usable_counts(modes, count - 1, backend, decomposition)[-1:]
-    more = [n for n in range(count + 1, 2 * count + 1) if candidates(modes, n, backend, decomposition)][:1]
-    cures = [f"devices.count: {' or '.join(map(str, fewer + more))}"] if fewer or more else []
+    fewer = largest_count(modes, count - 1, backend, decomposition)
+    above = range(count + 1, _most(modes, backend) + 1)
+    more = next(_usable(modes, above, backend, decomposition), None)
+    near = [str(n) for n in (fewer, more) if n is not None]
+    cures = [f"devices.count: {' or '.join(near)}"] if near else []
     others = {c.backend: c.decomposition for c in reversed(candidates(modes, count, "auto"))}
     if backend in others:
         cures.append(f"fft.decomposition: {others[backend]}")
@@ -64,7 +122,7 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
         cures += [f"fft.backend: {b} ({d})" for b, d in others.items()]
     shape = " x ".join(map(str, modes.grid.shape))
     devices = f"{count} device{'s' * (count > 1)}"
-    reasons = [BACKENDS[b].needs(modes) for b in (BACKENDS if backend == "auto" else [backend])]
+    reasons = [b.needs(modes) for b in _chosen(backend)]
     return (
         f"devices.count: {devices} cannot share a {shape} grid in "
         f"{kind}transforms of {backend}: {'; '.join(reasons)}. What works: {', '.join(cures)}"
@@ -82,19 +140,22 @@ def make_transform(
     real: bool = True,
     every: bool = False,
     in_turn: bool = False,
+    kernels: Kernels = "auto",
+    exchange: Kind = "full",
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
     `real`: of real fields, else of complex ones. `every`: all modes, else those that dealiasing keeps. `block`:
     planes of physical space visited at a time; None chooses it. `in_turn`: components are sent one after another,
-    which holds less (custom_partitioning only).
+    which holds less (custom_partitioning only). `kernels`: who does the local stages. `exchange`: what a
+    nonlinear term sends.
 
     Raises UserError where grid, devices, backend and decomposition cannot work together.
     """
-    modes = Modes(grid, real, every)
-    return build(
-        modes, choose(modes, len(devices), backend, decomposition)[0], devices, dtype, block, in_turn
-    )
+    modes, kernels = Modes(grid, real, every), kernels_of(grid, kernels)
+    found = choose(modes, len(devices), backend, decomposition)
+    candidate = preferred(found, kernels, devices[0].platform)
+    return build(modes, candidate, devices, dtype, block, in_turn, kernels=kernels, exchange=exchange)
 
 
 def build(
@@ -105,6 +166,10 @@ def build(
     block: int | None = None,
     in_turn: bool = False,
     platform: str | None = None,
+    kernels: Kernels = "auto",
+    exchange: Kind = "full",
 ) -> Transform:
     """The transform that a candidate describes. `platform`: cpu or gpu, whose program it is; None: the devices'."""
-    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, block, in_turn, platform)
+    return BACKENDS[candidate.backend].build(
+        modes, candidate, devices, dtype, block, in_turn, platform, kernels, exchange
+    )

@@ -1,14 +1,16 @@
 """The periodic box: its points, its modes and which of them dealiasing keeps."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-Dealias = Literal["two_thirds", "spherical", "none"]
+Dealias = Literal["two_thirds", "spherical", "rogallo", "none"]
 AXES = "xyz"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -17,22 +19,56 @@ class Grid:
 
     A mode is named by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real fields keep
     |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic products free of aliasing.
+    `spherical` and `rogallo` keep the modes within 2 sqrt(2) / 3 of the Nyquist wavenumber; how they treat aliasing
+    stands in `simulator.spectral.moved` and `simulator.stepping.shifts`.
     """
 
     shape: tuple[int, int, int]
     box: tuple[float, float, float] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     dealias: Dealias = "two_thirds"
+    given_shell_width: float | None = None
+    """Width of the shells of spectra; None: the largest fundamental wavenumber."""
+    planar: bool = False
+    """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the plane's x and y,
+    so that the real transform halves one of its axes and both are shared among devices. The order is cyclic, which
+    keeps cross products and curls right-handed."""
+
+    @classmethod
+    def of(cls, shape: Sequence[int], box: Sequence[float], *further: Any) -> Self:
+        """The grid of a box as its user states it, with two axes or three."""
+        if len(shape) == 2:
+            return cls((1, *shape), (1.0, *box), *further, planar=True)  # type: ignore[arg-type]
+        return cls(tuple(shape), tuple(box), *further)  # type: ignore[arg-type]
+
+    @property
+    def axes(self) -> str:
+        """The axes that the user sees, by their names in arrays: "yz" of a plane, whose names are x and y there."""
+        return "yz" if self.planar else AXES
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The user's names of `axes`."""
+        return dict(zip(self.axes, AXES, strict=False))
+
+    def seen(self, per_axis: Sequence[T]) -> tuple[T, ...]:
+        """Of values for x, y and z those of the axes that the user sees."""
+        return tuple(per_axis[AXES.index(a)] for a in self.axes)
 
     @cached_property
     def kept(self) -> tuple[int, int, int]:
         match self.dealias:
             case "two_thirds":
                 kept = [(n - 1) // 3 for n in self.shape]
-            case "spherical":
+            case "spherical" | "rogallo":
                 kept = [min((n - 1) // 2, math.floor(math.sqrt(8 / 9) * n / 2)) for n in self.shape]
             case "none":  # an even grid's Nyquist planes are not part of the state
                 kept = [(n - 1) // 2 for n in self.shape]
         return (kept[0], kept[1], kept[2])
+
+    @property
+    def spherical(self) -> bool:
+        """Whether the kept modes are those within an ellipsoid, a part of the box that `kept` spans."""
+        return self.dealias in ("spherical", "rogallo")
 
     @property
     def points(self) -> int:
@@ -53,6 +89,14 @@ class Grid:
         """Wavenumber 2 pi / L_i of the integer mode 1 along x, y, z."""
         kx, ky, kz = (2 * math.pi / length for length in self.box)
         return (kx, ky, kz)
+
+    @property
+    def shell_width(self) -> float:
+        """dk of the shells n = round(|k| / dk): by default max_i 2 pi / L_i over the axes that have modes."""
+        if self.given_shell_width is not None:
+            return self.given_shell_width
+        units = [u for u, n in zip(self.fundamental, self.shape, strict=True) if n > 1]
+        return max(units, default=self.fundamental[0])
 
     @property
     def largest_wavenumber(self) -> float:

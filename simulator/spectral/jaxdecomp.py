@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
-from simulator.spectral.choices import Candidate, Devices, Modes, factors
+from simulator.processes.mesh import make_mesh
+from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
+from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
+from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.program import Local, Program
 from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
 
@@ -40,6 +42,12 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     return slabs + sorted(pencils, key=lambda c: max(c.mesh))
 
 
+def most(modes: Modes) -> int:
+    """No more devices than these can share the grid."""
+    nx, ny, nz = modes.grid.shape
+    return max(nz, min(nx, ny) * min(ny, nz))
+
+
 def needs(modes: Modes) -> str:
     """What a device count has to meet, in words."""
     return (
@@ -56,6 +64,8 @@ def build(
     block: int | None,
     in_turn: bool = False,
     platform: str | None = None,
+    kernels: Kernels = "auto",
+    exchange: Kind = "full",
 ) -> "JaxdecompTransform":
     if block is not None:
         raise UserError(
@@ -63,6 +73,10 @@ def build(
         )
     if in_turn:
         raise UserError(f"{NAME} transforms all components together")
+    if exchange != "full":
+        raise UserError(f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}")
+    if kernels == "native":
+        raise UserError(f"fft.kernels: native are of another backend than {NAME}; auto or xla works")
     return JaxdecompTransform(modes, candidate, devices, dtype)
 
 
@@ -71,6 +85,8 @@ class JaxdecompTransform:
 
     The coefficients of real fields are complex arrays over all modes, `layout.mask` says which are kept.
     """
+
+    kernels = "xla"
 
     def __init__(
         self,
@@ -106,6 +122,9 @@ class JaxdecompTransform:
         return found.real if self.layout.real else found
 
     def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+        return evaluate_dealiased(self, inputs, pointwise, parameters)
+
+    def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
         return evaluate_whole(self, inputs, pointwise, parameters)
 
     def _checked(self, array: jax.Array, source: Layout | PhysicalLayout) -> jax.Array:

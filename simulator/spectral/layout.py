@@ -55,6 +55,32 @@ class _Arrangement:
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
 
+    # ---- as the user sees it: without the axis of one point that the arrays of a plane have ----------------
+
+    @property
+    def seen_order(self) -> str:
+        """The axes that the user sees, in the order of the array's."""
+        return "".join(axis for axis in self.order if axis in self.grid.axes)
+
+    @property
+    def seen_shape(self) -> tuple[int, ...]:
+        """Their extents, padding included."""
+        return tuple(n for n, axis in zip(self.shape, self.order, strict=True) if axis in self.grid.axes)
+
+    def seen_sharding(self, rank: int) -> NamedSharding:
+        """The sharding of an array (..., *seen_order) of this rank."""
+        spec = (self.sharded.get(a) for a in self.seen_order)
+        return NamedSharding(self.mesh, PartitionSpec(*(None,) * (rank - len(self.seen_order)), *spec))
+
+    def as_seen(self, array: jax.Array) -> jax.Array:
+        """An array (..., *order) as (..., *seen_order)."""
+        return array.reshape(*array.shape[:-3], *self.seen_shape) if self.grid.planar else array
+
+    def from_seen(self, array: jax.Array) -> jax.Array:
+        """An array (..., *seen_order) as (..., *order)."""
+        lead = array.shape[: array.ndim - len(self.seen_order)]
+        return array.reshape(*lead, *self.shape) if self.grid.planar else array
+
     @cached_property
     def valid(self) -> tuple[int, int, int]:
         """Extents without padding, in the order of the array's axes."""
@@ -179,7 +205,7 @@ class Layout(_Arrangement):
                 keep &= np.abs(self.padded_labels(axis)) <= kept
             if not keep.all():
                 mask = mask & self._along(axis, keep, bool)
-        if self.grid.dealias == "spherical" and self.truncated:
+        if self.grid.spherical and self.truncated:
             squares = (
                 self._along(a, (2 * self.padded_labels(a) / n) ** 2, jnp.float64)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
@@ -203,7 +229,10 @@ class Layout(_Arrangement):
 
     def sum(self, values: jax.Array) -> jax.Array:
         """Sum over all modes of real `values` (..., *order), conjugate modes included."""
-        return (self.weight(values.dtype) * values).sum((-3, -2, -1))
+        weight = self.weight(values.dtype)
+        # Where the weight is constant, sums come first: XLA would store a weight for every mode.
+        constant = tuple(axis for axis in (-3, -2, -1) if weight.shape[axis] == 1)
+        return (weight * values.sum(constant, keepdims=True)).sum((-3, -2, -1))
 
     def inner(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Box mean of the product of two fields, over the last three axes: sum of weight Re(a* b)."""
@@ -218,9 +247,8 @@ class Layout(_Arrangement):
 
     @property
     def shell_width(self) -> float:
-        """dk = max_i 2 pi / L_i over the axes that have modes."""
-        units = [u for u, n in zip(self.grid.fundamental, self.grid.shape, strict=True) if n > 1]
-        return max(units, default=self.grid.fundamental[0])
+        """dk, the grid's."""
+        return self.grid.shell_width
 
     @cached_property
     def shells(self) -> int:
@@ -249,16 +277,29 @@ class Layout(_Arrangement):
             name="shell_sum",
         )
 
+    def shell_numbers(self) -> jax.Array:
+        """n = round(|k| / dk) of every entry, of the array's (padded) shape; at most the last shell's."""
+        n = jnp.rint(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
+        return self.hold(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
+
     def shell_sum(self, values: jax.Array) -> jax.Array:
         """Sums of real `values` (..., *order) over the shells n = round(|k| / dk): (..., shells).
 
         Summed over the shells this is `sum`, to round-off.
         """
-        n = jnp.rint(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
-        n = jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1)
         flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
-        (sums,) = self._shell_program(self.hold(n), self.hold(flat))
+        (sums,) = self._shell_program(self.shell_numbers(), self.hold(flat))
         return sums.reshape(*values.shape[:-3], self.shells)
+
+    def shell_modes(self) -> tuple[jax.Array, jax.Array]:
+        """How many modes each shell holds, conjugates included, and the mean of their |k|: (shells,) both.
+
+        The mean leaves k = 0 out; where nothing else is in a shell (narrow shells, the corners that spherical
+        dealiasing cuts off) it is n dk.
+        """
+        k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)
+        modes, waves, total = self.shell_sum(jnp.stack([jnp.ones_like(k), jnp.where(k > 0, 1.0, 0.0), k]))
+        return modes, jnp.where(waves > 0, total / jnp.maximum(waves, 1), self.shell_wavenumbers())
 
     def shell_wavenumbers(self) -> np.ndarray:
         """Central wavenumber n dk of each shell."""

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
+from simulator.spectral.exchange import Kind, all_to_all
 from simulator.spectral.grid import AXES
-from simulator.spectral.layout import Layout, PhysicalLayout, padded
+from simulator.spectral.layout import Layout as ModeLayout
+from simulator.spectral.layout import PhysicalLayout, padded
 from simulator.spectral.stages import Plan, Stage
 
 
@@ -38,7 +41,10 @@ Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", R
 """(values (component, *block), their coordinates, where they are grid points not counted before) to products
 and reductions."""
 Parcels = tuple[jax.Array, ...]
-"""Parcels (parcel, component, *order) of an exchange, in one array or several, numbered through."""
+"""Parcels (parcel, component, *order) of an exchange: on processors every parcel is an array of its own, on GPUs
+every component."""
+Parts = tuple[jax.Array, ...]
+"""Arrays (component, *order) whose components are numbered through."""
 Visit = Callable[[jax.Array, jax.Array], tuple[Any, Any]]
 
 
@@ -122,9 +128,14 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     return lax.pad(array, jnp.zeros((), array.dtype), config)
 
 
-def blank(shape: Sequence[int], dtype: Any, source: jax.Array | None, number: int) -> jax.Array:
-    """An array for a loop to fill. Equal constants XLA makes one array, which it keeps, and copies for every loop
-    that fills it: with `source` it begins with one of its values, another for every `number`."""
+def blank(
+    shape: Sequence[int], dtype: Any, source: jax.Array | None, number: int, *, unset: bool = False
+) -> jax.Array:
+    """An array for a loop to fill, with `unset` as memory comes. Equal constants XLA makes one array, which it keeps,
+    and copies for every loop that fills it: with `source` it begins with one of its values, another for every
+    `number`."""
+    if unset:
+        return lax.empty(tuple(shape), dtype)
     if source is None:
         return jnp.zeros(shape, dtype)
     value = lax.stop_gradient(source).reshape(-1)[number % source.size]
@@ -133,9 +144,9 @@ def blank(shape: Sequence[int], dtype: Any, source: jax.Array | None, number: in
 
 
 def over_blocks(
-    planes: int, block: int, visit: Visit, axis: int, source: jax.Array | None = None
+    planes: int, block: int, visit: Visit, axis: int, source: jax.Array | None = None, *, unset: bool = False
 ) -> tuple[Any, Any]:
-    """`visit(start, fresh)` for all blocks of `planes`; its results are put together along `axis`. `source`:
+    """`visit(start, fresh)` for all blocks of `planes`; its results are put together along `axis`. `source`, `unset`:
     see `blank`.
 
     The last block may overlap the one before: `fresh` is True at planes not visited before. What `visit` reduces
@@ -149,7 +160,7 @@ def over_blocks(
 
     def whole(number, part):
         shape = [planes if i == axis else n for i, n in enumerate(part.shape)]
-        return blank(shape, part.dtype, source, number)
+        return blank(shape, part.dtype, source, number, unset=unset)
 
     def body(carry, i):
         out, reduced = carry
@@ -169,21 +180,26 @@ def over_blocks(
 class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
 
-    `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`. `separate` keeps parcels
+    `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`, with a third argument where
+    only maxima and means are wanted. `separate` keeps parcels
     in arrays of their own. `in_turn` sends components one after another: only one is held on both sides of an
     exchange.
     """
 
     plan: Plan
-    layout: Layout
+    layout: ModeLayout
     physical: PhysicalLayout
     dtype: Any
     """Of real values: float64 or float32."""
-    blocks: Callable[[int, int], int]
+    blocks: Callable[..., int]
     separate: bool
     in_turn: bool = False
     own_blanks: bool = True
     """Whether every loop fills an array of its own (see `blank`); not where it has to be linear in its input."""
+    back: "LocalTransform | None" = None
+    """The transform to modes, where it takes another plan than the one to points; exchanges are the same."""
+    exchange: Kind = "full"
+    """What is sent."""
 
     @property
     def real(self) -> bool:
@@ -222,6 +238,9 @@ class LocalTransform:
 
     def _to_points(self, stage: Stage, array: jax.Array) -> jax.Array:
         """Pads whole axes, then transforms them back."""
+        if not self.separate and self.real and stage is self.plan.stages[0] and len(stage.axes) > 1:
+            # XLA would take the other axes first all the same, but of z padded.
+            return self._real_last(stage, array)
         lengths = tuple(self.points(a) for a in stage.axes)
         for i, (axis, n) in enumerate(zip(stage.axes, lengths, strict=True), array.ndim - len(stage.axes)):
             half = axis == "z" and self.real
@@ -231,47 +250,96 @@ class LocalTransform:
         kind = lax.FftType.IRFFT if stage is self.plan.stages[0] and self.real else lax.FftType.IFFT
         return lax.fft(array, kind, lengths)
 
+    def _real_last(self, stage: Stage, array: jax.Array) -> jax.Array:
+        """The transform back of a stage "xz" of real values: x, of as many planes as z has modes, then z."""
+        x, z = array.ndim - 2, array.ndim - 1
+        nx, nz = self.points("x"), self.points("z")
+        array = fit_modes(array.swapaxes(x, z), z, nx) * float(nx * nz)
+        array = lax.fft(array, lax.FftType.IFFT, (nx,)).swapaxes(x, z)
+        return lax.fft(fit(array, z, nz // 2 + 1), lax.FftType.IRFFT, (nz,))
+
     # ---- between stages ----------------------------------------------------------------------------------
 
-    def _received(self, i: int, parcels: Parcels, start: jax.Array, size: int, *, forward: bool) -> jax.Array:
+    def _received(self, i: int, parcels: Parcels, start: jax.Array, size: int, *, forward: bool) -> Parts:
         """A block of the array of the stage after (before) exchange `i`, joined from what was received."""
         if not self.plan.exchanges:
-            return parcels[0]
+            return parcels
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
         extent = self.points(axis) if forward else self.modes(axis)
         at = 2 + exchange.order.index(stage.block)
-        part = jnp.concatenate([lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in parcels])
-        return unpack(part, exchange.order, axis, extent, stage.order)
+        parts = [lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in parcels]
+        if self.separate:
+            parts = [jnp.concatenate(parts)]
+        elif self._unset and size < parcels[0].shape[at]:
+            # A slice that lies as the whole does: else XLA turns the whole, before it is visited.
+            parts = [with_layout_constraint(part, Layout(tuple(range(part.ndim)))) for part in parts]
+        return tuple(unpack(part, exchange.order, axis, extent, stage.order) for part in parts)
 
-    def _to_send(self, i: int, array: jax.Array, *, forward: bool) -> Parcels:
+    def _to_send(self, i: int, parts: Parts, *, forward: bool) -> Parcels:
         """A block of the array of the stage before (after) exchange `i`, cut into parcels."""
         if not self.plan.exchanges:
-            return (array,)
+            return parts
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
-        axis = exchange.cut if forward else exchange.join
-        return self._apart(pack(array, stage.order, axis, self._parts(exchange.over), exchange.order))
+        axis, count = exchange.cut if forward else exchange.join, self._parts(exchange.over)
+        packed = [pack(part, stage.order, axis, count, exchange.order) for part in parts]
+        return self._apart(packed[0]) if self.separate else tuple(packed)
 
     def _exchange(self, i: int, parcels: Parcels) -> Parcels:
-        exchange = self.plan.exchanges[i]
-        if self._parts(exchange.over) == 1:
+        over = self.plan.exchanges[i].over
+        if self._parts(over) == 1:
             return parcels
-        return self._apart(lax.all_to_all(jnp.concatenate(parcels), exchange.over, 0, 0, tiled=True))
+        if self.separate:
+            return self._apart(all_to_all(jnp.concatenate(parcels), over, self.exchange))
+        return tuple(all_to_all(part, over, self.exchange) for part in parcels)
 
     def _apart(self, parcels: jax.Array) -> Parcels:
         """On the CPU an all-to-all takes and gives every parcel as a buffer of its own: kept apart, they need not be
         copied together before and cut after it."""
-        if not self.separate:
-            return (parcels,)
         return tuple(parcels[i : i + 1] for i in range(len(parcels)))
 
-    def _visit(self, i: int, components: int, visit: Callable[..., Any], axis: int, source: jax.Array) -> Any:
+    def _cut(self, array: jax.Array) -> Parts:
+        """An array (component, *order) in parts that are transformed and sent by themselves: on GPUs every component,
+        so that one is on its way while the next is transformed, and few are held on both sides of a transform."""
+        if self.separate:
+            return (array,)
+        return tuple(array[i : i + 1] for i in range(len(array)))
+
+    def _join(self, parts: Parts) -> jax.Array:
+        return parts[0] if not parts[1:] else jnp.concatenate(parts)
+
+    def _components(self, parcels: Parcels) -> int:
+        return parcels[0].shape[1] * (1 if self.separate else len(parcels))
+
+    def _visit(
+        self,
+        i: int,
+        components: int,
+        visit: Callable[..., Any],
+        axis: int,
+        source: jax.Array,
+        reducing: bool = False,
+    ) -> Any:
         """`visit(start, size, fresh)` for all blocks of stage `i`, which reads `source`."""
         planes = self.local(i, self.plan.stages[i].block)
-        size = min(self.blocks(i, components), planes)
+        size = min(self.blocks(i, components, reducing), planes)
         return over_blocks(
-            planes, size, lambda start, fresh: visit(start, size, fresh), axis, self._fill(source)
+            planes,
+            size,
+            lambda start, fresh: visit(start, size, fresh),
+            axis,
+            self._fill(source),
+            unset=self._unset,
         )
+
+    @property
+    def _unset(self) -> bool:
+        """Whether a GPU's loops fill memory as it comes: there, setting it first is traffic."""
+        return not self.separate and self.own_blanks
+
+    @property
+    def _to_modes_by(self) -> "LocalTransform":
+        return self.back or self
 
     def _fill(self, source: jax.Array) -> jax.Array | None:
         return source if self.own_blanks else None
@@ -295,7 +363,7 @@ class LocalTransform:
 
         def whole(number, part):
             shape = [count if i == made_axis else n for i, n in enumerate(part.shape)]
-            return blank(shape, part.dtype, self._fill(source), number)
+            return blank(shape, part.dtype, self._fill(source), number, unset=self._unset)
 
         def body(i, made):
             return jax.tree.map(
@@ -320,11 +388,12 @@ class LocalTransform:
             received = self._exchange(i - 1, parcels)
 
             def visit(start, size, fresh, i=i, stage=stage, received=received):
-                array = self._to_modes(stage, self._received(i - 1, received, start, size, forward=True))
-                return (array if i == last else self._to_send(i, array, forward=True)), None
+                given = self._received(i - 1, received, start, size, forward=True)
+                parts = tuple(self._to_modes(stage, part) for part in given)
+                return (self._join(parts) if i == last else self._to_send(i, parts, forward=True)), None
 
             axis = 1 if i == last else self._parcel_axis(i, i)
-            found, _ = self._visit(i, 2 * parcels[0].shape[1], visit, axis, received[0])
+            found, _ = self._visit(i, 2 * self._components(parcels), visit, axis, received[0])
             modes, parcels = (found, parcels) if i == last else (modes, found)
         return modes
 
@@ -335,10 +404,11 @@ class LocalTransform:
 
             def visit(start, size, fresh, i=i, stage=stage, parcels=parcels):
                 if i == last:
-                    part = lax.dynamic_slice_in_dim(modes, start, size, axis=1)
+                    parts = self._cut(lax.dynamic_slice_in_dim(modes, start, size, axis=1))
                 else:
-                    part = self._received(i, parcels, start, size, forward=False)
-                return self._to_send(i - 1, self._to_points(stage, part), forward=False), None
+                    parts = self._received(i, parcels, start, size, forward=False)
+                points = tuple(self._to_points(stage, part) for part in parts)
+                return self._to_send(i - 1, points, forward=False), None
 
             found, _ = self._visit(i, 2 * modes.shape[0], visit, self._parcel_axis(i - 1, i), parcels[0])
             parcels = self._exchange(i - 1, found)
@@ -346,27 +416,32 @@ class LocalTransform:
 
     # ---- physical space, in blocks -----------------------------------------------------------------------
 
-    def _points_of(self, start: jax.Array, block: int) -> tuple[Points, jax.Array]:
-        """Coordinates of a block, and where it lies on grid points rather than in padding."""
+    def _points_of(self, start: jax.Array, block: int, order: str = "") -> tuple[Points, jax.Array]:
+        """Coordinates of a block, and where it lies on grid points rather than in padding. `order`: of its axes, by
+        default the stage's."""
         stage, coordinates, inside = self.plan.stages[0], {}, jnp.ones((1, 1, 1), bool)
+        order = order or stage.order
         for axis, spacing, extent in zip(AXES, self.layout.grid.spacing, self.layout.grid.shape, strict=True):
             parts, local = self.physical.parts(axis), self.local(0, axis)
             index = jnp.arange(local) if axis != stage.block else start + jnp.arange(block)
             if parts > 1:
                 index = index + local * lax.axis_index(self.physical.sharded[axis])
-            shape = [-1 if a == axis else 1 for a in stage.order]
+            shape = [-1 if a == axis else 1 for a in order]
             coordinates[axis] = (index * spacing).astype(self.dtype).reshape(shape)
             if local * parts > extent:
                 inside = inside & (index < extent).reshape(shape)
         return Points(**coordinates), inside
 
     def forward(self, array: jax.Array) -> jax.Array:
-        """One device's values (component, x, y, z) to its modes (component, *plan.order)."""
+        """One device's values (component, x, y, z) to its modes (component, *layout.order)."""
+        if self.back is not None:
+            return self.back.forward(array)
         stage = self.plan.stages[0]
 
         def visit(start, size, fresh):
             part = lax.dynamic_slice_in_dim(array, start, size, axis=1 + AXES.index(stage.block))
-            return self._to_send(0, self._to_modes(stage, take(part, AXES, stage.order)), forward=True), None
+            modes = tuple(self._to_modes(stage, p) for p in self._cut(take(part, AXES, stage.order)))
+            return self._to_send(0, modes, forward=True), None
 
         parcels, _ = self._visit(0, 2 * array.shape[0], visit, self._parcel_axis(0, 0), array)
         return take(self._outer_forward(parcels), self.plan.order, self.layout.order)
@@ -377,7 +452,8 @@ class LocalTransform:
         parcels = self._outer_inverse(take(array, self.layout.order, self.plan.order))
 
         def visit(start, size, fresh):
-            part = self._to_points(stage, self._received(0, parcels, start, size, forward=False))
+            given = self._received(0, parcels, start, size, forward=False)
+            part = self._join(tuple(self._to_points(stage, p) for p in given))
             return take(part, stage.order, AXES), None
 
         values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block), parcels[0])
@@ -391,23 +467,28 @@ class LocalTransform:
         The values, `components` at every point, exist one block at a time; under differentiation they are
         computed again.
         """
-        stage = self.plan.stages[0]
-        parcels = self._outer_inverse(array)
+        stage, back = self.plan.stages[0], self._to_modes_by
+        parcels = self._outer_inverse(take(array, self.layout.order, self.plan.order))
 
         @jax.checkpoint
-        def on_block(part, start, fresh):
+        def on_block(parts, start, fresh):
             points, inside = self._points_of(start, len(fresh))
-            values = self._to_points(stage, part)
+            values = self._join(tuple(self._to_points(stage, part) for part in parts))
             products, reduced = pointwise(values, points, inside & fresh.reshape(-1, 1, 1))
             if products is None:
                 return (), reduced
-            return self._to_send(0, self._to_modes(stage, products), forward=True), reduced
+            modes = tuple(back._to_modes(back.plan.stages[0], part) for part in back._cut(products))
+            return back._to_send(0, modes, forward=True), reduced
 
         def visit(start, size, fresh):
             return on_block(self._received(0, parcels, start, size, forward=False), start, fresh)
 
-        products, reduced = self._visit(0, components, visit, self._parcel_axis(0, 0), parcels[0])
-        return (self._outer_forward(products) if products else None), self._over_devices(reduced)
+        one = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((1,), bool)
+        made, _ = jax.eval_shape(lambda start, fresh: visit(start, 1, fresh), *one)
+        axis = back._parcel_axis(0, 0)
+        products, reduced = self._visit(0, components, visit, axis, parcels[0], reducing=not made)
+        modes = take(back._outer_forward(products), back.plan.order, self.layout.order) if products else None
+        return modes, self._over_devices(reduced)
 
     def _over_devices(self, reduced: Reductions) -> Reductions:
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from simulator.errors import UserError
+from simulator.spectral import native, staged
 from simulator.spectral.backends import build, choose
-from simulator.spectral.bench import Term
-from simulator.spectral.choices import Candidate, Devices, Modes
+from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
+from simulator.spectral.nonlinear_term import NonlinearTerm
 
 ROUNDS = 5
 
@@ -36,6 +37,8 @@ class Choice:
     decomposition: str
     milliseconds: dict[str, float]
     """Of every candidate, the winner's first."""
+    mesh: list[int] | None = None
+    """Of the winner's devices."""
 
 
 def measured(
@@ -44,6 +47,8 @@ def measured(
     dtype: Any,
     *,
     decomposition: str = "auto",
+    mesh: Shape = "auto",
+    kernels: Kernels = "auto",
     folder: Path | None = None,
     broadcast: Broadcast = lambda value: value,
     report: Report = print,
@@ -55,11 +60,8 @@ def measured(
 
     Raises UserError where nothing works on these devices.
     """
-    candidates: list[Candidate] = []
-    for candidate in choose(modes, len(devices), "auto", decomposition):
-        if (candidate.backend, candidate.plan) not in {(c.backend, c.plan) for c in candidates}:
-            candidates.append(candidate)
-    key = _key(modes, devices, dtype, candidates)
+    candidates = worth_timing(choose(modes, len(devices), "auto", decomposition, mesh))
+    key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform))
     path = (
         None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     )
@@ -67,20 +69,34 @@ def measured(
     if known is not None:
         return Choice(**known)
     if len(candidates) == 1:
-        return Choice(candidates[0].backend, candidates[0].plan, {})
-    times = broadcast(_time_all(modes, candidates, devices, dtype))
+        return Choice(candidates[0].backend, candidates[0].plan, {}, list(candidates[0].mesh))
+    times = broadcast(_time_all(modes, candidates, devices, dtype, kernels))
     if not any(t is not None for t in times):
         raise UserError(f"fft.backend: auto: no transform of {modes.grid.shape} fits on these devices")
     ranked = sorted((t, i) for i, t in enumerate(times) if t is not None)
     best = candidates[ranked[0][1]]
-    choice = Choice(best.backend, best.plan, {str(candidates[i]): round(t, 3) for t, i in ranked})
+    choice = Choice(
+        best.backend, best.plan, {str(candidates[i]): round(t, 3) for t, i in ranked}, list(best.mesh)
+    )
     listed = ", ".join(f"{name} {t:.3g} ms" for name, t in choice.milliseconds.items())
     report(f"transform: {best} is the fastest of {listed}")
     _write(path, key, choice)
     return choice
 
 
-def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate]) -> str:
+def worth_timing(found: list[Candidate]) -> list[Candidate]:
+    """Every plan on every factorisation of the number of devices; but of a plan that has proper pencils only those,
+    and of another plan one arrangement, since with a single row or column all are slabs."""
+    kept: list[Candidate] = []
+    for candidate in found:
+        same = [c for c in found if (c.backend, c.plan) == (candidate.backend, candidate.plan)]
+        proper = [c for c in same if len(c.mesh) == 2 and min(c.mesh) > 1]
+        if candidate in (proper or same[:1]):
+            kept.append(candidate)
+    return kept
+
+
+def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str) -> str:
     grid = modes.grid
     parts = {
         "shape": grid.shape,
@@ -93,6 +109,7 @@ def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate]
         "kind": devices[0].device_kind,
         "cores": os.cpu_count(),
         "candidates": [str(c) for c in candidates],
+        "kernels": kernels,
         "jax": jax.__version__,
     }
     return json.dumps(parts, sort_keys=True)
@@ -118,12 +135,15 @@ def _write(path: Path | None, key: str, choice: Choice) -> None:
         return  # a cache that cannot be used is no failure
 
 
-def _time_all(modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any) -> list[float | None]:
+def _time_all(
+    modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any, kernels: Kernels
+) -> list[float | None]:
     """Milliseconds of each candidate, the least of a few interleaved rounds; None where it does not fit."""
     runs: list[Callable[[], tuple[float]] | None] = []
     for candidate in candidates:
         try:
-            run = Term(str(candidate), build(modes, candidate, devices, dtype)).round
+            own = kernels if candidate.backend == staged.NAME else "auto"
+            run = NonlinearTerm(str(candidate), build(modes, candidate, devices, dtype, kernels=own)).round
             run()  # warms up
             runs.append(run)
         except (jax.errors.JaxRuntimeError, MemoryError):

@@ -8,6 +8,7 @@ from operator import add
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
@@ -72,28 +73,40 @@ def project(layout: Layout, field: jax.Array) -> jax.Array:
     return jnp.stack([field[i] - k[i] * along for i in range(3)])
 
 
+def fluctuation(layout: Layout, field: jax.Array) -> jax.Array:
+    """The field (..., *order) without its box mean, the mode k = 0."""
+    zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
+    return jnp.where(zero, 0, field)
+
+
 def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
     """The coefficients of the real field that `field` (..., *order) shows in physical space.
 
     Where modes k and -k are both stored (of a half spectrum: on the plane kz = 0) it takes their Hermitian part.
     The rest is invisible on the grid, and equations that let waves grow would let it grow.
     """
-    mirrored = field
-    for axis in AXES:
-        labels = layout.padded_labels(axis)
-        if layout.half and axis == "z":
-            continue
+    if not layout.half:
+        return 0.5 * (field + jnp.conj(_mirrored(layout, field, AXES)))
+    # Only planes that are their own mirror images are gathered where they are cut over devices, not the field.
+    at, nz = layout.order.index("z") - 3, layout.grid.shape[2]
+    found = field
+    for place, k in enumerate(map(int, layout.labels["z"])):
+        if k == 0 or 2 * abs(k) == nz:
+            plane = lax.index_in_dim(field, place, axis=field.ndim + at, keepdims=True)
+            symmetric = 0.5 * (plane + jnp.conj(_mirrored(layout, plane, "xy")))
+            found = jnp.where(layout.integers("z") == k, symmetric, found)
+    return found
+
+
+def _mirrored(layout: Layout, field: jax.Array, axes: str) -> jax.Array:
+    """The modes -k in the places of the modes k, along some axes."""
+    for axis in axes:
+        labels, n = layout.padded_labels(axis), layout.grid.shape[AXES.index(axis)]
         places = {int(k): i for i, k in enumerate(labels)}
-        n = layout.grid.shape[AXES.index(axis)]
         # On an even grid -n/2 is its own partner; entries of padding are zero and stay where they are.
         partner = [places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(labels)]
-        mirrored = jnp.take(mirrored, jnp.asarray(partner), axis=layout.order.index(axis) - 3)
-    symmetric = 0.5 * (field + jnp.conj(mirrored))
-    if not layout.half:
-        return symmetric
-    nz = layout.grid.shape[2]
-    itself = (layout.integers("z") == 0) | (2 * layout.integers("z") == nz)
-    return jnp.where(itself, symmetric, field)
+        field = jnp.take(field, jnp.asarray(partner), axis=layout.order.index(axis) - 3)
+    return field
 
 
 def translate(

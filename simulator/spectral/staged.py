@@ -10,16 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simulator.cluster.mesh import make_mesh
-from simulator.spectral.choices import Candidate, Devices, Modes, factors
+from simulator.processes.mesh import make_mesh
+from simulator.spectral import native
+from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
+from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
+from simulator.spectral.moved import evaluate_dealiased
+from simulator.spectral.native.local import ORDER, NativeTransform
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_Y_X, Plan
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Plan
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
-GPU_BLOCK_BYTES = 512 << 20
+NATIVE_BLOCK_BYTES = 1 << 20
+GPU_BLOCK_BYTES = 256 << 20
 
 
 NAME = "custom_partitioning"
@@ -47,6 +52,12 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     return slabs + sorted(pencils, key=cost)
 
 
+def most(modes: Modes) -> int:
+    """No more devices than these can share the grid."""
+    (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
+    return min(nx, my) * min(ny, mz)
+
+
 def needs(modes: Modes) -> str:
     """What a device count has to meet, in words."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
@@ -64,18 +75,32 @@ def build(
     block: int | None,
     in_turn: bool = False,
     platform: str | None = None,
+    kernels: Kernels = "auto",
+    exchange: Kind = "full",
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
     mesh = make_mesh(devices, candidate.mesh, plan.mesh_axes)
-    return StagedTransform(modes, mesh, plan, dtype, block=block, in_turn=in_turn, platform=platform)
+    return StagedTransform(
+        modes,
+        mesh,
+        plan,
+        dtype,
+        block=block,
+        in_turn=in_turn,
+        platform=platform,
+        kernels=kernels,
+        exchange=exchange,
+    )
 
 
 class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
-    `block` is the number of planes of physical space visited at a time; None chooses it from the cache (CPU) or
-    the device's memory, and as many as there are visit nothing in blocks. `in_turn` transforms components one after
-    another, where that holds less. `platform` (cpu, gpu) says whose program it is, by default that of the devices.
+    `block` is the number of planes of physical space visited at a time; None chooses it from the cache on processors,
+    and on GPUs, where blocks cost traffic, takes all there are. `in_turn` is what holds less: on processors
+    components are transformed one after another, on GPUs physical space is visited in blocks. `platform` (cpu, gpu)
+    says whose program it is, by default that of the devices. `exchange`: what `evaluate` sends; whole transforms send
+    full numbers.
     """
 
     def __init__(
@@ -88,13 +113,21 @@ class StagedTransform:
         block: int | None = None,
         in_turn: bool = False,
         platform: str | None = None,
+        kernels: Kernels = "auto",
+        exchange: Kind = "full",
     ):
         self.grid, self.mesh, self.plan, self.dtype = modes.grid, mesh, plan, np.dtype(dtype)
+        platform = platform or str(mesh.devices.flat[0].platform)
+        cpu = self._cpu = platform == "cpu"
+        self.kernels = native.chosen(kernels, platform)
+        # A GPU holds least in blocks of physical space; there, sending components in turn holds more.
+        self._in_blocks = in_turn or cpu
+        in_turn = in_turn and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
         self.layout = Layout(
             self.grid,
             mesh,
-            plan.order,
+            ORDER if self.kernels == "native" else plan.order,
             plan.spectral,
             labels={a: modes.labels(a) for a in "xyz"},
             half=modes.real,
@@ -102,37 +135,67 @@ class StagedTransform:
             truncated=not modes.every,
         )
         self.name = (
-            f"{NAME}_{plan.name}" + (f"_block{block}" if block else "") + ("_in_turn" if in_turn else "")
+            f"{NAME}_{plan.name}"
+            + ("_native" if self.kernels == "native" else "")
+            + (f"_block{block}" if block else "")
+            + ("_in_turn" if in_turn else "_in_blocks" if self._in_blocks and not cpu else "")
+            + ("" if exchange == "full" else f"_{exchange}")
         )
         self._block = block
-        cpu = (platform or mesh.devices.flat[0].platform) == "cpu"
-        self._block_bytes = CPU_BLOCK_BYTES if cpu else GPU_BLOCK_BYTES
-        self._local = LocalTransform(plan, self.layout, self.physical, self.dtype, self.block, cpu, in_turn)
+        own = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
+        self._block_bytes = own if cpu else GPU_BLOCK_BYTES
+        kind = NativeTransform if self.kernels == "native" else LocalTransform
+        self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, in_turn)
+        if not cpu and mesh.size == 1 and plan is ZX_THEN_Y and not self._in_blocks:
+            # Nothing is sent, so that both ways may take the plan that moves least.
+            self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)
         self._linear = replace(self._local, own_blanks=False)
-        if cpu and mesh.size == 1 and block is None:
+        if mesh.size > 1:
+            self._local = replace(self._local, exchange=exchange)
+        if self._local.back is not None:
+            self._linear = replace(self._linear, back=replace(self._local.back, own_blanks=False))
+        if not cpu and block is None:  # input and output exist whole: nothing is saved by blocks between them
+            self._linear = replace(self._linear, blocks=lambda *_: max(self.grid.shape))
+        if cpu and mesh.size == 1 and block is None and self.kernels == "xla":
             # A call of the FFT uses all cores when it is whole, XLA's loop bodies use one; and a single call over all
             # axes passes fewest times over memory.
-            self._linear = replace(
-                self._linear, plan=XYZ, blocks=lambda stage, components: max(self.grid.shape)
-            )
+            self._linear = replace(self._linear, plan=XYZ, blocks=lambda *_: max(self.grid.shape))
         self._program = cache(self._make_program)
 
     @property
     def complex_dtype(self) -> np.dtype:
         return np.result_type(self.dtype, np.complex64)
 
-    def block(self, stage: int, components: int) -> int:
-        """Planes that a stage visits at a time when it holds `components` values at each of their points."""
+    @property
+    def value_dtype(self) -> np.dtype:
+        """Of values on the grid."""
+        return self.dtype if self.layout.half else self.complex_dtype
+
+    def extent(self, stage: int, axis: str) -> int:
+        """Extent of an axis on one device before a stage: of points where it is transformed there or later."""
+        return self._local.local(stage, axis)
+
+    def modes(self, axis: str) -> int:
+        """Extent of a whole axis of modes."""
+        return self._local.modes(axis)
+
+    def block(self, stage: int, components: int, reducing: bool = False) -> int:
+        """Planes that a stage visits at a time when it holds `components` values at each of their points. Where it is
+        only `reducing` them, blocks cost a GPU nothing."""
         first, second, third = self.plan.stages[stage].order
-        extent = partial(self._local.local, stage)
+        extent = partial(self.extent, stage)
         if first in self.plan.stages[stage].axes:
             return extent(first)  # it is transformed: there are no planes
+        if stage > 0 and not self._cpu:
+            return extent(first)  # copies in and out of a GPU's loop cost more than they save
         if self._block is not None:
             if stage == 0:
                 return self._block
             if self._block >= self._local.local(0, self.plan.stages[0].order[0]):
                 return extent(first)
-        value = self.dtype if stage == 0 and self.layout.half else self.complex_dtype
+        if not (self._in_blocks or reducing):
+            return extent(first)
+        value = self.value_dtype if stage == 0 else self.complex_dtype
         plane = components * value.itemsize * extent(second) * extent(third)
         return max(1, self._block_bytes // plane)
 
@@ -158,18 +221,20 @@ class StagedTransform:
 
     def _kept(self, modes: jax.Array) -> jax.Array:
         """Modes without those that lie in the box of kept wavenumbers but not in the sphere."""
-        if self.grid.dealias != "spherical" or not self.layout.truncated:
+        if not self.grid.spherical or not self.layout.truncated:
             return modes
         return jnp.where(self.layout.mask, modes, 0)
 
     def forward(self, values: jax.Array) -> jax.Array:
-        dtype = self.dtype if self.layout.half else self.complex_dtype
-        return self._kept(self._apply("forward", values, self.physical, dtype))
+        return self._kept(self._apply("forward", values, self.physical, self.value_dtype))
 
     def inverse(self, modes: jax.Array) -> jax.Array:
         return self._apply("inverse", modes, self.layout, self.complex_dtype)
 
     def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+        return evaluate_dealiased(self, inputs, pointwise, parameters)
+
+    def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
@@ -219,9 +284,8 @@ class StagedTransform:
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:
         """Shapes of what `pointwise` returns, at a single point."""
-        dtype = self.dtype if self.layout.half else self.complex_dtype
         one = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
-        values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), dtype)
+        values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), self.value_dtype)
         return jax.eval_shape(
             lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters
         )

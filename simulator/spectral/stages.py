@@ -81,6 +81,14 @@ ZX_THEN_Y = Plan(
 )
 """Slabs: z and x, then y; truncates two axes before it sends, so that 4/9 of the complex half-spectrum go out."""
 
+Z_THEN_YX = Plan(
+    "z_yx",
+    ("slab",),
+    (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
+    (Exchange("slab", cut="z", join="y", order="zxy"),),
+)
+"""To points on a single GPU whose modes lie as those of `zx_y`: x and y in one call. No plan of its own."""
+
 Z_Y_X = Plan(
     "z_y_x",
     ("row", "column"),

@@ -15,6 +15,10 @@ Tree = Any
 """A dict (or any pytree) of arrays with any number of leading component axes."""
 
 
+Fields = dict[str, jax.Array]
+"""Spectral arrays by name: vectors (3, *layout.order), scalars (*layout.order)."""
+
+
 class Local(NamedTuple):
     """What a pointwise function returns: products to be transformed, and values of which only the maximum or
     the box mean is wanted. All have the shape of a block, products with leading component axes."""
@@ -51,6 +55,8 @@ class Transform(Protocol):
     """Of real values: float64 or float32."""
     name: str
     """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
+    kernels: str
+    """Who does the local transforms: "native" or "xla"."""
 
     def forward(self, values: jax.Array) -> jax.Array:
         """Values (..., x, y, z) to coefficients (..., *layout.order) of the modes that are kept."""
@@ -62,6 +68,13 @@ class Transform(Protocol):
 
     def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
         """The coefficients of products of fields: `pointwise` of the values of all `inputs` at each point.
+
+        Products of two fields are free of aliasing where `grid.dealias` says so (two_thirds, spherical).
+        """
+        ...
+
+    def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+        """`evaluate` on the points of the grid alone, aliased as its modes allow.
 
         All inputs go through one all-to-all per exchange of the plan, all products through one back.
         """

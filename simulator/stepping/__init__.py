@@ -1,12 +1,11 @@
-"""Time integrators and the loop over steps. A new integrator is a file and a line in `INTEGRATORS`."""
+"""Time integrators. A new integrator is a file and a line in `INTEGRATORS`."""
 
-from simulator.stepping.advance import Advance, TimeStep, Until, advance_of, beginning, rate_of, step_of
 from simulator.stepping.exponential import ExponentialRungeKutta4
 from simulator.stepping.integrator import Integrator
 from simulator.stepping.runge_kutta import RungeKutta2, RungeKutta3, RungeKutta4
 from simulator.stepping.splitting import Composition4, Composition6, DriftKickDrift, KickDriftKick
 
-INTEGRATORS: dict[str, type] = {
+INTEGRATORS: dict[str, type[Integrator]] = {
     "rk4": RungeKutta4,
     "rk3": RungeKutta3,
     "rk2": RungeKutta2,
@@ -19,12 +18,5 @@ INTEGRATORS: dict[str, type] = {
 
 __all__ = [
     "INTEGRATORS",
-    "Advance",
     "Integrator",
-    "TimeStep",
-    "Until",
-    "advance_of",
-    "beginning",
-    "rate_of",
-    "step_of",
 ]

@@ -1,7 +1,7 @@
 """Exponential time differencing.
 
-The equation is du/dt = -L u + N(u, t) with a diagonal L. The variation of constants formula is integrated with
-a polynomial in time for N, weighted by phi functions of -L dt.
+The equation is du/dt = L u + N(u, t) with a diagonal L, real or complex. The variation of constants formula is
+integrated with a polynomial in time for N, weighted by phi functions of L dt.
 """
 
 from math import factorial
@@ -9,14 +9,15 @@ from math import factorial
 import jax
 import jax.numpy as jnp
 
-from simulator.models import Fields
-from simulator.stepping.integrator import Tendency
+from simulator.spectral import Fields
+from simulator.stepping.integrator import Integrator, Tendency
+from simulator.stepping.runge_kutta import RungeKutta4
 
 _TERMS = 18
 
 
 def phi_functions(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """phi_1, phi_2, phi_3 of real z in double precision, to a few ulp for any z <= 0 (and moderate z > 0):
+    """phi_1, phi_2, phi_3 of real or complex z in double precision, to a few ulp for Re z <= 0 and moderate Re z > 0:
 
     phi_1 = (exp z - 1) / z,  phi_(n+1) = (phi_n - 1/n!) / z,  phi_n(0) = 1/n!.
 
@@ -41,8 +42,8 @@ def phi_functions(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     )
 
 
-class ExponentialRungeKutta4:
-    """ETDRK4 of order 4. With z = -L dt, N_u = N(u, t), and phi_1 at z/2 in the first three lines:
+class ExponentialRungeKutta4(Integrator):
+    """ETDRK4 of order 4. With z = L dt, N_u = N(u, t), and phi_1 at z/2 in the first three lines:
 
     a = e^(z/2) u + dt/2 phi_1 N_u,  b = e^(z/2) u + dt/2 phi_1 N_a,  c = e^(z/2) a + dt/2 phi_1 (2 N_b - N_u),
     u(t + dt) = e^z u + dt [(phi_1 - 3 phi_2 + 4 phi_3) N_u + (2 phi_2 - 4 phi_3) (N_a + N_b)
@@ -54,7 +55,7 @@ class ExponentialRungeKutta4:
 
     order = 4
     # Without a linear term it is the classical method.
-    max_cfl = 1.35
+    max_cfl = RungeKutta4.max_cfl
 
     def step(
         self,
@@ -63,13 +64,15 @@ class ExponentialRungeKutta4:
         dt: jax.Array,
         first: Fields,
         tendency: Tendency,
-        decay: Fields,
+        linear: Fields,
     ) -> Fields:
         names = list(fields)
         u, half, whole, p, q, r, s = fields, {}, {}, {}, {}, {}, {}
         for n in names:
-            kind = fields[n].real.dtype
-            z = -decay[n].astype(jnp.float64) * dt
+            rate = linear[n]
+            double = jnp.result_type(rate.dtype, jnp.float64)
+            kind = jnp.result_type(rate.dtype, fields[n].real.dtype)
+            z = rate.astype(double) * dt
             phi1, phi2, phi3 = phi_functions(z)
             half[n], whole[n] = jnp.exp(z / 2).astype(kind), jnp.exp(z).astype(kind)
             p[n] = (dt / 2 * phi_functions(z / 2)[0]).astype(kind)

@@ -1,20 +1,37 @@
-"""What a time integrator offers."""
+"""The contract of a time integrator."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
-from simulator.models import Fields
+from simulator.spectral import Fields
 
 Tendency = Callable[[Fields, jax.Array, jax.Array | int], Fields]
-"""(fields, time, stage) to the explicit part of the right-hand side. Stages are numbered from 0, which is `first`."""
+"""(fields, time, stage) to N, the explicit part of the right-hand side. Stages are numbered from 0, the first one."""
+
+History = dict[str, Fields]
+"""Spectral arrays that a multistep integrator carries from step to step, by name: trees of the evolved fields."""
 
 
-class Integrator(Protocol):
-    order: int
-    max_cfl: float
-    """The largest dt max_x sum_i |v_i| / dx_i that is stable for advection, with two_thirds dealiasing."""
+class Integrator:
+    """A step of du/dt = L u + N(u, t) with a diagonal L, which may be complex and of either sign.
+
+    A one-step method defines `step`. A multistep method defines `begin` and `multistep` instead.
+    """
+
+    split: ClassVar[bool] = False
+    """Solves models by split steps: a `Splitting`."""
+    order: ClassVar[int]
+    max_cfl: ClassVar[Mapping[str, float]]
+    """The largest dt max_x sum_i |v_i| / dx_i by the grid's dealiasing; kinds that are missing are refused.
+
+    Two conditions hold. Advection by a uniform velocity is stable: the limit is at most the method's reach on the
+    imaginary axis over the largest k dx that is kept, 2 pi / 3, 2 sqrt(2) pi / 3 or pi. And an inviscid flow on 16^3
+    points keeps its energy within 1 % for 400 steps, measured from a Taylor-Green vortex, which by then fills all
+    modes that are kept, and from random modes of equal energy.
+    """
 
     def step(
         self,
@@ -23,7 +40,32 @@ class Integrator(Protocol):
         dt: jax.Array,
         first: Fields,
         tendency: Tendency,
-        decay: Fields,
+        linear: Fields,
     ) -> Fields:
-        """The fields at time + dt. `first` is the tendency at `time`, which dt was chosen from."""
-        ...
+        """The fields at time + dt. `first` is N at `time`, from which dt was chosen; `linear` is L (1/time) of every
+        field."""
+        raise TypeError(f"{type(self).__name__} does not define step")
+
+    def begin(self, fields: Fields) -> History:
+        """The history before the first step."""
+        return {}
+
+    def multistep(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        dt: jax.Array,
+        first: Fields,
+        tendency: Tendency,
+        linear: Fields,
+        history: History,
+        last_dt: jax.Array,
+    ) -> tuple[Fields, History]:
+        """The fields at time + dt and the history for the next step. `last_dt` is the step before; 0 before the first
+        one."""
+        return self.step(fields, time, dt, first, tendency, linear), history
+
+
+def growth(linear: Fields, duration: jax.Array) -> Fields:
+    """exp(L duration) of every field."""
+    return {name: jnp.exp(rate * duration.astype(rate.real.dtype)) for name, rate in linear.items()}

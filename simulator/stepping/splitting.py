@@ -5,31 +5,40 @@ exp(t V) at a frozen time (time itself advances with the drifts, so that a V tha
 An integrator is a list of numbers: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from simulator.models.model import Fields, SplitModel
+from simulator.spectral import Fields
+from simulator.stepping.integrator import Integrator
 
 
-class Splitting:
+class Splittable(Protocol):
+    """The two exact flows of a `SplitModel`."""
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields: ...
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]: ...
+
+
+class Splitting(Integrator):
     """Takes one step by the table of its class; drifts has one entry more than kicks, and both sum to 1."""
 
     split: ClassVar[bool] = True
-    order: ClassVar[int]
-    max_cfl: ClassVar[float] = 1.0
-    """The model's rate is that at which the fastest phase turns by pi: beyond, steps alias it."""
+    max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.0, "none": 1.0}
+    """The model's rate is that at which the fastest phase turns by pi: beyond, steps alias it. Each part is solved
+    exactly, so that no step is unstable."""
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
-    def step(
-        self, model: SplitModel, fields: Fields, time: jax.Array, dt: jax.Array
+    def alternate(
+        self, model: Splittable, fields: Fields, time: jax.Array, dt: jax.Array
     ) -> tuple[Fields, jax.Array]:
-        """The fields at time + dt, and the rate that the last kick found."""
+        """The fields at time + dt, and the rate of the last kick."""
         first, rest = self.drifts[0], self.drifts[1:]
         if first:
             fields = model.drift(fields, first * dt)

@@ -1,7 +1,7 @@
-"""Arrays on disk: committed or absent, verified, and readable on any layout.
+"""Floor 2: arrays on disk, committed or absent, verified, and readable on any layout.
 
 A folder such as `snapshots/00000010` holds `manifest.json` and one HDF5 shard per process; the manifest is
-the only authority on it. Written by `save` or `Writer`, read by `open_snapshot` and `restore`.
+the only authority on its content. `save` and `Writer` write it, `open_snapshot` and `restore` read it.
 """
 
 from simulator.storage.commit import clean_leftovers, committed, remove
@@ -11,7 +11,7 @@ from simulator.storage.options import ALONE, STAGES, Options, Processes
 from simulator.storage.prune import prune
 from simulator.storage.reader import Snapshot, StoredField, open_snapshot
 from simulator.storage.restore import restore
-from simulator.storage.verify import Report, newest_good, stored_in, verify
+from simulator.storage.verify_snapshot import Report, newest_good, stored_in, verify
 from simulator.storage.writer import Writer, rebuild_index, save
 
 __all__ = [

@@ -1,11 +1,12 @@
-"""The folders: `00000010` is committed, `.tmp-...` never counts.
+"""Committing folders: `00000010` is committed, `.tmp-...` never is.
 
 The rename of a finished folder is its commit. An older folder of the same step is first moved to
-`.tmp-old-...` and removed after the rename; where a kill strikes between the two, `clean_leftovers`
+`.tmp-old-...` and removed after the rename; if the process is killed in between, `clean_leftovers`
 puts it back.
 """
 
 import contextlib
+import os
 import re
 import secrets
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from simulator.storage.manifest import NAME, Manifest
 from simulator.storage.options import Hook
 
 _COMMITTED = re.compile(r"\d{8,}")
-_DERIVED = re.compile(r"(\d{8,})\.(h5|xdmf)")
+_DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
 
@@ -27,22 +28,27 @@ def folder_name(step: int) -> str:
 
 
 def derived_files(folder: Path) -> tuple[Path, Path]:
-    """The index and the XDMF sidecar of a committed folder; they may be absent."""
-    return folder.with_name(folder.name + ".h5"), folder.with_name(folder.name + ".xdmf")
+    """The index and the VTKHDF sidecar of a committed folder; they may be absent."""
+    return folder.with_name(folder.name + ".h5"), folder.with_name(folder.name + ".vtkhdf")
+
+
+def committed_names(parent: Path) -> list[str]:
+    """The names of the committed folders in `parent`, by ascending step; damaged ones too."""
+    if not parent.is_dir():
+        return []
+    with os.scandir(parent) as entries:
+        return sorted((e.name for e in entries if _COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
 
 
 def committed(parent: Path) -> list[Path]:
     """The committed folders in `parent`, by ascending step; damaged ones too."""
-    if not parent.is_dir():
-        return []
-    found = [p for p in parent.iterdir() if _COMMITTED.fullmatch(p.name) and p.is_dir()]
-    return sorted(found, key=lambda p: int(p.name))
+    return [parent / name for name in committed_names(parent)]
 
 
 def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[], None], hook: Hook) -> None:
     """Write the manifest into `temporary`, sync everything and rename it to `target`.
 
-    `check` is called right before anything visible happens; what it raises leaves `target` as it was.
+    `check` is called right before the first visible change; if it raises, `target` stays as it was.
     """
     write_durably(temporary / NAME, [manifest.encode()])
     hook("manifest written")
@@ -52,7 +58,7 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
     hook("before rename")
     aside = None
     if target.exists():
-        # Its index would show the new shards by the old layout; a missing one is made again.
+        # The old index would map the new shards by the old layout; a missing index is rebuilt.
         for path in derived_files(target):
             path.unlink(missing_ok=True)
         aside = target.with_name(f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}")
@@ -75,24 +81,24 @@ def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[]
 
 
 def remove(folder: Path) -> None:
-    """Remove a committed folder and what was derived from it. A kill on the way leaves no half folder."""
-    gone = folder.with_name(f"{TEMPORARY}removed-{folder.name}-{secrets.token_hex(4)}")
-    folder.rename(gone)
+    """Remove a committed folder and its derived files. A kill in between leaves no half-removed folder."""
+    doomed = folder.with_name(f"{TEMPORARY}removed-{folder.name}-{secrets.token_hex(4)}")
+    folder.rename(doomed)
     for path in derived_files(folder):
         path.unlink(missing_ok=True)
-    _discard(gone)
+    _discard(doomed)
 
 
 def _discard(temporary: Path) -> None:
-    """Remove what is out of the way; where the disk refuses (open files on NFS), the next start does it."""
+    """Remove a temporary folder; if that fails (open files on NFS), the next start removes it."""
     with contextlib.suppress(OSError):
         remove_tree(temporary)
 
 
 def clean_leftovers(parent: Path) -> list[str]:
-    """Remove what a killed writer left in `parent`; one line for each thing removed or put back.
+    """Remove the leftovers of a killed writer in `parent`; returns a line for each file removed or put back.
 
-    To be called by the one writer of a run at its start, never while a save is under way.
+    Only the one writer of a run calls this, at its start, never while a save is under way.
     """
     lines: list[str] = []
     if not parent.is_dir():

@@ -1,9 +1,9 @@
-"""What is handed over to be stored: an array, the names of its axes, and what of it is padding.
+"""The input of a save: an array, its named axes, and their extents without padding.
 
 A field on the devices is an array of shape (components..., n0, n1, ...) whose trailing axes are named.
 Sharded axes may be padded at their end; only the first `Axis.size` entries are stored. Axes of physical
 space carry a spacing, axes of spectral space the signed integer wavenumber of every entry, so that a
-reader matches modes by what they are and not by where they lie.
+reader matches modes by wavenumber, not by position.
 """
 
 import itertools
@@ -24,7 +24,7 @@ class Axis(BaseModel):
     """One named axis of a stored array, without padding.
 
     `size`: number of entries. Spectral axes: `labels`, the signed wavenumber of each entry, and `points`,
-    the number of grid points behind them (with it +points/2 and -points/2 are one mode). Physical axes:
+    the number of grid points (it tells that +points/2 and -points/2 are the same mode). Physical axes:
     entry i lies at `origin + i * spacing`, both in the run's unit of length.
     """
 
@@ -72,13 +72,16 @@ class Axis(BaseModel):
 class Dataset:
     """An array to be stored under `name`.
 
-    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or anything that
-    numpy takes; what is no jax.Array has to be the same on every process.
-    `axes`: descriptions of the trailing axes; without them the array is a small one (a counter, a time)
-    that is stored exactly as it is.
+    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or any array-like
+    that has the same value on every process.
+    `axes`: descriptions of the trailing axes; an array without them (a counter, a time) is small and stored
+    exactly as it is.
     `components`: names along each leading axis, e.g. `(("x", "y", "z"),)`.
-    `hermitian`: spectral data of a real field: the mode -k is the conjugate of the mode k.
-    `attributes`: whatever else a reader should know; JSON values.
+    `hermitian`: whether these are modes of a real field, with mode -k the conjugate of mode k.
+    `species`: name of the particles that this is a record of; None for fields.
+    `shares`: for particles, whose entries lie along the last axis in equal parts: the number of entries of each part
+    that are stored, counted from its first. In the file the parts follow each other, and the axis counts their sum.
+    `attributes`: further JSON values for readers.
     """
 
     name: str
@@ -86,12 +89,14 @@ class Dataset:
     axes: tuple[Axis, ...] = ()
     components: tuple[tuple[str, ...], ...] = ()
     hermitian: bool = False
+    species: str | None = None
+    shares: tuple[int, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [self.name, *(a.name for a in self.axes)]
         if not all(_NAME.fullmatch(n) for n in names):
-            raise ValueError(f"data set {self.name!r}: names begin with a letter and hold no slash")
+            raise ValueError(f"data set {self.name!r}: names start with a letter and contain no slash")
         shape = self.shape
         if not self.axes:
             object.__setattr__(
@@ -106,6 +111,8 @@ class Dataset:
         for axis, n in zip(self.axes, shape[len(leading) :], strict=True):
             if axis.size > n:
                 raise ValueError(f"data set {self.name}: axis {axis.name} has {n} entries, not {axis.size}")
+        if self.shares and (sum(self.shares) != self.axes[-1].size or shape[-1] % len(self.shares)):
+            raise ValueError(f"data set {self.name}: {len(self.shares)} shares of {sum(self.shares)} entries")
         if self.dtype.kind not in "biufc" or self.dtype.name == "float16":
             raise ValueError(f"data set {self.name}: cannot store {self.dtype}")
 
@@ -115,7 +122,7 @@ class Dataset:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this process reaches all of it."""
+        """Whether this process can address the whole array."""
         return not isinstance(self.array, jax.Array) or self.array.is_fully_addressable
 
     @property
@@ -134,9 +141,9 @@ class Block:
 
 
 def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None) -> list[Block]:
-    """The blocks of `dataset` that this process stores, copied to the host, padding cut off.
+    """The blocks of `dataset` that this process stores, copied to the host, without padding.
 
-    Over all processes every entry is in exactly one block: of replicas the first is taken. Memory: the
+    Over all processes every entry is in exactly one block: only the first replica is stored. Memory: the
     size of the blocks. The copy owns its memory, so that the devices' buffers may be donated at once.
     """
     dtype = dtype or dataset.dtype
@@ -157,22 +164,38 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
             start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
         ):
             raise ValueError(f"data set {dataset.name}: a component axis is sharded")
+        if dataset.shares:
+            blocks += _shares(dataset, np.asarray(shard.data), bounds[-1][0], dtype)
+            continue
         starts = tuple(start for start, _ in bounds[leading:])
         extents = [
             min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)
         ]
         if all(n > 0 for n in extents):
             valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
-            # on the CPU np.asarray is a view, and a buffer that is looked at cannot be donated
+            # on the CPU np.asarray is a view, and a buffer with a view cannot be donated
             blocks.append(Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C")))
+    return blocks
+
+
+def _shares(dataset: Dataset, data: np.ndarray, first: int, dtype: np.dtype) -> list[Block]:
+    """The blocks of one device's entries (components..., entries), which begin at the entry `first`."""
+    extent = dataset.shape[-1] // len(dataset.shares)
+    number = first // extent
+    parts = data.reshape(*data.shape[:-1], -1, extent)
+    offset, blocks = sum(dataset.shares[:number]), []
+    for i, share in enumerate(dataset.shares[number : number + parts.shape[-2]]):
+        if share:
+            blocks.append(Block((offset,), np.array(parts[..., i, :share], dtype=dtype, order="C")))
+        offset += share
     return blocks
 
 
 def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
     """Index and name of every component: `(0,), "x"`; of a tensor `(0, 1), "xy"`; of a scalar `(), ""`."""
-    joint = "" if all(len(n) == 1 for names in components for n in names) else "_"
+    separator = "" if all(len(n) == 1 for names in components for n in names) else "_"
     for index in itertools.product(*(range(len(names)) for names in components)):
-        yield index, joint.join(names[i] for names, i in zip(components, index, strict=True))
+        yield index, separator.join(names[i] for names, i in zip(components, index, strict=True))
 
 
 def nonfinite(values: np.ndarray) -> int:

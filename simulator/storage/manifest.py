@@ -1,8 +1,8 @@
-"""What a committed folder says about itself: fields, shards, and which shard holds which block.
+"""The manifest of a committed folder: its fields, its shards, and which shard holds which block.
 
-The manifest is the only authority on a snapshot: readers find every byte through it, and nothing is
-believed that it does not name. Its last line is the xxh3 of all the bytes before it, so that a damaged
-manifest is noticed as a damaged shard is.
+The manifest is the only authority on a snapshot: readers find every byte through it and ignore files that
+it does not name. Its last line is the xxh3 of all the bytes before it, so that damage to the manifest is
+detected like damage to a shard.
 """
 
 import json
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import xxhash
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,7 +26,7 @@ _TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 
 class Damaged(RunFailure):
-    """Stored data that is missing, short, altered or cannot be decoded."""
+    """Stored data is missing, short, altered or cannot be decoded."""
 
 
 class _Entry(BaseModel):
@@ -35,7 +34,7 @@ class _Entry(BaseModel):
 
 
 class BlockEntry(_Entry):
-    """Where a block lies in its field (without components) and how many of its values are not finite."""
+    """A block's position in its field (without components) and the number of its values that are not finite."""
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -61,6 +60,8 @@ class FieldEntry(_Entry):
     components: tuple[tuple[str, ...], ...] = ()
     axes: tuple[Axis, ...] = ()
     hermitian: bool = False
+    species: str | None = None
+    """The particles that it is a record of; its name is then `SPECIES.RECORD`."""
     attributes: dict[str, Any] = {}
 
     @property
@@ -72,6 +73,11 @@ class FieldEntry(_Entry):
     def shape(self) -> tuple[int, ...]:
         """(components..., extents...)."""
         return (*(len(names) for names in self.components), *self.extents)
+
+    @property
+    def in_index(self) -> bool:
+        """Shown in the index: fields and particles."""
+        return self.is_mesh or self.species is not None
 
     @property
     def is_mesh(self) -> bool:
@@ -113,14 +119,14 @@ class Manifest(_Entry):
                 yield Piece(shard, number, block)
 
     def problems(self) -> list[str]:
-        """What makes the manifest contradict itself: blocks out of bounds, gaps, overlaps, odd names."""
-        found = []
+        """Contradictions within the manifest: blocks out of bounds, gaps, overlaps, invalid names."""
+        lines = []
         names = [shard.file for shard in self.shards]
         if len(set(names)) != len(names):
-            found.append("two shards have one name")
-        found += [f"shard name {name!r}" for name in names if not re.fullmatch(r"shards/p\d+\.h5", name)]
+            lines.append("two shards have the same name")
+        lines += [f"shard name {name!r}" for name in names if not re.fullmatch(r"shards/p\d+\.h5", name)]
         for shard in self.shards:
-            found += [f"{shard.file}: unknown field {f!r}" for f in shard.blocks if f not in self.fields]
+            lines += [f"{shard.file}: unknown field {f!r}" for f in shard.blocks if f not in self.fields]
         for name, entry in self.fields.items():
             blocks = [piece.block for piece in self.pieces(name)]
             inside = all(
@@ -137,11 +143,11 @@ class Manifest(_Entry):
                 or len({b.start for b in blocks}) != len(blocks)
                 or volume != math.prod(entry.extents)
             ):
-                found.append(f"the blocks of {name} do not tile {entry.extents}")
-        return found
+                lines.append(f"the blocks of {name} do not tile {entry.extents}")
+        return lines
 
     def nonfinite(self) -> dict[str, int]:
-        """Number of values that are not finite, of the fields that have any."""
+        """Number of values that are not finite, for the fields that have any."""
         counts = {name: sum(p.block.nonfinite for p in self.pieces(name)) for name in self.fields}
         return {name: n for name, n in counts.items() if n}
 
@@ -153,7 +159,7 @@ class Manifest(_Entry):
             ).removesuffix("\n}")
             + ",\n"
         )
-        # lists of integers on one line: a manifest is also read by people (no JSON string holds a line end)
+        # lists of integers go on one line, for people who read it (no JSON string contains a line end)
         body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
         return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
 
@@ -161,8 +167,8 @@ class Manifest(_Entry):
 def decode(data: bytes, origin: Path) -> Manifest:
     """The manifest in `data`, read from `origin`.
 
-    Raises UserError where it is another program's or another version's file, Damaged where it is ours
-    and altered.
+    Raises UserError if another program or version wrote the file, Damaged if this program did and it was
+    altered.
     """
     tail = _TAIL.search(data)
     if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]) != tail[1].decode():
@@ -175,8 +181,8 @@ def decode(data: bytes, origin: Path) -> Manifest:
         raise UserError(f"{origin}: not a manifest of this program")
     if content.get("version") != VERSION:
         raise UserError(
-            f"{origin}: format version {content.get('version')}, this program reads {VERSION}; "
-            f"read it with the version of the program that wrote it"
+            f"{origin}: format version {content.get('version')}, but this program reads {VERSION}; "
+            f"use the version of the program that wrote it"
         )
     try:
         manifest = Manifest.model_validate(content)
@@ -190,8 +196,8 @@ def decode(data: bytes, origin: Path) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
-    Raises UserError where `folder` is absent or no snapshot or checkpoint of this program, Damaged where
-    it is one and its manifest is missing or altered.
+    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if
+    its manifest is missing or altered.
     """
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
@@ -208,8 +214,3 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{folder}: not a snapshot or checkpoint of this program (not a folder)") from None
     except OSError as error:
         raise RunFailure(f"cannot read {reason(error)}") from None
-
-
-def as_dtype(text: str) -> np.dtype:
-    """The dtype named in a manifest."""
-    return np.dtype(text)

@@ -1,6 +1,6 @@
-"""One ordinary HDF5 file out of the shards of a snapshot, in bounded memory.
+"""Merges the shards of a snapshot into one ordinary HDF5 file, in bounded memory.
 
-The layout is that of the index file, with real data sets in place of the virtual ones.
+The layout is that of the index file, with real data sets instead of virtual ones.
 """
 
 import math
@@ -17,16 +17,16 @@ from simulator.storage.manifest import FieldEntry
 from simulator.storage.reader import StoredField, open_snapshot
 from simulator.storage.shard import LIBVER
 from simulator.storage.sparse import Pages, reserve, stream
-from simulator.storage.verify import verify
+from simulator.storage.verify_snapshot import verify
 
 _PIECE_BYTES = 32 << 20
 
 
 def merge(source: str | Path, out: str | Path, *, overwrite: bool = False) -> int:
-    """Write the snapshot `source` as the single file `out` and return its bytes. Memory: about 64 MiB.
+    """Write the snapshot `source` as the single file `out`; returns its size in bytes. Memory: about 64 MiB.
 
-    The snapshot is verified first. Raises UserError where it is none, or `out` exists (unless
-    `overwrite`) or has no folder; RunFailure where the snapshot is damaged or the disk refuses.
+    The snapshot is verified first. Raises UserError if `source` is not a snapshot, or if `out` exists (unless
+    `overwrite`) or has no folder; RunFailure if the snapshot is damaged or the file cannot be written.
     """
     snapshot, out = open_snapshot(source), Path(out)
     if out.exists() and not overwrite:
@@ -76,7 +76,7 @@ def _parts(
 
 
 def _pieces(shape: tuple[int, ...], limit: int) -> Iterator[tuple[tuple[slice, ...], int]]:
-    """Cut an array into contiguous pieces of at most `limit` entries; with the number of each one's first."""
+    """Contiguous pieces of at most `limit` entries: their bounds and the flat index of their first entry."""
     if not shape:
         yield (), 0
         return

@@ -1,4 +1,4 @@
-"""What storage needs to know from outside: the other processes, and how files are to be written."""
+"""The caller's side of storage: the other processes, and the options of a save."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ STAGES = (
     "gathered",  # the records of all processes are known
     "manifest written",  # synced, in the temporary folder
     "before rename",  # all names synced, nothing committed
-    "moved aside",  # an older folder of the same step has made room (only where there is one)
+    "moved aside",  # an older folder of the same step, if any, has been renamed
     "renamed",  # committed
     "committed",  # and durable
     "index written",
     "done",  # every process knows
 )
-"""The stages of a save in their order; a hook is called with each name as it is reached."""
+"""The stages of a save in order; the hook is called with each name when the stage is reached."""
 
 
 def no_hook(stage: str) -> None:
-    """Nothing happens at the stages of a save."""
+    """The default hook does nothing."""
 
 
 class Processes(Protocol):
-    """The part of `simulator.cluster.Cluster` that storage uses. All methods are collective."""
+    """The part of `processes.start.Cluster` that storage uses. All methods are collective."""
 
     @property
     def process_id(self) -> int: ...
@@ -44,7 +44,7 @@ class Processes(Protocol):
 
 @dataclass(frozen=True)
 class Alone:
-    """One process that has nobody to agree with."""
+    """A single process: every collective is trivial."""
 
     process_id: int = 0
     num_processes: int = 1
@@ -66,9 +66,9 @@ ALONE = Alone()
 class Options:
     """How a snapshot or checkpoint is written.
 
-    `compression`: none, gzip or blosc2 (lossless; the last needs the package hdf5plugin).
-    `precision`: `single` rounds fields over space or wavenumbers to 32 bits, small arrays stay exact.
-    `index`: also write the file with virtual data sets and the XDMF sidecar.
+    `compression`: none, gzip or blosc2 (all lossless; blosc2 needs the package hdf5plugin).
+    `precision`: `single` rounds fields over space or wavenumbers to 32 bits; small arrays stay exact.
+    `index`: also write the index of virtual data sets and the VTKHDF sidecar.
     `require_finite`: refuse to commit NaNs and infinities.
     """
 

@@ -1,12 +1,12 @@
-"""Reading a snapshot lazily: through the manifest, never through the virtual data sets.
+"""Reads snapshots lazily, through the manifest and never through the virtual data sets.
 
-Files are opened one at a time and closed again, so that any number of shards can be read with a handful of
-file descriptors; a slice opens only the shards it touches.
+Files are opened one at a time and closed again, so that any number of shards needs only a handful of file
+descriptors; a slice opens only the shards that it overlaps.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,21 @@ class Snapshot(Mapping[str, "StoredField"]):
     def fields(self) -> list[str]:
         return list(self.manifest.fields)
 
+    @property
+    def particles(self) -> "dict[str, dict[str, StoredField]]":
+        """Particles by the name of their species, and their records by name: `particles["tracers"]["position"]` is
+        (3, count), `particles["tracers"]["id"]` (count,). All records are in one order, which differs between
+        snapshots: a particle is known by its id."""
+        found: dict[str, dict[str, StoredField]] = {}
+        for name, entry in self.manifest.fields.items():
+            if entry.species is not None:
+                record = name.removeprefix(f"{entry.species}.")
+                found.setdefault(entry.species, {})[record] = self[name]
+        return found
+
     def __getitem__(self, name: str) -> "StoredField":
         if name not in self.manifest.fields:
-            raise KeyError(f"{self.path} holds no {name!r}; it holds {', '.join(self.fields)}")
+            raise KeyError(f"{self.path} has no field {name!r}; its fields are {', '.join(self.fields)}")
         return StoredField(self.path, self.manifest, name)
 
     def __iter__(self) -> Iterator[str]:
@@ -50,10 +62,10 @@ class Snapshot(Mapping[str, "StoredField"]):
 
 
 def open_snapshot(path: str | Path) -> Snapshot:
-    """Open a committed folder, named by itself, by its manifest, or by its index file.
+    """Open a committed folder; `path` is the folder, its manifest, or its index file.
 
-    Reads only the manifest. Raises UserError where there is no snapshot or checkpoint of this program,
-    Damaged (a RunFailure) where its manifest is damaged.
+    Reads only the manifest. Raises UserError if there is no snapshot or checkpoint of this program, Damaged (a
+    RunFailure) if its manifest is damaged.
     """
     folder = snapshot_folder(Path(path))
     manifest = read_manifest(folder)
@@ -62,8 +74,8 @@ def open_snapshot(path: str | Path) -> Snapshot:
 
 
 def snapshot_folder(path: Path) -> Path:
-    """The folder meant by `path`: itself, or that of a manifest, an index file or a sidecar."""
-    if path.suffix in (".h5", ".xdmf") and path.with_suffix("").is_dir():
+    """The folder that `path` is, or that the manifest, index file or sidecar `path` belongs to."""
+    if path.suffix in (".h5", ".vtkhdf") and path.with_suffix("").is_dir():
         return path.with_suffix("")
     if path.name == "manifest.json":
         return path.parent
@@ -73,8 +85,8 @@ def snapshot_folder(path: Path) -> Path:
 class StoredField:
     """One field on disk, array-like: shape (components..., n0, n1, ...), without padding.
 
-    Indexing with integers, slices (any step) and `...` reads what it names and returns a numpy array;
-    `numpy.asarray(field)` reads everything. Raises Damaged where a file that it needs is missing or broken.
+    Indexing with integers, slices (any step) and `...` reads that part and returns a numpy array;
+    `numpy.asarray(field)` reads everything. Raises Damaged if a file that it needs is missing or broken.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
@@ -94,12 +106,17 @@ class StoredField:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The trailing axes; in front of them lie the components."""
+        """The trailing axes, without the component axes in front of them."""
         return self.entry.axes
 
     @property
     def attributes(self) -> dict[str, Any]:
         return dict(self.entry.attributes)
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """The blocks of which it consists, each in one shard."""
+        return self._pieces
 
     def __len__(self) -> int:
         if not self.shape:
@@ -111,7 +128,7 @@ class StoredField:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("a stored field has to be read: copy=False cannot be had")
+            raise ValueError("a stored field must be read from disk: copy=False is not possible")
         return np.asarray(self[...], dtype or self.dtype)
 
     def __getitem__(self, index: Any) -> np.ndarray:
@@ -121,16 +138,16 @@ class StoredField:
         out = np.empty([len(r) for r in rising], self.dtype)
         if out.size:
             leading = len(self.entry.components)
-            chosen = [c for c in self.entry.component_paths(self.name) if all(map(_holds, rising, c[0]))]
-            where = [tuple(r.index(i) for r, i in zip(rising, c, strict=False)) for c, _ in chosen]
-            self._fill(
-                [(path, out[(*at, ...)]) for at, (_, path) in zip(where, chosen, strict=True)],
-                rising[leading:],
-            )
+            targets = [
+                (path, out[(*(r.index(i) for r, i in zip(rising, component, strict=False)), ...)])
+                for component, path in self.entry.component_paths(self.name)
+                if all(i in r for r, i in zip(rising, component, strict=False))
+            ]
+            self._fill(targets, rising[leading:])
         return out[flipped].reshape([len(r) for r, d in zip(ranges, dropped, strict=True) if not d])
 
     def read(self, component: tuple[int, ...], bounds: tuple[slice, ...]) -> np.ndarray:
-        """One component between plain bounds per axis."""
+        """One component between the given bounds of each axis."""
         return self[(*component, *bounds)]
 
     def _fill(self, targets: list[tuple[str, np.ndarray]], ranges: list[range]) -> None:
@@ -148,20 +165,16 @@ class StoredField:
                                 or stored.shape != piece.block.shape
                                 or stored.dtype != self.dtype
                             ):
-                                raise Damaged(f"{path}: {component} is not what the manifest says")
+                                raise Damaged(f"{path}: {component} does not match the manifest")
                             stored.read_direct(out, source, destination)
             except FileNotFoundError:
-                raise Damaged(f"{path}: missing; `simulator verify` tells what else is") from None
+                raise Damaged(f"{path}: missing; `simulator verify` lists everything that is") from None
             except (OSError, KeyError, RuntimeError, ValueError) as error:
                 raise Damaged(f"{path}: cannot be read ({reason(error)})") from error
 
 
-def _holds(r: range, i: int) -> bool:
-    return i in r
-
-
 def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
-    """What of `ranges` lies in the block: its hyperslab there and in the output; None where nothing does."""
+    """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if empty."""
     source, destination = [], []
     for r, start, n in zip(ranges, piece.block.start, piece.block.shape, strict=True):
         first = max(0, -((r.start - start) // r.step))  # ceil((start - r.start) / step)
@@ -175,7 +188,7 @@ def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tupl
 
 
 def _ranges(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
-    """Per axis the indices meant, and whether the axis is dropped (a plain integer)."""
+    """The selected indices of each axis, and whether the axis is dropped (an integer index)."""
     items = list(index) if isinstance(index, tuple) else [index]
     if (missing := len(shape) - sum(i is not Ellipsis for i in items)) < 0:
         raise IndexError(f"{len(items)} indices for {len(shape)} axes")

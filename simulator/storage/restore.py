@@ -1,12 +1,12 @@
-"""Stored arrays back onto devices, from any layout to any layout.
+"""Restores stored arrays onto devices, from any layout to any layout.
 
-Axes are matched by name and modes by their signed wavenumbers, so the stored and the wanted layout may
-differ in axis order, padding, sharding, truncation and resolution, without changing a bit of a mode. Of a
-real field's spectrum, a mode of which only the conjugate is stored is conjugated: half-complex and full
-layouts read each other. Modes that are not stored are zero.
+Axes are matched by name and modes by their signed wavenumbers, so the stored and the requested layout may
+differ in axis order, padding, sharding, truncation and resolution, and every mode keeps its exact value. If
+only the conjugate of a real field's mode is stored, it is conjugated: half-complex and full layouts read
+each other. Modes that are not stored are zero.
 
-Every device's part is assembled from hyperslabs: along each axis the wanted modes are a few runs of
-consecutive stored ones. Memory: the part, and pieces of at most 64 MiB.
+Every device's part is assembled from hyperslabs: along each axis the requested modes are a few runs of
+consecutive stored modes. Memory: the part, and pieces of at most 64 MiB.
 """
 
 import itertools
@@ -28,14 +28,14 @@ _PIECE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class _Run:
-    """`count` consecutive wanted entries from `target` on, stored from `source` on, upwards or downwards."""
+    """`count` consecutive entries, requested from `target` on and stored from `source` on, up or down."""
 
     target: int
     source: int
     count: int
     step: int
 
-    def wanted(self) -> slice:
+    def requested(self) -> slice:
         return slice(self.target, self.target + self.count)
 
     def stored(self) -> slice:
@@ -55,15 +55,15 @@ def restore(
 ) -> jax.Array:
     """The field `name` on the devices of `sharding`, in the layout described by `axes`.
 
-    `axes`: the wanted trailing axes, in the wanted order, without padding (`Dataset.axes` of the layout).
+    `axes`: the requested trailing axes in order, without padding (`Dataset.axes` of the layout).
     `padded_shape`: extents of these axes with padding (default: none); padding is zero. The result has
     shape (components..., *padded_shape); `sharding` is that of the whole result.
-    `dtype`: default as stored.
-    Raises UserError where the stored field cannot be had on these axes, Damaged where a file is broken.
+    `dtype`: by default that of the stored field.
+    Raises UserError if the stored field does not fit these axes, Damaged if a file is broken.
     """
     snapshot = source if isinstance(source, Snapshot) else open_snapshot(source)
     if name not in snapshot:
-        raise UserError(f"{snapshot.path}: holds no {name}; it holds {', '.join(snapshot.fields)}")
+        raise UserError(f"{snapshot.path}: has no field {name}; its fields are {', '.join(snapshot.fields)}")
     field = snapshot[name]
     order = _axis_order(field, axes)
     padded = tuple(a.size for a in axes) if padded_shape is None else tuple(padded_shape)
@@ -78,7 +78,7 @@ def restore(
 
 
 def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
-    """For each wanted axis the number of the stored one."""
+    """The position among the stored axes of each requested axis."""
     stored = {axis.name: i for i, axis in enumerate(field.axes)}
     if sorted(stored) != sorted(a.name for a in axes):
         raise UserError(
@@ -92,8 +92,8 @@ def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
             )
         if axis.labels is None and axis.size != other.size:
             raise UserError(
-                f"{field.name}: axis {axis.name} has {other.size} stored points, {axis.size} are wanted; "
-                f"only spectral fields change their resolution"
+                f"{field.name}: axis {axis.name} has {other.size} stored points, but {axis.size} are requested; "
+                f"only spectral fields can change resolution"
             )
     return [stored[a.name] for a in axes]
 
@@ -105,7 +105,7 @@ def _assemble(
     bounds: list[tuple[int, int]],
     dtype: np.dtype,
 ) -> np.ndarray:
-    """The part of the wanted array between `bounds` (of the padded array)."""
+    """The part of the requested array between `bounds` (of the padded array)."""
     leading = len(field.shape) - len(axes)
     out = np.zeros([stop - start for start, stop in bounds], dtype)
     direct, mirrored = [], []
@@ -136,7 +136,7 @@ def _assemble(
 
 
 def _places(stored: Axis, wanted: Axis) -> dict[int, int]:
-    """Where a signed wavenumber is stored; on one even grid +points/2 and -points/2 are the same mode."""
+    """The stored position of each wavenumber; on the same even grid +points/2 and -points/2 are one mode."""
     places = {k: i for i, k in enumerate(stored.labels or ())}
     if stored.points is not None and stored.points == wanted.points and stored.points % 2 == 0:
         half = stored.points // 2
@@ -154,20 +154,20 @@ def _copy(
     out: np.ndarray,
     conjugate: bool,
 ) -> None:
-    """Copy every entry whose place is known along all axes (>= 0), run by run and in bounded pieces."""
+    """Copy the entries that are stored along all axes (place >= 0), run by run and in bounded pieces."""
     per_axis = [_runs(p) for p in places]
     for runs in itertools.product(*per_axis):
         for pieces in _split(runs, field.dtype.itemsize):
             bounds: list[slice] = [slice(None)] * len(order)
             for number, run in zip(order, pieces, strict=True):
                 bounds[number] = run.stored()
-            # axes of what is read are in stored order; bring them into the wanted one
+            # reading keeps the stored order of the axes
             values = field.read(component, tuple(bounds)).transpose(order)
-            out[tuple(run.wanted() for run in pieces)] = np.conj(values) if conjugate else values
+            out[tuple(run.requested() for run in pieces)] = np.conj(values) if conjugate else values
 
 
 def _runs(places: np.ndarray) -> list[_Run]:
-    """Split a list of places into runs that go up or down by one; -1 is left out."""
+    """Split a list of places into runs that go up or down by one, without the entries of -1."""
     runs: list[_Run] = []
     i, n = 0, len(places)
     while i < n:
@@ -185,7 +185,7 @@ def _runs(places: np.ndarray) -> list[_Run]:
 
 
 def _split(runs: tuple[_Run, ...], itemsize: int) -> list[tuple[_Run, ...]]:
-    """Cut the longest run so that no piece exceeds the memory that one read may take."""
+    """Cut the longest run until no piece exceeds the memory limit of one read."""
     if math.prod(r.count for r in runs) * itemsize <= _PIECE_BYTES:
         return [runs]
     longest = max(range(len(runs)), key=lambda i: runs[i].count)

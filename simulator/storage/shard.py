@@ -1,9 +1,9 @@
-"""One process's file: its blocks of every field as an HDF5 image in memory, and the record of it.
+"""The shard of one process: its blocks of every field as an HDF5 image in memory, and the record of it.
 
-The image is made in memory and written by the caller: a full disk is then a plain OSError, where HDF5
-writing to the disk itself may return, fail at close and bring down the interpreter. The format is `v110`:
-a file whose writer was killed does not open as if it were whole. The file in memory is closed before its
-bytes are taken: HDF5 1.14's image of an open `v110` file has a wrong checksum.
+The image is built in memory and written by the caller, so that a full disk is a plain OSError; when HDF5
+itself writes to a full disk, it may report success, fail at close and crash the interpreter. The format is
+`v110`, in which a file whose writer was killed does not open. The file in memory is closed before its bytes
+are read: HDF5 1.14's image of an open `v110` file has a wrong checksum.
 """
 
 import io
@@ -31,9 +31,9 @@ def shard_name(process_id: int) -> str:
 
 
 def load_filters(compression: str) -> Mapping[str, Any]:
-    """Arguments of `create_dataset` for a compression; registers the filter so that it can be read, too.
+    """Arguments of `create_dataset` for a compression; also registers the filter for reading.
 
-    Raises UserError for an unknown name, or where the filter's package is not installed.
+    Raises UserError for an unknown name, or if the filter's package is not installed.
     """
     match compression:
         case "none":
@@ -51,13 +51,13 @@ def load_filters(compression: str) -> Mapping[str, Any]:
                 **hdf5plugin.Blosc2(cname="zstd", clevel=1, filters=hdf5plugin.Blosc2.SHUFFLE),
                 "fletcher32": True,
             }
-    raise UserError(f"compression {compression!r}: one of {', '.join(COMPRESSIONS)}")
+    raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
 
 
 def open_shard(path: Path) -> h5py.File:
-    """Open an HDF5 file for reading, without locks: file systems of clusters often have none.
+    """Open an HDF5 file for reading, without locks, which file systems of clusters often lack.
 
-    Raises OSError as it comes.
+    Raises OSError.
     """
     try:
         return h5py.File(path, "r", locking=False)
@@ -68,7 +68,7 @@ def open_shard(path: Path) -> h5py.File:
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Chunks of at most about 1 MiB that are whole in the last axes, where neighbours in memory lie."""
+    """Chunks of at most about 1 MiB that are contiguous in memory: whole in the last axes."""
     chunk, room = list(shape), _CHUNK_BYTES // itemsize
     for i in range(len(chunk)):
         rest = math.prod(chunk[i + 1 :])
@@ -84,9 +84,9 @@ def build_shard(
     blocks: Mapping[str, list[Block]],
     compression: str = "none",
 ) -> tuple[list[memoryview], ShardEntry]:
-    """This process's file, as pieces to be written one after the other, and its record.
+    """The bytes of this process's file, in pieces to be written in order, and its record.
 
-    Without compression the pieces are the blocks' own memory, with a few kilobytes of HDF5 among them.
+    Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure between them.
     """
     filters = load_filters(compression)
     parts = [
@@ -135,6 +135,6 @@ def _compressed(parts: list[tuple[str, Block, np.ndarray]], filters: Mapping[str
 
 
 def _mark(stored: h5py.Dataset, block: Block) -> None:
-    """Where the block lies, for people who look into a shard."""
+    """Record the block's position as an attribute, for people who inspect a shard."""
     if block.start:
         stored.attrs["start"] = np.array(block.start, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""HDF5 files whose data this program writes itself: HDF5 makes the structure, in memory, and no more.
+"""HDF5 files in which HDF5 makes only the structure, in memory, and this program writes the data.
 
-Data sets are contiguous, allocated early and never filled, so HDF5 only decides where their bytes go and
-writes its own few kilobytes, into pages kept here. The caller then writes pages and data as they follow
-each other: any size without a copy, and a full disk is a plain OSError.
+Data sets are contiguous, allocated early and never filled, so HDF5 only assigns their offsets and writes a few
+kilobytes of structure into the pages kept here. The caller then writes pages and data in the order of the
+file: any size without a copy, and a full disk is a plain OSError.
 """
 
 import io
@@ -16,7 +16,7 @@ _PAGE = 1 << 12
 
 
 class Pages(io.RawIOBase):
-    """A file in memory that holds only the pages that were written; the rest reads as zeros."""
+    """A sparse file in memory: only written pages are held, the rest reads as zeros."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Pages(io.RawIOBase):
 
 
 def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
-    """A data set whose bytes have a place in the file (`dataset.id.get_offset()`) and are never touched."""
+    """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -83,12 +83,12 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
 
 
 def stream(pages: Pages, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
-    """The bytes of the whole file in order: `data` (place, array), by ascending place, among the pages."""
+    """The bytes of the whole file in order. `data`: (offset, array), by ascending offset."""
     position = 0
-    for place, array in data:
+    for offset, array in data:
         pages.seek(position)
-        yield memoryview(pages.read(place - position) or b"")
+        yield memoryview(pages.read(offset - position) or b"")
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        position = place + array.nbytes
+        position = offset + array.nbytes
     pages.seek(position)
     yield memoryview(pages.read(pages.size - position) or b"")

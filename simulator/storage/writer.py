@@ -1,17 +1,17 @@
-"""Saving: every process writes its shard in the background, and they commit together.
+"""Saves snapshots: every process writes its shard in the background, then all commit together.
 
-A save has two background phases with an agreement after each:
+A save has two background phases, each followed by an agreement:
 
-1. every process: make the temporary folder, build, hash and write the own shard;
+1. every process makes the temporary folder and builds, hashes and writes its shard;
 2. agreement: the records (or errors) of all processes are gathered;
-3. process 0: manifest, sync, rename, index, what is to follow a commit (pruning);
-4. agreement: process 0 tells how that went.
+3. process 0 writes the manifest, syncs, renames, writes the index and prunes;
+4. agreement: process 0 broadcasts the outcome.
 
-The host copy is taken inside `submit`, so the caller may donate its buffers at once. Background threads
+`submit` takes the copy on the host, so the caller may donate its buffers at once. Background threads
 touch only files and host memory. The agreements are collective and run in the caller's thread, in `poll`,
-`wait` or the next `submit`, which every process calls at the same steps: collectives of the computation
-and of a save never cross. `busy` may be put into a reduction that the caller makes anyway; `poll` then
-costs nothing of its own while a save is under way.
+`wait` or the next `submit`, which every process calls at the same steps, so that they never interleave
+with collectives of the computation. If the caller includes `busy` in a reduction that it makes anyway,
+`poll` needs no communication while a save is under way.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ from simulator.storage.index import write_index
 from simulator.storage.manifest import FieldEntry, Manifest, ShardEntry
 from simulator.storage.options import ALONE, Hook, Options, Processes, no_hook
 from simulator.storage.shard import build_shard, shard_name
-from simulator.storage.xdmf import write_xdmf
+from simulator.storage.vtkhdf import write_vtkhdf
 
 
 @dataclass
 class _Save:
-    """One save on one process. `phase` is the background work that was started last."""
+    """One save on one process. `phase` is its latest background work."""
 
     target: Path
     temporary: Path
@@ -55,8 +55,9 @@ class _Save:
 class Writer:
     """Writes snapshots or checkpoints of a run, at most one at a time.
 
-    Constructed, and called, by every process at the same points. `check` is called by process 0 right
-    before each commit (is the run's lock still ours?); `hook` on every process at each stage.
+    Every process constructs and calls it at the same points. Right before each commit process 0 calls `check`,
+    which raises if the run's lock has been lost, then `announce(temporary, target)`, when `temporary` contains the
+    manifest. `hook` is called on every process at each stage.
     """
 
     def __init__(
@@ -64,11 +65,12 @@ class Writer:
         cluster: Processes = ALONE,
         *,
         check: Callable[[], None] = lambda: None,
+        announce: Callable[[Path, Path], None] = lambda temporary, target: None,
         hook: Hook = no_hook,
     ) -> None:
-        self._cluster, self._check, self._hook = cluster, check, hook
+        self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
-        # a folder of our own: an orphan of a lost node may still be writing into that of its save
+        # a unique name: an orphaned process of a lost node may still write into an earlier temporary folder
         self._token = cluster.broadcast(secrets.token_hex(4))
         self._save: _Save | None = None
 
@@ -79,7 +81,7 @@ class Writer:
 
     @property
     def busy(self) -> bool:
-        """Whether this process's background thread still works; differs between processes."""
+        """Whether this process's background thread is still working; differs between processes."""
         return self._save is not None and not self._save.phase.done()
 
     def submit(
@@ -94,17 +96,17 @@ class Writer:
     ) -> None:
         """Start saving `datasets` as `parent/<step>`. Returns once they are copied to the host.
 
-        `attributes`: JSON values, among them `time`. `after(folder)` runs on process 0 in the background,
-        once the folder is committed. Waits for the save before. Collective; errors of this save surface
-        in the next `poll`, `wait` or `submit`.
+        `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the background once the
+        folder is committed. Waits for the previous save. Collective; errors of this save surface in the next
+        `poll`, `wait` or `submit`.
         """
         self.wait()
         attributes = _plain({**attributes, "time": float(attributes["time"])})
         names = [d.name for d in datasets]
         if len(set(names)) != len(names):
-            raise ValueError(f"two data sets of one name: {names}")
+            raise ValueError(f"two data sets have the same name: {names}")
         if self._cluster.num_processes == 1 and not all(d.is_whole for d in datasets):
-            raise ValueError("arrays of several processes are saved by all of them: pass the cluster")
+            raise ValueError("arrays of several processes need all of them to save: pass the cluster")
         fields = {d.name: _entry(d, options) for d in datasets}
         target = Path(parent) / folder_name(step)
         save = _Save(
@@ -124,20 +126,16 @@ class Writer:
             }
             self._hook("copied")
             save.phase = self._threads.submit(self._write_shard, save, blocks)
-        except (
-            OSError,
-            MemoryError,
-            RuntimeError,
-        ) as error:  # of this process alone: the others must hear of it
-            save.phase.set_exception(error)
+        except (OSError, MemoryError, RuntimeError) as error:
+            save.phase.set_exception(error)  # on this process alone, so the agreement has to spread it
         self._save = save
 
     def poll(self, busy: bool | None = None) -> Path | None:
-        """Advance the outstanding save as far as it goes without waiting. Collective.
+        """Advance the outstanding save as far as possible without waiting. Collective.
 
-        `busy`: whether `busy` holds on any process, where the caller has reduced it already.
-        Returns the committed folder in the call that learns of the commit, else None. Raises RunFailure,
-        on every process, where the save failed on any; its temporary folder is gone then.
+        `busy`: whether `busy` is true on any process, if the caller has reduced it already.
+        Returns the committed folder in the call that learns of the commit, else None. If the save failed on any
+        process, removes its temporary folder and raises RunFailure on every process.
         """
         if self._save is None:
             return None
@@ -151,7 +149,7 @@ class Writer:
         return self._finish(self._save)
 
     def wait(self) -> Path | None:
-        """Finish the outstanding save, if any, and return its folder. Collective; raises as `poll`."""
+        """Finish the outstanding save, if any, and return its folder. Collective; raises like `poll`."""
         if self._save is None:
             return None
         if not self._save.committing:
@@ -161,14 +159,14 @@ class Writer:
         return self._finish(self._save)
 
     def close(self) -> None:
-        """End the background thread; an unfinished save stays uncommitted, and process 0 removes what there is."""
+        """End the background thread. An unfinished save stays uncommitted; process 0 removes its temporary folder."""
         self._threads.shutdown(wait=True)
         if self._save is not None and self._cluster.process_id == 0:
             with contextlib.suppress(OSError):
                 remove_tree(self._save.temporary)
 
     def _settle(self, save: _Save) -> None:
-        wait([save.phase])  # an error is looked at where all processes agree on it
+        wait([save.phase])  # errors are raised later, where all processes agree on them
 
     def _gather(self, save: _Save) -> None:
         error = save.phase.exception()
@@ -212,7 +210,7 @@ class Writer:
         return save.target
 
     def _fail(self, save: _Save, line: str, error: BaseException | None = None) -> None:
-        """Raise the failure that all processes have agreed on; process 0 removes the temporary folder."""
+        """Raise the failure that all processes have agreed on, after process 0 has removed the temporary folder."""
         self._save = None
         if self._cluster.process_id == 0:
             with contextlib.suppress(OSError):
@@ -220,7 +218,7 @@ class Writer:
         raise RunFailure(line) from error
 
     def _write_shard(self, save: _Save, blocks: dict[str, list[Block]]) -> dict[str, Any] | None:
-        """This process's record; None where it has nothing to store."""
+        """The record of this process's shard; None if it has nothing to store."""
         (save.temporary / "shards").mkdir(parents=True, exist_ok=True)
         self._hook("folder made")
         if not blocks:
@@ -232,13 +230,18 @@ class Writer:
         return record.model_dump(mode="json")
 
     def _commit(self, save: _Save, manifest: Manifest) -> None:
-        self._check()  # whoever took the run over has removed the temporary folder: say that, not that it is missing
-        commit(save.temporary, save.target, manifest, self._check, self._hook)
+        self._check()  # first: a takeover of the run also removes the temporary folder, and is the better message
+
+        def check() -> None:
+            self._check()
+            self._announce(save.temporary, save.target)
+
+        commit(save.temporary, save.target, manifest, check, self._hook)
         try:
             if manifest.index:
-                self._check()  # the folder may be another's by now, under the same name
+                self._check()  # by now another process may have committed a folder of the same name
                 write_index(save.target, manifest)
-                write_xdmf(save.target, manifest)
+                write_vtkhdf(save.target, manifest)
                 self._hook("index written")
             if save.after:
                 save.after(save.target)
@@ -259,7 +262,7 @@ def save(
 ) -> Path:
     """Write `datasets` as `parent/<step>` and return the committed folder. Collective.
 
-    Raises RunFailure, on every process, where it could not be written.
+    Raises RunFailure on every process if it could not be written.
     """
     writer = Writer(cluster, check=check, hook=hook)
     try:
@@ -272,10 +275,10 @@ def save(
 
 
 def rebuild_index(folder: Path, manifest: Manifest) -> list[Path]:
-    """Make the index and the XDMF sidecar of a committed folder where they are missing; those made."""
+    """Write the index and the VTKHDF sidecar of a committed folder if they are missing; returns the new files."""
     if not manifest.index:
         return []
-    makers = zip(derived_files(folder), (write_index, write_xdmf), strict=True)
+    makers = zip(derived_files(folder), (write_index, write_vtkhdf), strict=True)
     made = []
     for path, make in makers:
         if not path.exists():
@@ -290,6 +293,7 @@ def _entry(dataset: Dataset, options: Options) -> FieldEntry:
         components=dataset.components,
         axes=dataset.axes,
         hermitian=dataset.hermitian,
+        species=dataset.species,
         attributes=_plain(dataset.attributes),
     )
     dtype = options.dtype(dataset.dtype, entry.is_mesh)
@@ -297,12 +301,12 @@ def _entry(dataset: Dataset, options: Options) -> FieldEntry:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy that the caller cannot change any more. Raises TypeError or ValueError for what JSON lacks."""
+    """A deep copy. Raises TypeError or ValueError for values that are not JSON."""
     return json.loads(json.dumps(dict(attributes), allow_nan=False))
 
 
 def _not_written(save: _Save, line: str) -> str:
-    return f"{save.target} was not written: {line}; what was there before is untouched"
+    return f"{save.target} was not written: {line}; earlier files are untouched"
 
 
 def _done() -> Future[Any]:

@@ -1,4 +1,4 @@
-"""Parameter studies: many runs from one file, each a run folder of its own."""
+"""Parameter studies: many runs from one file, each in its own run folder."""
 
 from simulator.sweeps.sweep import Sweep, SweepRun, open_sweep
 

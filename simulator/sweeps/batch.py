@@ -1,7 +1,7 @@
-"""One compiled step for many runs: the numbers of a configuration as arrays, batched with `vmap`.
+"""One compiled step for many runs: numbers of the configuration become arrays, batched with `vmap`.
 
-A simulation is built anew inside the traced function, from settings with arrays in place of numbers. So nothing of
-a model or a forcing has to be written for this, as long as it treats its numbers as numbers.
+The simulation is rebuilt inside the traced function, from settings with arrays in place of numbers. Models and
+forcings need no code for this as long as they do not branch on the values of their numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,23 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.models import State
-from simulator.run.simulation import Simulation
-from simulator.settings import Settings
-from simulator.stepping import Until
+from simulator.simulation.advance import Until
+from simulator.simulation.simulation import Simulation
 
 Values = dict[str, Any]
 """Scalars by key: `model.viscosity`, `time.dt`."""
 
 
 class BatchedStep:
-    """What `simulation` computes, for other values of `keys`: each function takes these values first."""
+    """The functions of `simulation` for other values of `keys`, which are their first argument."""
 
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
         self._simulation, self.keys = simulation, tuple(keys)
 
     def values(self, numbers: Mapping[str, float]) -> Values:
-        """One run's values, of the types that the step needs: the equations are computed in the fields' precision,
-        the clock in double."""
+        """The values of one run in the types of the step: the precision of the fields, double for the clock."""
         dtype = self._simulation.dtype
         return {
             key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype)
@@ -38,19 +36,15 @@ class BatchedStep:
 
     def variant(self, values: Values) -> Simulation:
         """The simulation with these values, which may be traced."""
-        config = self._simulation.config
-        for key, value in values.items():
-            config = with_value(config, key, value)
-        given = self._simulation
-        return Simulation(config, cluster=given.cluster, inputs=given.inputs, report=given.report)
+        return self._simulation.varied(values)
 
     def advance(self, values: Values, state: State, until: Until) -> State:
-        """The loop over steps of one run; `vmap` makes it that of many."""
+        """The loop over steps of one run, to be batched by `vmap`."""
         return self.variant(values).advance(state, until)
 
     @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
-        """Compiled: (values, states, untils), a tuple over the runs each, to the runs' new states."""
+        """Compiled: the new states of all runs from (values, states, untils), each a tuple over the runs."""
 
         def advance_together(
             values: tuple[Values, ...], states: tuple[State, ...], untils: tuple[Until, ...]
@@ -58,8 +52,8 @@ class BatchedStep:
             stacked = (
                 jax.tree.map(lambda *leaves: jnp.stack(leaves), *each) for each in (values, states, untils)
             )
-            found = jax.vmap(self.advance)(*stacked)
-            return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(states)))
+            result = jax.vmap(self.advance)(*stacked)
+            return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], result) for i in range(len(states)))
 
         name = self._simulation.transform.name
         advance_together.__name__ = f"advance_together_{type(self._simulation.model).__name__}_{name}"
@@ -86,17 +80,17 @@ class BatchedStep:
         return {}
 
     def why_not(self) -> str | None:
-        """Why the step cannot be traced, batched, with arrays for `keys`; None where it can. Needs no device."""
+        """The reason why the batched step cannot be traced with arrays for `keys`, or None. Needs no device."""
         until = Until(np.float64(0), np.float64(0), np.int64(0))
-        given = (self.values(dict.fromkeys(self.keys, 1.0)), self._simulation.template, until)
+        arguments = (self.values(dict.fromkeys(self.keys, 1.0)), self._simulation.template, until)
 
         def twice(leaf: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype)
 
-        return _obstacle(jax.vmap(self.advance), *jax.tree.map(twice, given))
+        return _obstacle(jax.vmap(self.advance), *jax.tree.map(twice, arguments))
 
     def shares(self, measure: Callable[[Values, State], Any]) -> bool:
-        """Whether one program of `measure` serves all runs: it traces with arrays for `keys`."""
+        """Whether one program of `measure` serves all runs, because it can be traced with arrays for `keys`."""
         values = self.values(dict.fromkeys(self.keys, 1.0))
         return _obstacle(measure, values, self._simulation.template) is None
 
@@ -107,15 +101,3 @@ def _obstacle(function: Callable[..., Any], *arguments: Any) -> str | None:
     except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return None
-
-
-def with_value(settings: Any, key: str, value: Any) -> Any:
-    """Settings with another value of `key` (`model.scalars.0.diffusivity`), not validated: it may be an array."""
-    name, _, rest = key.partition(".")
-    if isinstance(settings, tuple | list):
-        i = int(name)
-        inner = with_value(settings[i], rest, value) if rest else value
-        return (*settings[:i], inner, *settings[i + 1 :])
-    assert isinstance(settings, Settings)
-    inner = with_value(getattr(settings, name), rest, value) if rest else value
-    return settings.model_copy(update={name: inner})

@@ -1,4 +1,4 @@
-"""What `sweep run` shows: on a terminal a line for each run at work, else a line for each run that ended."""
+"""The output of `sweep run`: on a terminal a bar for each active run, else a line for each run that has ended."""
 
 import time
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY, duration
-from simulator.sweeps.status import Status
+from simulator.sweeps.study_status import Status
 from simulator.sweeps.sweep import Sweep, SweepRun
 
 
 class Display:
-    """Lines for people. `say` gets what stays; the bars of a terminal go when their run ends."""
+    """Shows the progress of runs. `say` prints lasting lines; a bar disappears when its run ends."""
 
     def __init__(self, sweep: Sweep, number: int, say: Callable[[str], None], console: Console | None = None):
         self._sweep, self._number, self._say, self._ended = sweep, number, say, 0
@@ -40,13 +40,13 @@ class Display:
             self._bars.stop()
 
     def begin(self, run: SweepRun) -> None:
-        """The run was started."""
+        """A run has been started."""
         self._last_line[run.hash] = time.monotonic()
         if self._bars is not None:
             self._tasks[run.hash] = self._bars.add_task(f"{self._name(run)}", total=100, words="starting")
 
     def update(self, run: SweepRun, status: Status) -> None:
-        """How far it is; without a terminal a line every half minute."""
+        """Shows the progress of a run; without a terminal, a line every half minute."""
         percent = status.state.percent if status.state else 0.0
         if self._bars is not None:
             self._bars.update(self._tasks[run.hash], completed=percent, words=status.detail)
@@ -55,7 +55,7 @@ class Display:
             self._say(f"        {self._name(run)}: {status.detail}")
 
     def end(self, run: SweepRun, text: str, seconds: float) -> None:
-        """It ended, and how."""
+        """A run has ended; `text` says how."""
         self._ended += 1
         width = len(str(self._number))
         line = f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})"

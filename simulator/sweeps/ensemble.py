@@ -1,8 +1,8 @@
-"""Many runs on one device, their steps in one program: what a process of `sweep run --batch auto` does.
+"""Steps many runs on one device in one program: the process that `sweep run --batch auto` starts.
 
-Every run is an ordinary run in a thread of its own, with its own folder, lock, schedule and files; only `advance`
-is common. The threads take turns: one computes at a time, and gives its turn away only where it waits for the
-others to ask for their steps too. So nothing of a run has to be safe against other threads.
+Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; only `advance` is
+shared. The threads take turns: only one runs at a time, and it yields only while it waits for the others to request
+their steps too. Therefore the code of a run need not be thread-safe.
 """
 
 import contextlib
@@ -19,19 +19,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.cluster import discover
-from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.models import State
-from simulator.run.execute import Choices, execute
+from simulator.processes import discover
+from simulator.processes.start import Cluster
+from simulator.run.execute import execute
 from simulator.run.folder import CONFIG
-from simulator.run.inputs import Inputs
 from simulator.run.log import RunLog
-from simulator.run.sharing import connect
+from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
-from simulator.run.simulation import Simulation
-from simulator.stepping import Until
+from simulator.simulation.advance import Until
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.placement import connect
+from simulator.simulation.simulation import Simulation
 from simulator.sweeps.batch import BatchedStep
 from simulator.sweeps.grouping import numbers
 from simulator.sweeps.record import ended, last_line, read_record
@@ -39,7 +40,7 @@ from simulator.sweeps.runner import CANNOT
 
 
 class Ensemble:
-    """The common part: one compiled step, and the meeting of the runs before it."""
+    """The shared part: one compiled step, and the synchronization of the runs before it."""
 
     def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
         self.shared = Simulation(configs[0], cluster=cluster)
@@ -47,71 +48,71 @@ class Ensemble:
         self.values = [self.step.values(numbers(config)) for config in configs]
         self.turn = threading.Condition()
         self._working = set(range(len(configs)))
-        self._asked: dict[int, tuple[State, Until]] = {}
-        self._found: dict[int, State | BaseException] = {}
+        self._requests: dict[int, tuple[State, Until]] = {}
+        self._results: dict[int, State | BaseException] = {}
         self._latest: dict[int, State] = {}
         self._shares: dict[str, bool] = {}
 
     def compile(self) -> None:
-        """Compiles the step for all, before anything is written, by a call in which nobody takes a step. Raises
-        what the compilation raises."""
+        """Compiles the step for all runs, before anything is written, by a call that takes no steps. Exceptions of
+        the compilation propagate."""
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shared.template)
-        nothing = self.shared.placed(zeros)
+        state = self.shared.placed(zeros)
         count = len(self.values)
         jax.block_until_ready(
-            self.step.together(tuple(self.values), (nothing,) * count, (_nowhere(),) * count)
+            self.step.together(tuple(self.values), (state,) * count, (_no_steps(),) * count)
         )
 
     def shared_program(self, name: str, measure: Any) -> Any:
-        """`measure` where one program of it serves all runs, else None."""
+        """`measure` if one program of it serves all runs, else None."""
         if name not in self._shares:
             self._shares[name] = self.step.shares(measure)
         return measure if self._shares[name] else None
 
     def advance(self, number: int, state: State, until: Until) -> State:
-        """The steps of one run: waits until all runs at work have asked, then they are taken together.
+        """The steps of one run: waits until all active runs have requested theirs, which are then taken together.
 
-        Called by the one who has the turn.
+        Called by the thread that holds `turn`.
         """
-        self._asked[number] = (state, until)
-        self._take_if_all_asked()
-        while number not in self._found:
+        self._requests[number] = (state, until)
+        self._step_if_all_requested()
+        while number not in self._results:
             self.turn.wait()
-        found = self._found.pop(number)
-        if isinstance(found, BaseException):
-            raise RunFailure(f"the step of the batch failed: {type(found).__name__}: {found}") from found
-        return found
+        result = self._results.pop(number)
+        if isinstance(result, BaseException):
+            raise RunFailure(f"the step of the batch failed: {type(result).__name__}: {result}") from result
+        return result
 
     def leave(self, number: int) -> None:
         """A run has ended: the others no longer wait for it."""
         self._working.discard(number)
-        self._take_if_all_asked()
+        self._step_if_all_requested()
 
-    def _take_if_all_asked(self) -> None:
-        if not self._working or self._asked.keys() != self._working:
+    def _step_if_all_requested(self) -> None:
+        if not self._working or self._requests.keys() != self._working:
             return
-        self._latest |= {number: state for number, (state, _) in self._asked.items()}
+        self._latest |= {number: state for number, (state, _) in self._requests.items()}
         stand_in = next(iter(self._latest.values()))
         count = range(len(self.values))
-        # Those that have ended keep their place, so that nothing is compiled anew; they take no steps.
+        # Runs that have ended stay in the batch without taking steps, so that nothing is recompiled.
         states = tuple(self._latest.get(i, stand_in) for i in count)
-        untils = tuple(self._asked[i][1] if i in self._asked else _nowhere() for i in count)
+        untils = tuple(self._requests[i][1] if i in self._requests else _no_steps() for i in count)
         try:
-            found: Sequence[State | BaseException] = self.step.together(tuple(self.values), states, untils)
+            results: Sequence[State | BaseException] = self.step.together(tuple(self.values), states, untils)
         except Exception as error:
-            found = [error] * len(self.values)
-        self._found |= {number: found[number] for number in self._asked}
-        self._asked.clear()
+            results = [error] * len(self.values)
+        self._results |= {number: results[number] for number in self._requests}
+        self._requests.clear()
         self.turn.notify_all()
 
 
-def _nowhere() -> Until:
+def _no_steps() -> Until:
     return Until(np.float64(0), np.float64(0), np.int64(0))
 
 
 class Member(Simulation):
-    """One run of an ensemble: its steps are taken together with the others', and what measures is compiled once
-    for all where it can be."""
+    """One run of an ensemble: its steps are taken together with those of the others, and measurements are compiled
+    once for all runs if possible."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Member(Simulation):
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
         shared = self._ensemble.shared_program("diagnostics", self._ensemble.step.diagnostics)
-        return partial(shared, self._own) if shared else jax.jit(self._diagnostics)
+        return partial(shared, self._own) if shared else super().diagnostics
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
@@ -156,9 +157,9 @@ class Member(Simulation):
 
 
 def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
-    """Runs the frozen configurations in `folders` together. How each run ended is noted in its folder.
+    """Runs the frozen configurations in `folders` together and records in each folder how its run ended.
 
-    Returns CANNOT where the step cannot be compiled for all, else 0.
+    Returns CANNOT if the step cannot be compiled for all of them, else 0.
     """
     configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
     one = configs[0].model_copy(update={"devices": configs[0].devices.model_copy(update={"count": 1})})
@@ -185,10 +186,10 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
 
 
 def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
-    """One run, from its turn to its end."""
+    """One run from start to end."""
     with ensemble.turn:
         code, said = 1, ""
-        # What the run says goes to its run.log; several at once would be no reading.
+        # The run prints to its run.log only, because the lines of several runs would mix.
         with contextlib.closing(RunLog(quiet=True)) as log:
             try:
                 if signals.received:
@@ -210,9 +211,9 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m simulator.sweeps.ensemble JSON`, started by `sweep run`."""
-    given = json.loads(arguments[0])
+    job = json.loads(arguments[0])
     try:
-        return run_together([Path(folder) for folder in given["folders"]], given["keys"])
+        return run_together([Path(folder) for folder in job["folders"]], job["keys"])
     except (UserError, RunFailure) as error:
         print(error, flush=True)
         return 2 if isinstance(error, UserError) else 1

@@ -1,17 +1,16 @@
-"""From the blocks of a sweep's file to one set of values for each run."""
+"""Expands the blocks of a sweep's file into one set of values per run."""
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config.messages import nearest
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import Path, dotted
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 from simulator.settings import evaluate_number
 from simulator.sweeps.sample import draw
 from simulator.sweeps.settings import Blocks
@@ -19,17 +18,17 @@ from simulator.sweeps.settings import Blocks
 MOST_RUNS = 10_000
 
 _REFUSED = {
-    "name": "names the run's folder, which here is the run's hash; leave it out",
-    "output": "may not be replaced whole; sweep one of its keys, e.g. output.diagnostics.every",
-    "output.directory": "is where all runs of the sweep lie; give it in the base",
-    "slurm": "is one for the whole array; give it in this file's slurm block",
+    "name": "names the run's folder, which in a sweep is named by the run's hash; leave it out",
+    "output": "cannot be swept as a whole; sweep one of its keys, e.g. output.diagnostics.every",
+    "output.directory": "is the folder of all runs of the sweep; give it in the base",
+    "slurm": "applies to the whole array; give it in this file's slurm block",
 }
 _EXCLUSIVE = ("time.cfl", "time.dt")
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value that a run gets, and where the sweep's file gives it."""
+    """A value of a run, and its origin in the sweep's file."""
 
     value: Any
     path: Path
@@ -37,7 +36,7 @@ class Value:
 
 
 Values = Mapping[str, Value]
-"""By key of the run's file (`model.viscosity`)."""
+"""Values by key of the run's file (`model.viscosity`)."""
 
 
 def override(key: str, value: Value) -> Override:
@@ -48,41 +47,42 @@ def override(key: str, value: Value) -> Override:
 
 def keys(blocks: Blocks) -> list[str]:
     """Every key that the sweep sets, in the order of the blocks."""
-    found = [*(blocks.grid or ()), *(blocks.zip or ())]
-    found += [key for entry in blocks.list or () for key in entry]
-    found += blocks.sample.parameters if blocks.sample else ()
-    return list(dict.fromkeys(found))
+    names = [*(blocks.grid or ()), *(blocks.zip or ())]
+    names += [key for entry in blocks.list or () for key in entry]
+    names += blocks.sample.parameters if blocks.sample else ()
+    return list(dict.fromkeys(names))
 
 
 def expand(blocks: Blocks, places: Places) -> list[Values]:
-    """The values of every run: the product of grid, zip, list and sample (the first changes slowest), without
-    what `exclude` takes out.
+    """The values of every run: the product of grid, zip, list and sample (the first changes slowest), without the
+    runs that `exclude` matches.
 
     Raises UserError, a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`.
     """
-    found = _Expansion(places)
-    factors = [factor(blocks) for factor in (found.combinations, found.zipped, found.entries, found.samples)]
-    factors = [factor for factor in factors if factor is not None]
+    expansion = _Expansion(places)
+    factors = [
+        values
+        for factor in (expansion.combinations, expansion.zipped, expansion.entries, expansion.samples)
+        if (values := factor(blocks)) is not None
+    ]
     if not factors:
-        found.wrong(("sweep",), "varies nothing; give grid, zip, list or sample")
-    found.check_keys(blocks)
+        expansion.wrong(("sweep",), "varies nothing; give grid, zip, list or sample")
+    expansion.check_keys(blocks)
     number = math.prod(map(len, factors))
     if number > MOST_RUNS:
-        found.wrong(("sweep",), f"has {number} runs; at most {MOST_RUNS} are possible")
-    found.raise_mistakes()
-    runs = [_together(parts) for parts in itertools.product(*factors)]
-    found.check_exclusive(runs)
-    kept = found.without_excluded(runs, blocks)
-    found.raise_mistakes()
+        expansion.wrong(("sweep",), f"has {number} runs; at most {MOST_RUNS} are possible")
+    expansion.raise_mistakes()
+    runs = [
+        {key: value for part in parts for key, value in part.items()} for parts in itertools.product(*factors)
+    ]
+    expansion.check_exclusive(runs)
+    kept = expansion.without_excluded(runs, blocks)
+    expansion.raise_mistakes()
     return kept
 
 
-def _together(parts: tuple[Values, ...]) -> dict[str, Value]:
-    return {key: value for part in parts for key, value in part.items()}
-
-
 class _Expansion:
-    """Collects the mistakes of all blocks."""
+    """Expands the blocks and collects the mistakes of all of them."""
 
     def __init__(self, places: Places):
         self._places = places
@@ -109,7 +109,8 @@ class _Expansion:
         ]
         if math.prod(map(len, lists)) > MOST_RUNS:
             self.wrong(
-                ("sweep", "grid"), f"has more than {MOST_RUNS} combinations, which are the most possible"
+                ("sweep", "grid"),
+                f"has more than {MOST_RUNS} combinations, which is the largest number possible",
             )
             return [{}]
         return [dict(combination) for combination in itertools.product(*lists)]
@@ -123,7 +124,7 @@ class _Expansion:
             if len(blocks.zip[key]) != length:
                 self.wrong(
                     ("sweep", "zip", key),
-                    f"has {len(blocks.zip[key])} values and {first} has {length}; lists in zip have one length",
+                    f"has {len(blocks.zip[key])} values, but {first} has {length}; lists in zip have equal length",
                 )
         return [
             {
@@ -153,7 +154,7 @@ class _Expansion:
             for point in draw(blocks.sample)
         ]
 
-    # ---- what they may not say ---------------------------------------------------------------------------
+    # ---- checks ------------------------------------------------------------------------------------------
 
     def check_keys(self, blocks: Blocks) -> None:
         first: dict[str, Path] = {}
@@ -174,7 +175,7 @@ class _Expansion:
         for run in runs:
             if all(key in run and run[key].value is not None for key in _EXCLUSIVE):
                 self.wrong(
-                    run[other].path, f"excludes {one}, which the same run is given; keep one of the two"
+                    run[other].path, f"excludes {one}, which the same run has too; keep one of the two"
                 )
 
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
@@ -190,13 +191,12 @@ class _Expansion:
         for i, entry in enumerate(blocks.exclude):
             unknown = [key for key in entry if key not in known]
             for key in unknown:
-                close = nearest(key, known)
-                meant = f", did you mean {close}?" if close else f"; it varies {', '.join(known)}"
+                meant = did_you_mean(key, known, f"; it varies {', '.join(known)}")
                 self.wrong(("sweep", "exclude", i, key), f"the sweep does not vary this key{meant}")
             if i not in used and not unknown:
-                self.wrong(("sweep", "exclude", i), "takes out no run; correct its values, or leave it out")
+                self.wrong(("sweep", "exclude", i), "excludes no run; correct its values, or leave it out")
         if not kept:
-            self.wrong(("sweep", "exclude"), f"takes out all {len(runs)} runs; leave at least one")
+            self.wrong(("sweep", "exclude"), f"excludes all {len(runs)} runs; leave at least one")
         return kept
 
 
@@ -214,23 +214,19 @@ def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
 
 
 def normal(value: Any) -> Any:
-    """`value` such that two ways to write one value are equal: 1 and 1.0, 1/1600 and 6.25e-4."""
+    """A form of `value` that is equal for different ways to write it: 1 and 1.0, 1/1600 and 6.25e-4."""
     match value:
         case bool():
             return ("flag", value)
         case int() | float():
             return float(value)
         case str():
-            return _number_or(value, lambda: value)
+            try:
+                return evaluate_number(value)
+            except ValueError:
+                return value
         case list() | tuple():
             return [normal(item) for item in value]
         case dict():
             return {key: normal(item) for key, item in value.items()}
     return value
-
-
-def _number_or(text: str, otherwise: Callable[[], Any]) -> Any:
-    try:
-        return evaluate_number(text)
-    except ValueError:
-        return otherwise()

@@ -1,7 +1,8 @@
-"""By what a run of a sweep is known: a hash of everything that its results depend on.
+"""The identity of a run in a sweep: a hash of everything that its results depend on.
 
-The hash covers the resolved configuration without `output` and without the keys that an existing run is not
-compared by, the checksums of input files, and every key that the sweep sets, those of `output` and `devices` too.
+The hash covers the resolved configuration without `output` and without the blocks that do not change results
+(`config.compare`), the checksums of input files, and every key that the sweep sets, including those of `output` and
+`devices`.
 """
 
 import hashlib
@@ -14,7 +15,6 @@ from simulator.config import Change, RunConfig, as_mapping, classify
 from simulator.settings import Settings
 
 DIGITS = 12
-_MISSING = object()
 
 
 def identity(config: RunConfig, varied: Iterable[str]) -> str:
@@ -23,9 +23,10 @@ def identity(config: RunConfig, varied: Iterable[str]) -> str:
     `varied`: the keys that the sweep sets.
     """
     whole = as_mapping(config)
-    covered = {name: value for name, value in whole.items() if is_compared(name)}
-    beside = {key: value(whole, key) for key in varied if not is_compared(key.partition(".")[0])}
-    text = canonical({"config": covered, "inputs": input_checksums(config), "swept": beside})
+    # An empty block counts as none, so that a version with a new kind of block finds the runs of the one before.
+    covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
+    others = {key: value(whole, key) for key in varied if not is_compared(key.partition(".")[0])}
+    text = canonical({"config": covered, "inputs": input_checksums(config), "swept": others})
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
@@ -40,27 +41,24 @@ def canonical(content: Any) -> str:
 
 
 def value(mapping: Any, key: str) -> Any:
-    """The value of `key` (`grid.shape`, `model.scalars.0.name`) in a resolved configuration; None where absent."""
-    found = mapping
+    """The value of `key` (`grid.shape`, `model.scalars.0.name`) in a resolved configuration; None if absent."""
     for part in key.split("."):
-        if isinstance(found, Mapping):
-            found = found.get(part, _MISSING)
-        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(mapping, Mapping):
+            mapping = mapping.get(part)
+        elif isinstance(mapping, list) and part.isdecimal() and int(part) < len(mapping):
+            mapping = mapping[int(part)]
         else:
-            found = _MISSING
-        if found is _MISSING:
             return None
-    return found
+    return mapping
 
 
 def input_checksums(config: RunConfig) -> dict[str, str]:
-    """The SHA-256 of every file that the configuration names, by the key that names it."""
+    """The SHA-256 of every input file, by its key in the configuration."""
     return {key: _checksum(path) for key, path in input_paths(config)}
 
 
 def input_paths(config: RunConfig) -> list[tuple[str, Path]]:
-    """The files that the configuration names, with their keys."""
+    """The keys and paths of the input files."""
     return [(key, path) for key, path in _paths(config, "") if is_compared(key.partition(".")[0])]
 
 
@@ -83,7 +81,7 @@ def _paths(settings: Any, key: str) -> Iterator[tuple[str, Path]]:
 
 
 def _checksum(path: Path) -> str:
-    """Of a file's content; of a folder's manifest, which holds the checksums of the rest, or of all its files."""
+    """The SHA-256 of a file; for a folder, that of its manifest (which covers the other files), or of all files."""
     if (path / "manifest.json").is_file():
         path = path / "manifest.json"
     if path.is_file():

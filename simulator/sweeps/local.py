@@ -1,4 +1,4 @@
-"""Which runs of a sweep run on this machine now: those missing, or those asked for again."""
+"""Runs missing or failed runs of a sweep on this machine."""
 
 import os
 import time
@@ -8,16 +8,17 @@ from simulator.errors import UserError
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
 from simulator.run.progress import duration
-from simulator.sweeps.report import next_commands, short
+from simulator.sweeps.report import next_commands
 from simulator.sweeps.runner import Job, run_all
-from simulator.sweeps.status import Stage, Status, counted, statuses_of
+from simulator.sweeps.runs import short
+from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun
 
 MISSING = (Stage.WAITING, Stage.INTERRUPTED)
 
 
 def run_missing(sweep: Sweep, *, jobs: int = 1, fail_fast: bool = False, batch: bool = False) -> int:
-    """Runs what waits and what was interrupted; returns the exit code."""
+    """Runs the waiting and the interrupted runs; returns the exit code."""
     _check_jobs(jobs)
     statuses = _statuses(sweep)
     missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
@@ -34,8 +35,8 @@ def run_again(
     fail_fast: bool = False,
     batch: bool = False,
 ) -> int:
-    """Runs what failed, what was interrupted (both where neither is asked for), or the runs with the numbers
-    `indices`, and of these those that are not done. Returns the exit code."""
+    """Runs again the failed runs, the interrupted runs (both by default), or the unfinished runs among those with the
+    numbers `indices`. Returns the exit code."""
     _check_jobs(jobs)
     if indices is not None and (failed or interrupted):
         raise UserError("simulator sweep retry: --index names runs; leave --failed and --interrupted out")
@@ -58,6 +59,7 @@ def _run(
         _say(f"{sweep.name}: {counted(before.values())}; nothing to do")
         _say_next(sweep)
         return 1 if any(status.stage is Stage.FAILED for status in before.values()) else 0
+    sweep.check(runs)
     began = time.monotonic()
     sweep.folder.mkdir(parents=True, exist_ok=True)
     with RunLock.acquire(sweep.folder, os.environ) as lock:
@@ -80,10 +82,10 @@ def _run(
 def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Job]:
     from simulator.sweeps.grouping import groups
 
-    found = groups(runs, jobs)
-    for line in dict.fromkeys(line for group in found for line in group.obstacles):
+    divided = groups(runs, jobs)
+    for line in dict.fromkeys(line for group in divided for line in group.obstacles):
         _say(line)
-    work = [Job(group.runs, group.keys) for group in found]
+    work = [Job(group.runs, group.keys) for group in divided]
     for job in work:
         if job.keys:
             _say(
@@ -99,13 +101,13 @@ def _say_next(sweep: Sweep) -> None:
 
 
 def _statuses(sweep: Sweep) -> dict[str, Status]:
-    found = statuses_of([run.folder for run in sweep.runs])
-    return {run.hash: status for run, status in zip(sweep.runs, found, strict=True)}
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    return {run.hash: status for run, status in zip(sweep.runs, statuses, strict=True)}
 
 
 def _check_jobs(jobs: int) -> None:
     if jobs < 1:
-        raise UserError(f"--jobs: {jobs} is no number of runs; 1 or more")
+        raise UserError(f"--jobs: must be at least 1, not {jobs}")
 
 
 def _say(line: str) -> None:

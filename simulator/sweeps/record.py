@@ -1,6 +1,6 @@
-"""What a sweep notes of its runs beside what the runs write themselves: `HASH/logs/sweep.json`.
+"""The record that a sweep keeps of the starts of its runs: `HASH/logs/sweep.json`.
 
-A run that is refused or dies before its first step has no state.json; this is where its end is known from.
+A run that is refused or dies before its first step has no state.json; this record tells how it ended.
 """
 
 import json
@@ -15,12 +15,12 @@ from simulator.files import replace_json
 
 NAME = "sweep.json"
 LOG = "sweep.log"
-"""What a run that `sweep run` started says."""
+"""The output of a run that `sweep run` started."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The latest start of a run by a sweep; `code` is None while it goes on."""
+    """The latest start of a run by a sweep; `code` is its exit code, None while it is running."""
 
     host: str
     pid: int
@@ -28,11 +28,11 @@ class Record:
     log: str
     code: int | None = None
     last: str = ""
-    """The last line that it said."""
+    """The last line of its output."""
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of the run in `folder`; None where no sweep has started it yet."""
+    """The record of the run in `folder`; None if no sweep has started it yet."""
     try:
         content: Any = json.loads((folder / "logs" / NAME).read_text())
         known = {field.name for field in fields(Record)}
@@ -42,7 +42,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:
-    """Notes a start of the run in `folder` by the process `pid`."""
+    """Records a start of the run in `folder` by the process `pid`."""
     job = environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID")
     task = environ.get("SLURM_ARRAY_TASK_ID")
     record = Record(
@@ -56,14 +56,14 @@ def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Reco
 
 
 def ended(folder: Path, record: Record, code: int, last: str) -> Record:
-    """Notes the end of what `begun` noted."""
+    """Records the end of a run, with its exit code and last line of output."""
     record = replace(record, code=code, last=last)
     _write(folder, record)
     return record
 
 
 def last_line(log: Path) -> str:
-    """The last line in a log that says something."""
+    """The last line in a log that is not blank."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))

@@ -1,6 +1,5 @@
 """The lines of `simulator sweep plan` and `status`."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,13 +9,14 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.planning.plan import size
 from simulator.run.progress import typed
-from simulator.sweeps.status import Stage, Status, counted, statuses_of
+from simulator.sweeps.runs import short
+from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep
 from simulator.sweeps.table import as_text
 
 
 def plan_lines(sweep: Sweep) -> list[str]:
-    """The table of runs, and their total."""
+    """The table of runs and their totals."""
     table = [
         {
             "index": run.index,
@@ -41,12 +41,12 @@ def plan_lines(sweep: Sweep) -> list[str]:
     )
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
-        lines.append(f"{len(sweep.earlier)} earlier runs are not in the file any more; their folders stay")
+        lines.append(f"{len(sweep.earlier)} earlier runs are no longer in the file; their folders stay")
     return lines
 
 
 def status_lines(sweep: Sweep) -> list[str]:
-    """One line per run, and how many are how far."""
+    """One line per run, and the number of runs in each state."""
     statuses = statuses_of([run.folder for run in sweep.runs])
     table = [
         {"index": run.index, "run": sweep.label(run), "folder": run.hash, "state": str(s.stage), "": s.detail}
@@ -55,10 +55,10 @@ def status_lines(sweep: Sweep) -> list[str]:
     return [*as_text(table), *_common(sweep), "", f"{sweep.name}: {counted(statuses)}"]
 
 
-def table_lines(sweep: Sweep, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def table_lines(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The table of swept values and collected quantities."""
     same = [key for key in sweep.swept if key not in sweep.varied]
-    return [*as_text(found, leave_out=same), *_common(sweep)]
+    return [*as_text(rows, leave_out=same), *_common(sweep)]
 
 
 def _common(sweep: Sweep) -> list[str]:
@@ -66,7 +66,7 @@ def _common(sweep: Sweep) -> list[str]:
 
 
 def next_commands(sweep: Sweep, statuses: Sequence[Status]) -> list[str]:
-    """What to type next, as it can be typed here."""
+    """The next commands, ready to be typed in the current folder."""
     stages = {status.stage for status in statuses}
     wanted: list[str] = []
     if stages & {Stage.WAITING, Stage.INTERRUPTED}:
@@ -80,18 +80,12 @@ def next_commands(sweep: Sweep, statuses: Sequence[Status]) -> list[str]:
 
 
 def typed_sweep(command: str, sweep: Sweep, *options: str) -> str:
-    """A command for this sweep, as it can be typed here."""
+    """A command for this sweep, ready to be typed in the current folder."""
     return shlex.join([*typed(), "sweep", command, str(short(sweep.file)), *options])
 
 
-def short(path: Path) -> Path:
-    """Relative to the current folder where it lies below it."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)
-
-
 def write_text(path: str, text: str) -> None:
-    """Replaces the file at `path`. UserError where that is impossible."""
+    """Replaces the file at `path`. Raises UserError if it cannot be written."""
     try:
         replace_file(Path(path), text)
     except OSError as error:

@@ -1,30 +1,30 @@
-"""This machine's cores and GPUs, shared out among runs that go on at the same time."""
+"""Divides this machine's cores and GPUs among concurrent runs."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from simulator.cluster.gpus import visible_gpus
-from simulator.cluster.hardware import has_gpu_plugin, present_gpus
 from simulator.config import RunConfig
 from simulator.errors import UserError
+from simulator.processes.gpus import visible_gpus
+from simulator.processes.hardware import has_gpu_plugin, present_gpus
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What one run at a time gets: cores to be bound to (empty: no binding here) and variables for its GPUs."""
+    """The resources of one run at a time: cores to bind to (empty: no binding) and environment variables for GPUs."""
 
     cores: frozenset[int] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
 def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -> list[Slot]:
-    """`jobs` shares of the machine. With `devices.count: auto` a run takes all that its share has.
+    """`jobs` shares of the machine. With `devices.count: auto` a run uses all devices of its share.
 
-    UserError where the GPUs are fewer than the runs that would be at work on them at once.
+    Raises UserError if there are fewer GPUs than concurrent runs.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     gpus = _gpus(environ) if any(c.devices.platform != "cpu" for c in configs) else []
@@ -32,7 +32,7 @@ def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -
         return [Slot()]
     if gpus and jobs > len(gpus):
         raise UserError(
-            f"--jobs: {jobs} runs at once need a GPU each, {len(gpus)} are here; --jobs {len(gpus)}"
+            f"--jobs: {jobs} concurrent runs need a GPU each, but there are {len(gpus)}; use --jobs {len(gpus)}"
         )
     return [
         Slot(
@@ -51,7 +51,7 @@ def _gpus(environ: Mapping[str, str]) -> list[str]:
 
 
 def _share(items: Sequence[T], i: int, parts: int) -> Sequence[T]:
-    """Part `i` of `parts`; where there are fewer items than parts, one of them."""
+    """Part `i` of `parts`; a single item if there are fewer items than parts."""
     if not items:
         return items
     share = items[i * len(items) // parts : (i + 1) * len(items) // parts]

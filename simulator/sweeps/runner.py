@@ -1,6 +1,6 @@
-"""Runs of a sweep on this machine: each in a process of its own, one after another or several at once.
+"""Runs the runs of a sweep on this machine, each in its own process, one after another or several at once.
 
-A run is `simulator run HASH/config.yaml`, so that signals, the lock, restart and exit codes are the run's own. Runs
+Each process is a `simulator run HASH/config.yaml`, which handles signals, the lock, restart and exit codes. Runs
 that are stepped together share a process (`simulator.sweeps.ensemble`).
 """
 
@@ -17,19 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Self
 
-from simulator.cluster.allocation import LAUNCHER
+from simulator.processes.allocation import LAUNCHER
 from simulator.run.folder import CONFIG
 from simulator.sweeps.display import Display
 from simulator.sweeps.record import LOG, begun, ended, last_line, read_record
 from simulator.sweeps.resources import Slot, slots
-from simulator.sweeps.status import Stage, Status, status_of
+from simulator.sweeps.study_status import Stage, Status, status_of
 from simulator.sweeps.sweep import Sweep, SweepRun
 
 CANNOT = 4
-"""Exit code of a batch that cannot be compiled: nothing was written, its runs have to run alone."""
+"""Exit code of a batch that cannot be compiled: nothing was written, and its runs must run alone."""
 _POLL = 0.05
 _LOOK = 1.0
-"""Seconds between two looks at stop files and at how far the runs are."""
+"""Interval in seconds at which stop files and the progress of the runs are polled."""
 _DOUBLE = 0.5
 """Seconds within which a second SIGINT is the same key press."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -37,7 +37,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signa
 
 @dataclass(frozen=True)
 class Job:
-    """Runs for one process: one, or several that are stepped together, with the keys that are batched."""
+    """The runs of one process: one, or several that are stepped together with the batched `keys`."""
 
     runs: tuple[SweepRun, ...]
     keys: tuple[str, ...] = ()
@@ -66,10 +66,10 @@ def run_all(
     environ: Mapping[str, str],
     say: Callable[[str], None] = print,
 ) -> int:
-    """Runs all of `jobs`, several at once. Returns 0 where all are done, 1 where one failed, 3 where they were
-    interrupted: by a signal, which every run gets, or by the file OUTPUT/NAME/stop.
+    """Runs all of `jobs`, several at once. Returns 0 if all are done, 1 if one failed, 3 if they were interrupted by
+    a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
-    With `fail_fast`, the first failure stops the others. Call it with the sweep prepared and locked.
+    With `fail_fast`, the first failure stops the others. The sweep must be prepared and locked.
     """
     runs = [run for job in jobs for run in job.runs]
     free = deque(slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ))
@@ -77,7 +77,7 @@ def run_all(
     children: list[_Child] = []
     results: list[Stage] = []
     failed_fast = False
-    looked = float("-inf")
+    polled = float("-inf")
     with _Stop(children) as stop, Display(sweep, len(runs), say) as display:
         try:
             while children or (waiting and not stop.asked):
@@ -109,14 +109,14 @@ def run_all(
                         failed_fast = True
                         say("a run failed: stopping the others (--fail-fast)")
                         stop.ask(signal.SIGTERM)
-                if time.monotonic() - looked > _LOOK:
-                    looked = time.monotonic()
+                if time.monotonic() - polled > _LOOK:
+                    polled = time.monotonic()
                     if not stop.asked and _stop_file(sweep.folder):
                         stop.ask(signal.SIGTERM)
                     for run in (run for child in children for run in child.job.runs):
                         display.update(run, status_of(run.folder))
         finally:
-            for child in children:  # only where we fail ourselves
+            for child in children:  # left only if this process fails
                 child.process.kill()
                 child.process.wait()
     if failed_fast:
@@ -127,22 +127,22 @@ def run_all(
 
 
 def _stop_file(folder: Path) -> bool:
-    """Whether somebody asked to stop by a file `stop`, which is removed."""
+    """Whether there is a file `stop`, which is removed."""
     path = folder / "stop"
-    found = path.exists()
+    exists = path.exists()
     path.unlink(missing_ok=True)
-    return found
+    return exists
 
 
 def _untaken(job: Job, display: Display) -> Job:
-    """The job without runs that somebody else has taken meanwhile."""
-    left: list[SweepRun] = []
+    """The job without runs that another process has started meanwhile."""
+    remaining: list[SweepRun] = []
     for run in job.runs:
         if status_of(run.folder).stage in (Stage.RUNNING, Stage.DONE):
-            display.end(run, "somebody else has taken it", 0.0)
+            display.end(run, "started by another process", 0.0)
         else:
-            left.append(run)
-    return replace(job, runs=tuple(left))
+            remaining.append(run)
+    return replace(job, runs=tuple(remaining))
 
 
 def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _Child:
@@ -156,7 +156,7 @@ def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _C
         command = ["simulator", "run", str(first.folder / CONFIG)]
     log.parent.mkdir(parents=True, exist_ok=True)
     output = log.open("wb")
-    # With our process id a run stops when we die without a word.
+    # With this process id in its environment, the run stops if this process dies.
     env = {**environ, **slot.environ, LAUNCHER: str(os.getpid())}
     with _bound_to(slot.cores):
         process = subprocess.Popen(
@@ -165,7 +165,7 @@ def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _C
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C reaches it through us, once
+            start_new_session=True,  # so that a terminal's Ctrl-C reaches it only once, forwarded
         )
     for run in job.runs:
         begun(run.folder, process.pid, log, {})
@@ -174,7 +174,7 @@ def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _C
 
 @contextlib.contextmanager
 def _bound_to(cores: frozenset[int]):
-    """Processes started meanwhile are bound to `cores`: a child inherits its parent's."""
+    """Binds processes that are started inside the context to `cores`, by inheritance."""
     if not cores:
         yield
         return
@@ -187,21 +187,21 @@ def _bound_to(cores: frozenset[int]):
 
 
 def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[Status, float]:
-    """Notes how a run ended; where it stands now, and the seconds that it took."""
+    """Records the end of a run; returns its status and its duration in seconds."""
     code, seconds = child.process.returncode, time.monotonic() - child.began
     record = read_record(run.folder)
-    if record is not None and record.code is None:  # a batch notes by itself how its runs ended
+    if record is not None and record.code is None:  # a batch has recorded the ends of its runs itself
         said = last_line(child.log)
         if code < 0:
             said = f"killed by {signal.Signals(-code).name}" + (f"; {said}" if said else "")
         if stopping and code not in (0, 1, 2, 3):
-            code = 3  # the signal came before the run listened to any
+            code = 3  # the signal came before the run could handle it
         ended(run.folder, record, code, said)
     return status_of(run.folder), seconds
 
 
 class _Stop:
-    """Passes signals on to the children while the context is open; `asked` once there was one."""
+    """Forwards signals to the children while the context is open; `asked` becomes true with the first one."""
 
     def __init__(self, children: list[_Child]):
         self._children = children
@@ -228,7 +228,7 @@ class _Stop:
         self.ask(number)
 
     def ask(self, number: int) -> None:
-        """Has every run stop; a SIGHUP's cause is gone for them, so they get SIGTERM."""
+        """Makes every run stop. Instead of SIGHUP they get SIGTERM, because a run ignores SIGHUP."""
         self.asked = True
         number = signal.SIGTERM if number == signal.SIGHUP else number
         for child in self._children:

@@ -1,4 +1,4 @@
-"""Points in a space of parameters."""
+"""Samples points in a space of parameters."""
 
 import hashlib
 from typing import Any
@@ -9,8 +9,8 @@ from simulator.sweeps.settings import Distribution, SampleSettings
 
 
 def draw(settings: SampleSettings) -> list[dict[str, Any]]:
-    """`settings.n` points, each a value by key. The same for one seed; a parameter's values do not depend on
-    which others there are."""
+    """`settings.n` points, each with a value for every key. They depend on the seed only, and the values of a
+    parameter do not depend on the other parameters."""
     columns = {
         key: [_value(distribution, u) for u in _uniform(settings, key)]
         for key, distribution in settings.parameters.items()
@@ -19,15 +19,15 @@ def draw(settings: SampleSettings) -> list[dict[str, Any]]:
 
 
 def _uniform(settings: SampleSettings, key: str) -> np.ndarray:
-    """`n` numbers in (0, 1) for one parameter, from a stream of its own."""
+    """`n` numbers in (0, 1) for one parameter, from its own random stream."""
     stream = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
     generator = np.random.default_rng([settings.seed, stream])
     if settings.method == "latin_hypercube":
         order = generator.permutation(settings.n)
-        found = (order + generator.random(settings.n)) / settings.n
+        numbers = (order + generator.random(settings.n)) / settings.n
     else:
-        found = generator.random(settings.n)
-    return np.clip(found, 1e-12, 1 - 1e-12)
+        numbers = generator.random(settings.n)
+    return np.clip(numbers, 1e-12, 1 - 1e-12)
 
 
 def _value(distribution: Distribution, u: float) -> Any:

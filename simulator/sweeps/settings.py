@@ -1,4 +1,4 @@
-"""What a sweep's file may say."""
+"""Settings of a sweep's file."""
 
 import re
 from typing import Annotated, Any, Literal, Self
@@ -6,13 +6,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from simulator.config.execution import SlurmSettings
-from simulator.run.folder import OWN
+from simulator.errors import shortened, shown
+from simulator.measurements import KINDS
+from simulator.run.folder import own_names
 from simulator.settings import Count, InputPath, Integer, Real, Settings
 
 
 def _values(value: Any) -> Any:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"a list of values is needed, e.g. [{value}], not {value!r}")
+        raise ValueError(
+            f"a list of values is needed, e.g. [{shortened(str(value), 20)}], not {shown(value)}"
+        )
     if not value:
         raise ValueError("an empty list, so the sweep would have no runs; give at least one value")
     return value
@@ -20,7 +24,7 @@ def _values(value: Any) -> Any:
 
 def _by_key(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError(f"keys of the run's file and their values are needed, not {value!r}")
+        raise ValueError(f"keys of the run's file and their values are needed, not {shown(value)}")
     if not value:
         raise ValueError("names no key; give one, or leave it out")
     return value
@@ -28,7 +32,7 @@ def _by_key(value: Any) -> Any:
 
 def _entries(value: Any) -> Any:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"a list of blocks is needed, e.g. [{{initial.kind: abc}}], not {value!r}")
+        raise ValueError(f"a list of blocks is needed, e.g. [{{initial.kind: abc}}], not {shown(value)}")
     if not value:
         raise ValueError("an empty list, so the sweep would have no runs; give an entry, or leave it out")
     return value
@@ -36,17 +40,17 @@ def _entries(value: Any) -> Any:
 
 def _two(value: Any) -> Any:
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"two numbers are needed, e.g. [0.1, 10], not {value!r}")
+        raise ValueError(f"two numbers are needed, e.g. [0.1, 10], not {shown(value)}")
     return value
 
 
 def _usable_name(name: str) -> str:
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
         raise ValueError(
-            f"letters, digits and _ . + - make a name (it names the sweep's folder), not {name!r}"
+            f"a name of a sweep's folder consists of letters, digits and _ . + -, unlike {shown(name)}"
         )
-    if name in OWN:
-        raise ValueError(f"{name!r} is what a run writes itself; give the sweep another name")
+    if name in own_names(KINDS):
+        raise ValueError(f"{shown(name)} is what a run writes itself; give the sweep another name")
     return name
 
 
@@ -56,7 +60,7 @@ Pair = Annotated[tuple[Real, Real], BeforeValidator(_two)]
 
 
 class Distribution(Settings):
-    """How one parameter is sampled: exactly one of these."""
+    """The distribution of one parameter: exactly one of these keys."""
 
     uniform: Pair | None = None
     """[low, high]"""
@@ -65,7 +69,7 @@ class Distribution(Settings):
     normal: Pair | None = None
     """[mean, standard deviation]"""
     choice: Values | None = None
-    """One of these values, all equally often."""
+    """One of these values, with equal probability."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -89,41 +93,41 @@ class SampleSettings(Settings):
     """Runs at random points of a space of parameters."""
 
     method: Literal["latin_hypercube", "random"] = "latin_hypercube"
-    """latin_hypercube: every parameter's range in n parts of equal probability, each hit once (McKay, Beckman &
-    Conover, Technometrics 21, 239 (1979)); random: independent points, of which a larger n keeps the first ones."""
+    """latin_hypercube: each of n intervals of equal probability of every parameter contains one point (McKay, Beckman
+    & Conover, Technometrics 21, 239 (1979)); random: independent points, of which a larger n keeps the first ones."""
     n: Count
     """Number of points."""
     seed: Annotated[Integer, Field(ge=0)] = 0
     parameters: Annotated[dict[str, Distribution], BeforeValidator(_by_key)]
-    """Keys of the run's file and how each is sampled."""
+    """Keys of the run's file and their distributions."""
 
 
 class Blocks(Settings):
-    """Blocks multiply: one run for every combination of what grid, zip, list and sample give."""
+    """The blocks multiply: there is a run for every combination of an entry of grid, zip, list and sample."""
 
     grid: Annotated[dict[str, Values], BeforeValidator(_by_key)] | None = None
     """Every combination of these values."""
     zip: Annotated[dict[str, Values], BeforeValidator(_by_key)] | None = None
-    """The first values of all keys together, the second ones together, ...: lists of one length."""
+    """Lists of equal length: the first values of all keys belong together, then the second ones, and so on."""
     sample: SampleSettings | None = None
     exclude: tuple[Assignment, ...] = ()
     """Combinations to leave out: runs in which all keys of an entry have its values."""
     list: Annotated[tuple[Assignment, ...], BeforeValidator(_entries)] | None = None
-    """Each entry is a set of values of its own."""
+    """Each entry is a set of values."""
 
 
 class SweepSlurmSettings(SlurmSettings):
-    """What each task of the array asks of Slurm; what is not given is the base's `slurm` block's."""
+    """Resources of each task of the array; the base's `slurm` block supplies the others."""
 
     throttle: Count | None = None
-    """How many runs Slurm runs at a time."""
+    """Largest number of runs that Slurm runs at a time."""
 
 
 class SweepSettings(Settings):
-    """A study: a base configuration and what is varied in it."""
+    """A parameter study: a base configuration and the keys that vary."""
 
     base: InputPath
-    """The configuration that is varied, relative to this file."""
+    """The base configuration, relative to this file."""
     name: Annotated[str, AfterValidator(_usable_name)]
     """Names the folder of the runs, below the base's output.directory; by default the file's name."""
     sweep: Blocks

@@ -1,7 +1,8 @@
-"""One run of a sweep in this process: what a task of an array does."""
+"""Runs one run of a sweep in this process: the work of a task of an array."""
 
 import argparse
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,15 @@ from simulator.sweeps.record import begun, ended
 def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """`simulator run` of the frozen configuration in `folder`, by every process of a Slurm step or by this one alone.
 
-    `arguments` is the command line. Returns the run's own exit code; a mistake is noted and raised.
+    `arguments` is the command line. Returns the run's exit code; errors are recorded for the sweep and raised.
     """
     args = argparse.Namespace(
-        processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments)
+        processes=None,
+        coordinator=None,
+        num_processes=None,
+        process_id=None,
+        arguments=list(arguments),
+        began=time.monotonic(),
     )
     with allocated(args) as allocation:
         config = load_config(folder / CONFIG, check_files=False)
@@ -30,7 +36,7 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
 
 
 def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> int:
-    """What `run` does, with its beginning and its end noted for the sweep."""
+    """Calls `run` and records its start and its end for the sweep."""
     record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
     code, said = 1, ""
     try:
@@ -50,6 +56,6 @@ def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> 
 
 
 def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
-    """Where the task's output goes: as `sweep submit` names it."""
+    """The task's log, as `sweep submit` names it."""
     job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)

@@ -1,4 +1,4 @@
-"""What a sweep found: swept values and collected quantities, one row per run."""
+"""The table of a sweep: swept values and collected quantities, one row per run."""
 
 import csv
 import io
@@ -10,27 +10,28 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.run.open import Run, open_run
+from simulator.read.open import Run, open_run
 from simulator.sweeps.collect import Expression
-from simulator.sweeps.status import Stage, Status, statuses_of
-from simulator.sweeps.sweep import Sweep, SweepRun, shown
+from simulator.sweeps.runs import SweepRun, shown
+from simulator.sweeps.study_status import Stage, Status
 
 
-def rows(sweep: Sweep, statuses: Sequence[Status] | None = None) -> list[dict[str, Any]]:
-    """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities.
-
-    A swept key that a run does not have is None; what an unfinished run would give is nan.
-    """
-    statuses = statuses or statuses_of([run.folder for run in sweep.runs])
+def rows(
+    runs: Sequence[SweepRun],
+    statuses: Sequence[Status],
+    swept: Sequence[str],
+    expressions: Sequence[Expression],
+) -> list[dict[str, Any]]:
+    """`Sweep.rows`. A swept key that a run does not have is None; the quantities of an unfinished run are nan."""
     return [
         {
             "index": run.index,
             "run": run.hash,
             "state": str(status.stage),
-            **{key: run.values.get(key) for key in sweep.swept},
-            **collected(run, sweep.collected, status),
+            **{key: run.values.get(key) for key in swept},
+            **collected(run, expressions, status),
         }
-        for run, status in zip(sweep.runs, statuses, strict=True)
+        for run, status in zip(runs, statuses, strict=True)
     ]
 
 
@@ -60,7 +61,7 @@ def _evaluate(
 
 
 def columns(table: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The rows as arrays by column: integers and floats where all values are numbers, else objects."""
+    """The rows as arrays by column: integers or floats if all values are numbers, else objects."""
     return {name: _array([row[name] for row in table]) for name in table[0]}
 
 
@@ -70,26 +71,26 @@ def _array(values: Sequence[Any]) -> np.ndarray:
         return np.array(values, np.int64)
     if kinds <= {int, float}:
         return np.array(values, np.float64)
-    found = np.empty(len(values), object)
-    found[:] = [tuple(value) if isinstance(value, list) else value for value in values]
-    return found
+    objects = np.empty(len(values), object)
+    objects[:] = [tuple(value) if isinstance(value, list) else value for value in values]
+    return objects
 
 
-def frame(sweep: Sweep) -> Any:
-    """`Sweep.table`."""
-    found = columns(rows(sweep))
+def frame(table: Sequence[Mapping[str, Any]]) -> Any:
+    """`Sweep.table`: the rows as a pandas frame if pandas is installed, else as arrays by column."""
+    arrays = columns(table)
     try:
-        import pandas  # pyright: ignore[reportMissingImports] - used where it is there
+        import pandas  # pyright: ignore[reportMissingImports] - optional
     except ImportError:
-        return found
-    return pandas.DataFrame(found)
+        return arrays
+    return pandas.DataFrame(arrays)
 
 
 # ---- as text ---------------------------------------------------------------------------------------------
 
 
 def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
-    """Every number with all its digits; lists as JSON; what is not there empty."""
+    """CSV with every number in full precision, lists as JSON, and empty cells for missing values."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table[0])
@@ -110,7 +111,7 @@ def _cell(value: Any) -> Any:
 
 
 def as_json(table: Sequence[Mapping[str, Any]]) -> str:
-    """A list of objects, one per run; null for what is not there or not finite."""
+    """A list of objects, one per run; null for values that are missing or not finite."""
     plain = [{name: _json(value) for name, value in row.items()} for row in table]
     return json.dumps(plain, indent=1) + "\n"
 
@@ -120,7 +121,7 @@ def _json(value: Any) -> Any:
 
 
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
-    """Aligned columns for people: numbers to the right, to six digits."""
+    """Aligned columns for reading: numbers to the right, with six digits."""
     header = [name for name in table[0] if name not in leave_out]
     cells = [[_short(row[name]) for name in header] for row in table]
     numeric = [all(_is_number(row[name]) for row in table) for name in header]

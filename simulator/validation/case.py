@@ -1,4 +1,4 @@
-"""What a validation case is: a computation, and numbers held against a source."""
+"""A validation case: a computation whose numbers are compared with a source."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ import numpy as np
 
 from simulator.config import run_config_class
 from simulator.models import State
-from simulator.run.simulation import Simulation
+from simulator.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True)
 class Check:
-    """One number: it passes where |measured - expected| <= allowed, both relative to the expected value unless
+    """One number, which passes if |measured - expected| <= allowed; relative to the expected value unless
     `absolute`."""
 
     quantity: str
@@ -37,7 +37,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Curve:
-    """A measured curve, and the reference beside it as points."""
+    """A measured curve, and points of a reference."""
 
     name: str
     x: np.ndarray
@@ -58,16 +58,16 @@ class Result:
 class Case:
     name: str
     what: str
-    """In a line."""
+    """A description in one line."""
     run: Callable[[], Result]
     full: bool = field(default=False)
-    """Left to `--full`: for a GPU, or a night."""
+    """Whether only `--full` runs it, because it needs a GPU or a night."""
 
 
 def simulation(
     model: dict[str, Any], initial: dict[str, Any], shape: Sequence[int], **blocks: Any
 ) -> Simulation:
-    """A simulation on all devices at hand, without a folder."""
+    """A simulation on all available devices, without a run folder."""
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = {"model": model, "initial": initial, "grid": grid, "time": {"stop": 1.0}, **blocks}
     return Simulation(run_config_class().model_validate(config))
@@ -76,15 +76,28 @@ def simulation(
 def march(
     simulation: Simulation, dt: float, steps: int, every: int = 0
 ) -> tuple[State, dict[str, np.ndarray]]:
-    """The state after `steps` steps, and its diagnostics by name at every `every`-th step, the first and the last."""
+    """The state after `steps` steps, and the diagnostics by name at the first, the last and every `every`-th step."""
     step, state, rows = jax.jit(simulation.step), simulation.state, []
     for number in range(steps + 1):
         if number in (0, steps) or (every and number % every == 0):
-            found = jax.device_get(simulation.diagnostics(state))
-            rows.append({"time": float(state.time), **{name: float(v) for name, v in found.items()}})
+            row = jax.device_get(simulation.diagnostics(state))
+            rows.append({"time": float(state.time), **{name: float(v) for name, v in row.items()}})
         if number < steps:
             state = step(state, dt)
     return state, {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def followed(
+    simulation: Simulation, dt: float, steps: int, measure: Callable[[State], jax.Array]
+) -> tuple[np.ndarray, Any]:
+    """The times of all steps, the start's too, and what `measure` gives there."""
+    step, measure = jax.jit(simulation.step), jax.jit(measure)
+    state, values = simulation.state, []
+    for number in range(steps + 1):
+        values.append(complex(measure(state)))
+        if number < steps:
+            state = step(state, dt)
+    return dt * np.arange(steps + 1), np.array(values)
 
 
 def with_fields(simulation: Simulation, **fields: jax.Array) -> State:

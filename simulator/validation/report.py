@@ -1,4 +1,4 @@
-"""The table of a validation: on the console, as Markdown and JSON, with plots of the curves."""
+"""The table of a validation on the console, as Markdown and JSON, with plots of the curves."""
 
 import json
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def row(case: str, check: Check) -> tuple[str, ...]:
 
 
 def lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned columns."""
+    """The rows in aligned columns."""
     widths = [max(len(r[i]) for r in rows) for i in range(len(HEADER))]
     return ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]
 

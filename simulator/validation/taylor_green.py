@@ -22,7 +22,7 @@ REFERENCE = np.array(
         (15.0, 0.0364387248782, 0.004331856538),
     ]
 )
-# Brachet et al., J. Fluid Mech. 130, 411 (1983): enstrophy over its first value in powers of t^2.
+# Brachet et al., J. Fluid Mech. 130, 411 (1983): enstrophy over its initial value in powers of t^2.
 SERIES = (1, 5 / 48, 25 / 3168, -52439 / 141250560, 8.13976e-5, -1.28482e-5, 1.65019e-6)
 
 
@@ -33,7 +33,7 @@ def _vortex(points: int, viscosity: float):
 
 def early() -> Result:
     _, rows = march(_vortex(32, 1 / 1600), 0.01, 10)
-    # Given to 12 decimals.
+    # The source gives 12 decimals.
     return Result(
         [
             Check(
@@ -53,17 +53,17 @@ def early() -> Result:
 
 def inviscid() -> Result:
     _, rows = march(_vortex(32, 0.0), 0.0125, 80, every=8)
-    time, found = rows["time"], rows["enstrophy"] / 0.375
+    time, enstrophy = rows["time"], rows["enstrophy"] / 0.375
     series = np.polynomial.polynomial.polyval(time**2, SERIES)
     source = "Brachet et al., J. Fluid Mech. 130, 411 (1983)"
-    # The first coefficient left out is about 3e-7, that times t^14.
+    # The first omitted coefficient, that of t^14, is about 3e-7.
     checks = [
         Check(f"enstrophy / initial, t = {t:g}", s, f, 1e-8 + 4e-7 * t**14, source)
-        for t, s, f in zip(time[1:], series[1:], found[1:], strict=True)
+        for t, s, f in zip(time[1:], series[1:], enstrophy[1:], strict=True)
         if round(t, 6) in (0.5, 0.8, 1.0)
     ]
     labels = ("time", "enstrophy / initial")
-    return Result(checks, [Curve("taylor_green_inviscid", time, found, time, series, labels, source)])
+    return Result(checks, [Curve("taylor_green_inviscid", time, enstrophy, time, series, labels, source)])
 
 
 def _reynolds_1600(points: int, dt: float, stop: float, energy: float, dissipation: float) -> Result:
@@ -87,12 +87,12 @@ def _reynolds_1600(points: int, dt: float, stop: float, energy: float, dissipati
 
 
 CASES = (
-    Case("taylor_green_early", "Taylor-Green vortex, Re = 1600, its first tenth of a time unit", early),
+    Case("taylor_green_early", "Taylor-Green vortex, Re = 1600, to t = 0.1", early),
     Case("taylor_green_inviscid", "Taylor-Green vortex, inviscid, against its power series", inviscid),
     Case(
         "taylor_green_64",
         "Taylor-Green vortex, Re = 1600, 64^3, to t = 3",
-        # 64^3 begins to be too coarse here: 0.3 % of the dissipation at t = 3.
+        # 64^3 becomes too coarse here: the dissipation is off by 0.3 % at t = 3.
         lambda: _reynolds_1600(64, 0.05, 3.0, 1e-4, 5e-3),
     ),
     Case(

@@ -8,7 +8,7 @@ from simulator import Simulation
 from simulator.benchmark import fitting
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.run.memory import Memory, compiled_loop, words
+from simulator.simulation.memory import Memory, words
 
 
 def simulation(n):
@@ -27,7 +27,7 @@ def simulation(n):
 
 def test_the_shape_that_is_named_fits_and_the_one_asked_for_does_not(monkeypatch):
     asked = simulation((32, 32, 16))
-    compiled = compiled_loop(asked)
+    compiled = asked.compiled_loop()
     need = Memory.of(compiled).total
     fitting.check_fits(asked, compiled, lambda shape: simulation(shape))  # this machine has so much
     monkeypatch.setattr(fitting, "free_everywhere", lambda cluster: need // 3)
@@ -38,7 +38,7 @@ def test_the_shape_that_is_named_fits_and_the_one_asked_for_does_not(monkeypatch
     found = re.search(r"; (\d+),(\d+),(\d+) fits$", message)
     assert found is not None
     named = [int(n) for n in found.groups()]
-    assert Memory.of(compiled_loop(simulation(named))).total <= need // 3
+    assert Memory.of(simulation(named).compiled_loop()).total <= need // 3
     assert named[0] == named[1] > named[2]
 
 

@@ -12,8 +12,8 @@ from simulator.cli import status as status_command
 from simulator.cli import submit as submit_command
 from simulator.cli.parser import CommandParser
 from simulator.errors import UserError
+from simulator.read.run_status import Status, look_at, remember_job
 from simulator.run.state import RunState, write_state
-from simulator.run.status import Status, look_at, remember_job
 
 pytestmark = pytest.mark.smoke
 
@@ -91,6 +91,30 @@ def test_command_line_over_file_over_site(tmp_path, capsys):
     for line in ("--partition=line", "--account=file", "--qos=site", "--ntasks-per-node=4"):
         assert f"\n#SBATCH {line}\n" in script
     assert "\nmodule load cuda\nexport A=1\n" in script
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cores"),
+    [
+        (("--gpus-per-node", "4"), "4"),
+        (("--gpus-per-node", "4", "--tasks-per-node", "1"), "16"),
+        (("--gpus-per-node", "4", "--cpus-per-task", "1"), "1"),
+        (("--gpus-per-node", "4", "--sbatch=--mem=0 --exclusive"), None),
+        (("--gpus-per-node", "4", "--sbatch=--cpus-per-gpu=12"), None),
+        (("--gpus-per-node", "4", "--sbatch=-c 12"), None),
+        (("--tasks-per-node", "4"), None),
+    ],
+)
+def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cores):
+    script = dry(capsys, *arguments)
+    found = [line.partition("=")[2] for line in script.splitlines() if "SBATCH --cpus-per-task" in line]
+    assert found == ([] if cores is None else [cores])
+
+
+def test_a_folder_with_a_line_break_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"output.directory: .* another name"):
+        command(submit_command, "case.yaml", "--output", "a\nb")
+    assert not (tmp_path / "a\nb").exists()
 
 
 @pytest.mark.parametrize(
@@ -183,6 +207,52 @@ def test_the_state_in_words(found, job_state, writing, word):
     assert Status(Path("r"), found, "7", job_state, writing).word == word
 
 
+@pytest.mark.parametrize(
+    ("answer", "writing", "began", "word"),
+    [
+        ("CANCELLED", False, True, "cancelled before its first step"),
+        ("OUT_OF_MEMORY", False, False, "out of memory before its first step"),
+        ("RUNNING", True, True, "running"),
+        (None, True, True, "starting"),
+        (None, False, True, "ended before its first step"),
+        (None, False, False, "not started"),
+    ],
+)
+def test_a_run_without_a_step_in_words(answer, writing, began, word):
+    assert Status(Path("r"), None, "7", answer, writing, began).word == word
+
+
+def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path, monkeypatch):
+    """Its processes were killed: the lock is there, and young."""
+    remember_job(run, "17")
+    (run / "lock").write_text(
+        json.dumps(
+            {
+                "host": "n",
+                "pid": 1,
+                "machine": "",
+                "started": 1,
+                "job_id": "17",
+                "restart_count": 0,
+                "token": "t",
+            }
+        )
+    )
+    assert look_at(run, NOW).word == "starting"  # without Slurm nobody knows
+    folder = tmp_path / "nothing"
+    folder.mkdir()
+    squeue = folder / "squeue"
+    squeue.write_text('#!/bin/sh\ncase "$*" in *--job=17*--states=all*) echo CANCELLED;; esac\n')
+    squeue.chmod(0o755)
+    found = look_at(run, NOW)
+    assert found.cells(NOW)[1:3] == ("17", "cancelled before its first step")
+    assert not found.job_lives and not found.writing
+    squeue.write_text("#!/bin/sh\nexit 1\n")  # it forgets a job after some minutes
+    squeue.chmod(0o755)
+    os.utime(run / "lock", (NOW.timestamp() - 100,) * 2)
+    assert look_at(run, NOW).word == "ended before its first step"
+
+
 def test_the_expected_end_is_the_rest_at_the_last_speed():
     updated = NOW.isoformat(timespec="seconds")
     running = Status(Path("r"), state(updated=updated), None, None, True)
@@ -208,7 +278,7 @@ def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["run", "outputs/case"]
     assert command(status_command, str(run)) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith(str(run))
-    with pytest.raises(UserError, match="no run folder"):
+    with pytest.raises(UserError, match="not a run folder"):
         command(status_command, str(tmp_path))
 
 

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from pydantic import Field
 
 from simulator.config import Registries, RunConfig, assemble, load_config
 from simulator.errors import UserError
+from simulator.forcing import Forcing
+from simulator.initial import Initial
+from simulator.models import Model
 from simulator.settings import Count, InputPath, NonNegative, Real, Settings
+from simulator.stepping import Integrator
 
 SHORT = """\
 model: {kind: viscous, viscosity: 1/1600}
@@ -28,7 +32,7 @@ class Scalar(Settings):
     diffusivity: NonNegative
 
 
-class Viscous:
+class Viscous(Model):
     class Settings(Settings):
         kind: Literal["viscous"]
         viscosity: NonNegative
@@ -36,38 +40,38 @@ class Viscous:
         scalars: tuple[Scalar, ...] = ()
 
 
-class Stratified:
+class Stratified(Model):
     class Settings(Settings):
         kind: Literal["stratified"]
         viscosity: NonNegative
         stratification: Real = 1.0
 
 
-class Vortex:
+class Vortex(Initial):
     class Settings(Settings):
         kind: Literal["vortex"] = "vortex"
         amplitude: Real = 1.0
 
 
-class Python:
+class Python(Initial):
     class Settings(Settings):
         kind: Literal["python"]
         path: InputPath
         parameters: dict[str, Any] = Field(default_factory=dict)
 
 
-class Driven:
+class Driven(Forcing):
     class Settings(Settings):
         kind: Literal["driven"] = "driven"
         rate: Real = 0.1
 
 
-class RungeKutta4:
-    max_cfl = 1.5
+class RungeKutta4(Integrator):
+    max_cfl: ClassVar = {"two_thirds": 1.5, "none": 1.0}
 
 
-class RungeKutta2:
-    max_cfl = 0.75
+class RungeKutta2(Integrator):
+    max_cfl: ClassVar = {"two_thirds": 0.75, "none": 0.4}
 
 
 @pytest.fixture(scope="session")

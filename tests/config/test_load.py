@@ -24,18 +24,26 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
         "grid": {"shape": [64, 64, 64], "box": [2 * math.pi] * 3, "dealias": "two_thirds"},
         "initial": {"kind": "vortex", "amplitude": 1.0},
         "time": {"integrator": "rk4", "stop": 1.0, "cfl": 0.5},
+        "particles": [],
         "precision": "double",
         "devices": {"platform": "auto", "count": "auto"},
-        "fft": {"backend": "custom_partitioning", "decomposition": "auto", "block": "auto"},
+        "fft": {
+            "backend": "custom_partitioning",
+            "decomposition": "auto",
+            "mesh": "auto",
+            "block": "auto",
+            "kernels": "auto",
+            "exchange": "full",
+        },
         "output": {
             "directory": f"{tmp_path}/outputs/run",
             "diagnostics": {"every_steps": 10, "align": False},
             "spectra": {"every_steps": 100, "align": False},
-            "snapshots": {},
+            "snapshots": {"sample": ["velocity"]},
             "checkpoints": {"every_wall": 900.0, "keep_last": 2},
             "compression": "none",
         },
-        "run": {"memory": "auto", "watchdog": 600.0},
+        "run": {"memory": "auto", "watchdog": 600.0, "rendezvous": 900.0},
         "slurm": {},
     }
 
@@ -123,7 +131,7 @@ def test_registries_do_not_leak_into_each_other(registries: Registries, config_c
         empty.model_validate({**data, "forcing": {"kind": "driven"}})
 
 
-FLOATS = st.floats(min_value=1e-300, max_value=1e300)
+FLOATS = st.floats(min_value=1e-30, max_value=1e30)  # of every kind: a length's are the narrowest
 PARAMETERS = st.dictionaries(
     st.text(st.characters(codec="utf-8"), max_size=5).filter(lambda key: key != "<<"),
     st.recursive(
@@ -144,14 +152,16 @@ RUNS = st.fixed_dictionaries(
             optional={"hyperviscosity": st.fixed_dictionaries({"order": st.integers(1, 9), "coefficient": FLOATS})},
         ),
         "initial": PARAMETERS.map(lambda values: {"kind": "python", "path": "f.py", "parameters": values}),
-        "time": st.fixed_dictionaries({"stop": FLOATS, "max_steps": st.integers(1, 10**15)})
-        | st.fixed_dictionaries({"stop": FLOATS, "dt": FLOATS}),
+        "time": st.fixed_dictionaries({"stop": FLOATS, "max_steps": st.integers(1, 10**12)})
+        | st.tuples(st.floats(1e-6, 1e6), st.integers(1, 10**9)).map(
+            lambda drawn: {"stop": drawn[0], "dt": drawn[0] / drawn[1]}
+        ),
     },
     optional={
         "name": st.from_regex(r"[a-z0-9_]{1,8}", fullmatch=True),
         "grid": st.fixed_dictionaries(
-            {"shape": st.lists(st.integers(1, 10**6), min_size=3, max_size=3)},
-            optional={"box": st.lists(FLOATS, min_size=3, max_size=3), "dealias": st.just("none")},
+            {"shape": st.lists(st.integers(1, 2**16), min_size=3, max_size=3)},
+            optional={"box": st.lists(st.floats(1e-9, 1e9), min_size=3, max_size=3), "dealias": st.just("none")},
         ),
         "forcing": st.just({"kind": "driven", "rate": 3}),
         "precision": st.sampled_from(["single", "double"]),

@@ -58,7 +58,7 @@ def test_what_is_no_override(text: str, message: str) -> None:
         (["precision=half"], ["precision: unknown choice 'half'; known: double, single"]),
         (["time.dt=1e-3", "time.cfl=0.5"], ["time.dt: excludes time.cfl; keep one of the two"]),
         (["time={stop: 1, dt: 1, cfl: 1}"], ["time.dt: excludes time.cfl; keep one of the two"]),
-        (["precision.x=1", "precision=single"], ["precision.x: precision is 'single', no block of keys"]),
+        (["precision.x=1", "precision=single"], ["precision.x: precision is 'single', not a block of keys"]),
         (["grid.shape=8,8,8", "grid.shape.3=1"], ["grid.shape.3: grid.shape has 3 entries, counted from 0"]),
         (["model.kind=stratified"], ["model.viscosity: missing; it is required"]),
         (["model.viscosity=null"], None),

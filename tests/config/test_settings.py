@@ -51,7 +51,7 @@ def test_numbers_may_be_written_as_expressions(text: str, value: float) -> None:
      "-" * 100_000 + "1", "(" * 1000, "1\0", "log(-1)", "sqrt(1, 2)", "pi()", "1e999 - 1e999 + x"],
 )  # fmt: skip
 def test_nothing_else_is_a_number(text: str) -> None:
-    with pytest.raises(ValueError, match="is no number; write"):
+    with pytest.raises(ValueError, match="is not a number; write"):
         evaluate_number(text)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE
 
-from simulator.diagnostics.matter import profile_edges
+from simulator.diagnostics.density import profile_edges
 from simulator.errors import UserError
-from simulator.run.measuring import check_kinds, measured
+from simulator.output.recorder import measured, series_of
 from simulator.spectral import Grid
 from simulator.spectral.collectives import collectives
 
@@ -43,7 +43,7 @@ def run(text, devices):
 @cache
 def compiled(text, devices, kind):
     simulation = run(text, devices)
-    return jax.jit(measured(simulation, kind).compute).lower(simulation.state.fields).compile()
+    return jax.jit(measured(simulation, kind).compute).lower(simulation.state).compile()
 
 
 @cache
@@ -53,7 +53,7 @@ def found(text, devices):
     simulation = run(text, devices)
     for kind in KINDS:
         what = measured(simulation, kind)
-        got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state.fields).items()}
+        got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state).items()}
         assert {k: v.shape for k, v in got.items()} == {
             k: tuple(len(what.coordinates[d]) for d in dimensions) for k, dimensions in what.variables.items()
         }
@@ -135,7 +135,7 @@ def test_a_flat_box_has_a_densest_point_too():
     text = GAS.replace("[16, 16, 16]", "[16, 8, 1]")
     fields = '{"density": 2 + jnp.cos(x - 1.3) + 0 * y + 0 * z, "velocity": (0 * x + 0 * y + 0 * z,) * 3}'
     simulation = cases.simulation(text, OUTPUT[0], python=fields)
-    got = jax.jit(measured(simulation, "profiles").compute)(simulation.state.fields)
+    got = jax.jit(measured(simulation, "profiles").compute)(simulation.state)
     np.testing.assert_allclose([got[f"center_{a}"] for a in "xyz"], (1.3, 0, 0), atol=1e-7)
 
 
@@ -148,10 +148,10 @@ time: {stop: 1.0}
 """
     for kind in ("profiles", "projections"):
         with pytest.raises(UserError, match=rf"output\.{kind}: needs a mass density, which navier_stokes"):
-            check_kinds(cases.simulation(flow, f"output.{kind}={{every: 1}}"))
-    with pytest.raises(UserError, match=r"output\.profiles\.range: \[2, 1\] does not rise"):
+            series_of(cases.simulation(flow, f"output.{kind}={{every: 1}}"))
+    with pytest.raises(UserError, match=r"output\.profiles\.range: \[2, 1\] is not increasing"):
         cases.simulation(GAS, "output.profiles={every: 1, range: [2, 1]}")
-    with pytest.raises(UserError, match=r"output\.histograms\.decades: \[1, 1\] does not rise"):
+    with pytest.raises(UserError, match=r"output\.histograms\.decades: \[1, 1\] is not increasing"):
         cases.simulation(GAS, "output.histograms={every: 1, decades: [1, 1]}")
 
 
@@ -180,7 +180,7 @@ time: {stop: 1.0, max_dt: 0.05}
         ("histograms", ("log_density", "log_gas_density", "log_waves_density")),
     ):
         what = measured(simulation, kind)
-        got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state.fields).items()}
+        got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state).items()}
         assert set(names) <= got.keys()
         if kind == "profiles":
             whole, gas, waves = (got[name] for name in names)

@@ -1,5 +1,7 @@
 """Each forcing: what it adds, what it refuses, and that it depends on seed, mode and step alone."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,27 +10,27 @@ from flow_support import flow, last, marched, measured
 
 from simulator.errors import UserError
 from simulator.forcing import FORCINGS
-from simulator.run.inputs import Inputs
+from simulator.models import Model
+from simulator.models.fields import DENSITY, VELOCITY
+from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 from simulator.spectral.operators import project
 
 GRID = Grid((8, 12, 9), (2 * np.pi, 3.0, 4.0))
 
 
-class Flow:
-    components = {"velocity": (3,)}  # noqa: RUF012
-    solenoidal = ("velocity",)
+def flow_model(transform):
+    return Model(None, transform, [VELOCITY])
 
 
-class Gas:
-    components = {"velocity": (3,), "density": ()}  # noqa: RUF012
-    solenoidal = ()
+def gas_model(transform):
+    return Model(None, transform, [replace(VELOCITY, solenoidal=False), DENSITY])
 
 
-def made(kind, *, grid=GRID, count=1, model=Flow, **keys):
+def made(kind, *, grid=GRID, count=1, model=flow_model, **keys):
     transform = make_transform(grid, jax.devices()[:count], np.float64)
     cls = FORCINGS[kind]
-    return transform, cls(cls.Settings(**keys), transform, model(), Inputs())
+    return transform, cls(cls.Settings(**keys), transform, model(transform), Inputs())
 
 
 def points():
@@ -255,7 +257,9 @@ def test_noise_knows_seed_mode_and_step_only():
 @pytest.mark.parametrize("weight", [1.0, 0.0, 0.4])
 def test_solenoidal_weight(weight):
     """The share of compressive energy is (1 - w)^2 / (2 w^2 + (1 - w)^2) on average; 1 and 0 are exact."""
-    transform, forcing = made("ornstein_uhlenbeck", model=Gas, grid=CUBE, **NOISE, solenoidal_weight=weight)
+    transform, forcing = made(
+        "ornstein_uhlenbeck", model=gas_model, grid=CUBE, **NOISE, solenoidal_weight=weight
+    )
     f = forcing.acceleration({}, jnp.float64(0), forcing.memory())["velocity"]
     layout = transform.layout
     total = float(layout.inner(f, f).sum())

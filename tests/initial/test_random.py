@@ -6,8 +6,8 @@ from flow_support import flow, measured
 
 from simulator.errors import UserError
 from simulator.initial.spectrum import SpectrumSettings, shape_of
-from simulator.run.checkpoint import component_names, datasets, physical_axes
-from simulator.run.inputs import Inputs
+from simulator.simulation.checkpoint import component_names, datasets, physical_axes
+from simulator.simulation.inputs import Inputs
 from simulator.storage import Dataset, save
 
 MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
@@ -82,6 +82,93 @@ def test_energies_and_helicities_are_those_asked_for(random):
     assert row["max_divergence"] < 1e-13 and row["max_magnetic_divergence"] < 1e-13
 
 
+def requested(simulation, settings, total):
+    """E(k) of each shell: the shape at its wavenumber, with `total` as its sum times dk; shell 0 is empty."""
+    k = simulation.transform.layout.shell_wavenumbers()
+    e = np.asarray(shape_of(SpectrumSettings(**settings), Inputs())(np.where(k > 0, k, 1))) * (k > 0)
+    return e * total / (e.sum() * simulation.transform.layout.shell_width)
+
+
+def test_every_shell_holds_what_is_requested(random):
+    """To round-off: sums over at most 500 modes, 1e-14 each; also in the corners that truncation cuts."""
+    spectra = random.spectra(random.state)
+    magnetic = {"spectrum": "power_law"}
+    for name, settings, total in (
+        ("kinetic_energy", {"peak": 2}, 0.7),
+        ("magnetic_energy", magnetic, 0.2),
+    ):
+        expected = requested(random, settings, total)
+        if name == "magnetic_energy":
+            expected[0] = 2.0  # the mean field's, in the shell about k = 0
+        np.testing.assert_allclose(np.asarray(spectra[name]), expected, rtol=1e-12, atol=0)
+
+
+def test_scalars_have_their_spectrum_and_variance():
+    model = {
+        "kind": "navier_stokes",
+        "viscosity": 0.02,
+        "scalars": [{"name": "dye", "diffusivity": 0.02}],
+    }
+    scalars = {"dye": {"spectrum": "pao", "peak": 1.5, "variance": 3.0}}
+    sim = flow(8, 9, 10, initial={"kind": "random", "scalars": scalars}, model=model)
+    dye = sim.state.fields["dye"]
+    layout = sim.transform.layout
+    found = np.asarray(layout.shell_sum(abs(dye) ** 2)) / layout.shell_width
+    np.testing.assert_allclose(
+        found, requested(sim, {"spectrum": "pao", "peak": 1.5}, 3.0), rtol=1e-12, atol=0
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_larger_grid_keeps_the_large_scales(count):
+    """In shells that both grids hold whole all modes are the same, up to one factor for the energy; on any number of
+    devices, to round-off."""
+    coarse, fine = (
+        flow(n, n, n, initial={"kind": "random", "peak": 1.5, "seed": 5}, count=c)
+        for n, c in ((12, 1), (16, count))
+    )
+    here, there = (_by_label(s, s.state.fields["velocity"]) for s in (coarse, fine))
+    whole = [k for k in here if 0 < np.linalg.norm(k) < 3.5]  # |k_i| <= 3: shells 1 to 3
+    a, b = (np.array([modes[k] for k in whole]) for modes in (here, there))
+    factor = np.vdot(a, b) / np.vdot(a, a)
+    assert abs(factor - 1) < 0.05  # k4_exp beyond k = 3 holds little
+    np.testing.assert_allclose(b, factor * a, rtol=0, atol=1e-14)
+
+
+def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field():
+    """|u(k)|^2 k^2 / E(k) has the same mean in every shell, within 5 standard deviations: a mode has four independent
+    normal numbers (two polarizations), half of the modes are independent, so its relative error is
+    sqrt(2 / (2 modes))."""
+    sim = flow(24, 24, 24, initial={"kind": "random", "peak": 3, "normalise": "total", "seed": 2})
+    layout = sim.transform.layout
+    k = np.sqrt(np.asarray(layout.k_squared()))
+    waves = np.where(k > 0, k, 1)
+    density = np.asarray(shape_of(SpectrumSettings(peak=3), Inputs())(waves)) / waves**2
+    ratio = (abs(np.asarray(sim.state.fields["velocity"])) ** 2).sum(0) / density
+    modes = np.asarray(layout.shell_modes()[0])[1:]
+    mean = np.asarray(layout.shell_sum(np.where(k > 0, ratio, 0)))[1:] / modes
+    common = (mean * modes).sum() / modes.sum()
+    assert (abs(mean / common - 1) < 5 / np.sqrt(modes)).all()
+    assert measured(sim, sim.state)["kinetic_energy"] == pytest.approx(0.5, rel=1e-13)
+
+
+def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
+    """kx = 0.1 to 0.5 lie in the shell about k = 0 by default, which then holds E at their mean, 0.3; with narrow
+    shells each has its own."""
+    box, initial = [20 * np.pi, 2 * np.pi, 2 * np.pi], {"kind": "random", "peak": 0.5}
+    wide = flow(40, 4, 4, initial=initial, grid={"box": box})
+    narrow = flow(40, 4, 4, initial=initial, grid={"box": box, "shell_width": 0.1})
+    shape = shape_of(SpectrumSettings(peak=0.5), Inputs())
+    found = np.asarray(wide.spectra(wide.state)["kinetic_energy"])
+    assert found[0] / found[1] == pytest.approx(float(shape(0.3) / shape(1.0)), rel=1e-12)
+    layout = narrow.transform.layout
+    found = np.asarray(narrow.spectra(narrow.state)["kinetic_energy"])
+    modes = np.asarray(layout.shell_modes()[0])
+    expected = requested(narrow, {"peak": 0.5}, 1.0) * (modes > 0)
+    np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), rtol=1e-12, atol=0)
+    assert found.sum() * 0.1 == pytest.approx(0.5, rel=1e-13)
+
+
 def test_velocity_and_magnetic_field_of_one_seed_are_independent(random):
     """Their correlation is that of random numbers, about 1 / sqrt(modes)."""
     row = measured(random, random.state)
@@ -103,7 +190,7 @@ def test_orszag_tang_energies():
 
 
 def test_unknown_fields_are_refused():
-    with pytest.raises(UserError, match="magnetic is no field of this model; its fields are velocity"):
+    with pytest.raises(UserError, match="magnetic is not a field of this model; its fields are velocity"):
         _ = flow(8, 8, 8, initial={"kind": "abc", "magnetic": {}}).state
     with pytest.raises(UserError, match="orszag_tang gives magnetic"):
         _ = flow(8, 8, 8, initial={"kind": "orszag_tang"}).state
@@ -116,7 +203,7 @@ def test_a_snapshot_starts_another_resolution(random, tmp_path, kind, shape, cou
     """Every mode that both grids keep is the stored one; the others are zero."""
     state, transform, box = random.state, random.transform, list(random.grid.box)
     if kind == "checkpoint":
-        stored = datasets(state, transform)
+        stored = datasets(state, random.model)
     else:
         axes = physical_axes(transform)
         values = {n: transform.inverse(f) for n, f in state.fields.items()}
@@ -145,7 +232,7 @@ def _by_label(simulation, field):
 
 
 def test_a_snapshot_of_another_box_is_refused(random, tmp_path):
-    save(tmp_path, 0, datasets(random.state, random.transform), {"time": 0.0, "box": [1.0, 1.0, 1.0]})
+    save(tmp_path, 0, datasets(random.state, random.model), {"time": 0.0, "box": [1.0, 1.0, 1.0]})
     other = flow(8, 8, 8, initial={"kind": "snapshot", "path": str(tmp_path / "00000000")}, model=MHD)
     with pytest.raises(UserError, match=r"its box is .* set grid\.box"):
         _ = other.state

@@ -6,8 +6,7 @@ import pytest
 from gravity_cases import GAS, WAVE, measured
 
 from simulator.errors import UserError
-from simulator.models import own_transforms
-from simulator.run.checkpoint import component_names, datasets, physical_axes
+from simulator.simulation.checkpoint import component_names, datasets, physical_axes
 from simulator.storage import Dataset, save
 
 CLUMPS = (
@@ -42,10 +41,10 @@ CASES = [
 def stored(run, tmp_path, kind: str) -> str:
     """A snapshot or checkpoint of the run's start, as `initial.path`."""
     if kind == "checkpoint":
-        found = datasets(run.state, run.transform, own_transforms(run.model))
+        found = datasets(run.state, run.model)
     else:
         axes = physical_axes(run.transform)
-        values = {n: run.values(n)(run.state) for n in run.model.components}
+        values = {n: run.values(n)(run.state) for n in run.model.fields}
         found = [Dataset(n, v, axes, component_names(v.shape[:-3])) for n, v in values.items()]
     save(tmp_path, 0, found, {"time": 0.0, "box": list(run.grid.box)})
     return f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"
@@ -53,7 +52,7 @@ def stored(run, tmp_path, kind: str) -> str:
 
 def modes(run, name: str) -> dict[tuple[int, int, int], np.ndarray]:
     """The coefficients of a field by signed integers (kx, ky, kz)."""
-    layout, field = run.transform_of(name).layout, np.asarray(run.state.fields[name])
+    layout, field = run.model.transform_of(name).layout, np.asarray(run.state.fields[name])
     found = {}
     for place in np.ndindex(*layout.valid):
         k = {a: int(layout.labels[a][i]) for a, i in zip(layout.order, place, strict=True)}
@@ -68,7 +67,7 @@ def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: 
     first = cases.simulation(text, python=python)
     other = cases.simulation(text, stored(first, tmp_path, kind), f"grid.shape={shape}", devices=devices)
     assert other.state.fields.keys() == first.state.fields.keys()
-    for name in first.model.components:
+    for name in first.model.fields:
         here, there = modes(first, name), modes(other, name)
         assert len(here.keys() & there.keys()) > 30
         for k, value in there.items():

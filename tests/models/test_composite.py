@@ -176,8 +176,8 @@ def test_order_and_conservation(integrator: str) -> None:
     assert after["gas_mass"] == before["gas_mass"]
     assert after["waves_mass"] == pytest.approx(before["waves_mass"], rel=160e-15)
     for axis in "xyz":
-        exchanged = abs(after[f"gas_momentum_{axis}"] - before[f"gas_momentum_{axis}"])
-        drift = abs(after[f"momentum_{axis}"] - before[f"momentum_{axis}"])
+        exchanged = abs(after[f"gas_mean_momentum_{axis}"] - before[f"gas_mean_momentum_{axis}"])
+        drift = abs(after[f"mean_momentum_{axis}"] - before[f"mean_momentum_{axis}"])
         assert drift < 1e-10 < exchanged
     march = marching(free)
     begun = measured(free)["energy"]
@@ -217,7 +217,7 @@ def test_layouts_agree() -> None:
     for devices in (1, 4):
         run = both(devices=devices)
         end = marching(run)(run.state, 0.1, 5)
-        ends.append([np.asarray(run.values(f)(end))[..., :12, :12, :12] for f in run.model.components])
+        ends.append([np.asarray(run.values(f)(end))[..., :12, :12, :12] for f in run.model.fields])
     for a, b in zip(*ends, strict=True):
         assert np.abs(a - b).max() < 1e-12 * np.abs(a).max()
 
@@ -252,7 +252,7 @@ def test_gradient_of_the_final_density() -> None:
 
 @pytest.mark.slow
 def test_gas_that_cannot_go_on_says_so() -> None:
-    from simulator.stepping import Until
+    from simulator.simulation.advance import Until
 
     thin = '{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}'
     run = both("time.dt=null", "time.cfl=0.5", "grid.shape=8,8,8", gas=thin)
@@ -300,7 +300,7 @@ def test_refusals(overrides: list[str], message: str) -> None:
 
 
 def test_series_that_need_a_flow_are_refused() -> None:
-    from simulator.run.measuring import check_kinds
+    from simulator.output.recorder import series_of
 
     for kind, message in (
         ("structure_functions: {every: 1}", "needs a velocity"),
@@ -308,7 +308,7 @@ def test_series_that_need_a_flow_are_refused() -> None:
     ):
         name = kind.partition(":")[0]
         with pytest.raises(UserError, match=f"output.{name}: {message}.*, which composite does not have"):
-            check_kinds(both(f"output={{{kind}}}"))
+            series_of(both(f"output={{{kind}}}"))
 
 
 def test_a_composite_start_needs_a_composite() -> None:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from gravity_cases import WAVE, measured
 
-from simulator.models.vortices import pierced_faces
+from simulator.models.plaquettes import pierced_faces
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

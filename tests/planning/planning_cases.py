@@ -5,12 +5,12 @@ from pathlib import Path
 
 import jax
 
-from simulator.cluster import discover
-from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.models import MODELS
-from simulator.run.memory import Memory, compiled_loop
-from simulator.run.simulation import Simulation
+from simulator.processes import discover
+from simulator.processes.start import Cluster
+from simulator.simulation.memory import Memory
+from simulator.simulation.simulation import Simulation
 from simulator.stepping import INTEGRATORS
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -28,10 +28,8 @@ def shipped() -> dict[str, Path]:
 
 
 def integrators(kind: str) -> list[str]:
-    if known := getattr(MODELS[kind], "integrators", ()):
-        return list(known)
-    split = getattr(MODELS[kind], "split", False)
-    return [n for n, c in INTEGRATORS.items() if getattr(c, "split", False) == split]
+    model = MODELS[kind]
+    return list(model.integrators) or [n for n, c in INTEGRATORS.items() if c.split == model.split]
 
 
 def config_of(kind: str, *overrides: str) -> RunConfig:
@@ -41,4 +39,4 @@ def config_of(kind: str, *overrides: str) -> RunConfig:
 def reported(config: RunConfig, devices: int) -> int:
     """Bytes of a device, by XLA, that the loop over steps of a run needs."""
     cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:devices]))
-    return Memory.of(compiled_loop(Simulation(config, cluster=cluster, report=lambda _: None))).total
+    return Memory.of(Simulation(config, cluster=cluster, report=lambda _: None).compiled_loop()).total

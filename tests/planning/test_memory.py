@@ -6,7 +6,9 @@ import pytest
 from planning_cases import config_of, integrators, reported, shipped
 
 from simulator.models import MODELS
-from simulator.planning import Step, paper
+from simulator.planning import Machine, Step, abstract_run, fewest_devices
+from simulator.planning.fitting import LEAST_SHARE, NICE, largest_shape, usable
+from simulator.simulation.memory import ROOM
 
 ALLOWED = 0.10
 """On more devices than programs are compiled for."""
@@ -56,7 +58,7 @@ def more_devices(monkeypatch, kind: str, *overrides: str) -> None:
     """Eight devices, by a program compiled for four, against the program of eight."""
     found = config(kind, integrators(kind)[0], "double", *overrides)
     exact = Step(found, 8).memory
-    monkeypatch.setattr(paper, "COMPILED_FOR", 4)
+    monkeypatch.setattr(abstract_run, "COMPILED_FOR", 4)
     assert Step(found, 8).memory == pytest.approx(exact, rel=ALLOWED)
 
 
@@ -85,12 +87,31 @@ def test_a_row_of_diagnostics_and_a_snapshot_hold_the_state_too() -> None:
 
 
 @pytest.mark.slow
+def test_the_limits_that_a_plan_names() -> None:
+    """By the programs themselves, all compiled."""
+    target = Machine("tiny", "gpu", 4e7, 1e9, 1e9, 2e9, 4, 1e8, 1e8, "a test")
+
+    def fits(devices: int, *shape: int) -> bool:
+        found = config_of("navier_stokes", f"grid.shape={list(shape)}", "run.memory=low")
+        return Step(found, devices, "gpu").memory <= usable(target)
+
+    config = config_of("navier_stokes", "grid.shape=128,128,128")
+    fewest, largest = fewest_devices(config, target), largest_shape(config, target, 1)
+    assert fewest is not None and largest is not None
+    assert fits(fewest, 128, 128, 128) and not fits(fewest // 2, 128, 128, 128)
+    larger = NICE[NICE.index(largest[0]) + 1]
+    assert fits(1, *largest) and not fits(1, larger, larger, larger)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_and_integrator_can_be_planned(kind) -> None:
     """Also those that come later: a model that is registered has a configuration that shows it."""
     for integrator in integrators(kind):
         found = config_of(kind, f"time.integrator={integrator}", "grid.shape=16,16,16")
-        for devices, platform in ((1, "cpu"), (2, "gpu")):
-            step = Step(found, devices, platform)
-            assert step.memory > step.state > 0
-            assert step.work.flops > 0 and (step.work.sent > 0) == (devices > 1)
+        low = config_of(kind, f"time.integrator={integrator}", "grid.shape=16,16,16", "run.memory=low")
+        pairs = [(Step(c, 1, "cpu"), Step(c, 2, "gpu")) for c in (found, low)]
+        for step, lower in zip(*pairs, strict=True):
+            assert LEAST_SHARE * step.memory < lower.memory
+            assert ROOM * step.state > step.largest > step.state > 0
+            assert step.traffic.flops > 0 and (step.traffic.sent > 1e3) == (step.devices > 1)

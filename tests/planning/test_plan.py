@@ -1,25 +1,26 @@
 """The plan's arithmetic, its refusals and its lines."""
 
 import argparse
+import json
 import re
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from planning_cases import config_of
+from planning_cases import config_of, shipped
 
 from simulator.cli import plan as command
 from simulator.cli.parser import CommandParser
 from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
-from simulator.planning import Plan, Steps, estimated_steps, fits, machine
-from simulator.planning.clock import seconds
+from simulator.planning import Plan, Steps, estimated_steps, machine
 from simulator.planning.files import snapshots_of
 from simulator.planning.machines import EXCHANGE_LATENCY, KNOWN, LATENCY, PEER_LATENCY, Machine
 from simulator.planning.plan import fewest_devices, slurm_time, usable
 from simulator.planning.scaling import strong, weak
+from simulator.planning.step_time import seconds
 from simulator.planning.suggest import suggested
-from simulator.planning.work import Work
+from simulator.planning.traffic import Traffic
 
 SMALL = "grid.shape=32,32,32"
 TINY = Machine("tiny", "gpu", 4e7, 1e9, 1e9, 2e9, 4, 1e8, 1e8, "a test")
@@ -33,19 +34,19 @@ def run(*arguments: str) -> int:
 
 
 def test_seconds_by_hand() -> None:
-    """Eight devices, four a node: of 8e6 bytes a device sends 3/8 within its node and 4/8 to the other, over its
+    """Eight devices, four a node: a device sends 3/7 of 7e6 bytes within its node and 4/7 to the other, over its
     quarter of the node's network."""
-    work = Work(
-        transforms=2e9, blocks=1e9, parcels=5e8, modes=25e7, flops=1e9, sent=8e6, exchanges=2, kernels=10
+    moved = Traffic(
+        transforms=1e9, passes=2e9, blocks=1.5e9, fields=25e7, flops=1e9, sent=7e6, exchanges=2, kernels=10
     )
-    took = seconds(work, TINY, "double", 8)
+    took = seconds(moved, TINY, "double", 8)
     assert took.transforms == 2.0  # reads and writes for longer than it computes
-    assert took.blocks == 1.5 and took.modes == 0.25
+    assert took.blocks == 1.5 and took.fields == 0.25
     assert took.exchange == pytest.approx(4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY))
     assert took.starts == 10 * LATENCY["gpu"]
-    assert seconds(work, TINY, "double", 1).exchange == 0
-    cached = seconds(work, replace(TINY, block_bandwidth=4e9), "double", 1)
-    assert cached.blocks == 0.25 + 0.5 and cached.transforms == 1.0
+    assert seconds(moved, TINY, "double", 1).exchange == 0
+    cached = seconds(moved, replace(TINY, block_bandwidth=4e9), "double", 1)
+    assert cached.blocks == 1.5 / 4 and cached.transforms == 1.0
 
 
 def test_files_by_hand() -> None:
@@ -75,31 +76,24 @@ def test_time_limits(given, text) -> None:
     assert slurm_time(given) == text
 
 
-def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
+def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None:
+    """A device has 36 MB of 40 MB. The state: 3 x 85 x 85 x 43 complex numbers, 14.9 MB, of which a step holds 16."""
     config = config_of("navier_stokes", "grid.shape=128,128,128")
-    assert not fits(config, TINY, 1)
     plan = Plan(config, TINY, 1, Steps(None, ""))
-    largest, fewest = plan.largest_shape, fewest_devices(config, TINY)
-    assert largest is not None and fewest is not None
+    largest, fewest = plan.largest_shape, fewest_devices(config, TINY, 1)
     with pytest.raises(UserError) as refusal:
         plan.refuse()
     said = str(refusal.value)
-    assert f"{' x '.join(map(str, largest))} would fit on these" in said
+    assert f"{' x '.join(map(str, largest or ()))} would fit on these" in said
     assert f"{fewest} devices would do for this shape" in said
     assert re.search(r"needs (\S+) MB on each of 1 tiny device, (\S+) MB more than the 36 MB there are", said)
-    # Both are the limits.
-    assert fits(
-        config.model_copy(update={"grid": config.grid.model_copy(update={"shape": largest})}), TINY, 1
-    )
-    assert fits(config, TINY, fewest) and not fits(config, TINY, fewest // 2)
     assert plan.step.largest - usable(TINY) > 0
 
 
-def test_the_command_prints_a_plan(capsys) -> None:
-    from planning_cases import shipped
-
+def test_the_command_prints_a_plan(capsys, proportional) -> None:
     file = str(shipped()["navier_stokes"])
-    assert run(file, SMALL, "--device", "A100-80", "--devices", "2", "--steps", "1000") == 0
+    given = (file, SMALL, "--device", "A100-80", "--devices", "2", "--steps", "1000")
+    assert run(*given) == 0
     said = capsys.readouterr().out
     for text in (
         "on 2 a100-80 devices",
@@ -112,9 +106,17 @@ def test_the_command_prints_a_plan(capsys) -> None:
         run(file, "--device", "b7")
     with pytest.raises(UserError, match=r"--devices: must be at least 1, not 0"):
         run(file, "--devices", "0")
+    assert run(*given, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["memory_bytes"]["step"] == proportional.step(config_of("navier_stokes", SMALL), 2, "gpu")
+    assert found["memory_per_point"] == found["memory_bytes"]["step"] / 8 / (32**3 / 2)
+    assert found["seconds_per_step"] == pytest.approx(sum(found["seconds_by_part"].values()))
+    assert found["bytes_per_step"] > 0 and found["steps"] == 1000
+    with pytest.raises(UserError, match=r"--json: prints a plan, not the tables"):
+        run(*given, "--json", "--scaling")
 
 
-def test_scaling_starts_at_one_and_memory_falls() -> None:
+def test_scaling_starts_at_one_and_memory_falls(proportional) -> None:
     config = config_of("navier_stokes", "grid.shape=32,32,32")
     found = strong(config, machine("h100"), most=16)
     assert [p.devices for p in found] == [1, 2, 4, 8, 16]
@@ -125,7 +127,7 @@ def test_scaling_starts_at_one_and_memory_falls() -> None:
     assert all(p.exchange < p.seconds for p in grown)
 
 
-def test_suggestions_never_override() -> None:
+def test_suggestions_never_override(proportional) -> None:
     config = config_of("navier_stokes", SMALL, "time.cfl=null", "time.dt=0.01")
     found, lines = suggested(config, SlurmSettings(), "h100")
     assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, 1, "00:06:00")
@@ -139,8 +141,9 @@ def test_suggestions_never_override() -> None:
     assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, None, None)
     found, _ = suggested(config, SlurmSettings(), "epyc-7763")
     assert (found.slurm.tasks_per_node, found.slurm.cpus_per_task) == (1, 1)
-    small = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
-    _, (warning, *_) = suggested(small, SlurmSettings(), "v100")
+    large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
+    _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
+    # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
     assert re.match(
         r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 28.8 GB; 4 would do", warning
     )

@@ -8,13 +8,13 @@ from test_plots import assert_legible
 
 from simulator.initial.ground_state import radial_ground_state
 from simulator.models.cosmology import Background, CosmologySettings
+from simulator.output.series import Series, SeriesReader
 from simulator.plotting import plot_run
+from simulator.plotting.density import fitted_core, log_histogram, power, profile
 from simulator.plotting.labels import Labels
-from simulator.plotting.matter import fitted_core, log_histogram, power, profile
 from simulator.plotting.slices import projections
 from simulator.plotting.style import RC
 from simulator.plotting.time_series import time_series
-from simulator.run.series import Series, SeriesReader
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
 KPC = {

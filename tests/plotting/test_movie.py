@@ -11,12 +11,12 @@ from PIL import Image
 
 from simulator.cli import main
 from simulator.errors import RunFailure, UserError
+from simulator.output.series import Series
 from simulator.plotting import movie as module
 from simulator.plotting.frames import frames, readable
 from simulator.plotting.movie import ffmpeg, movie
 from simulator.plotting.scales import scale_of
-from simulator.run.open import open_run
-from simulator.run.series import Series
+from simulator.read.open import open_run
 
 ROOT = Path(__file__).parents[2]
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)

@@ -15,13 +15,13 @@ from PIL import Image
 
 from simulator.cli import build_parser
 from simulator.errors import UserError
+from simulator.output.series import Series, SeriesReader
+from simulator.output.table import Table
 from simulator.plotting import plot_run
-from simulator.plotting.slices import slices
+from simulator.plotting.slices import _THINNEST, slices
 from simulator.plotting.spectra import spectrum
 from simulator.plotting.style import RC, WIDTH, evenly, position
 from simulator.plotting.time_series import time_series
-from simulator.run.series import Series, SeriesReader
-from simulator.run.table import Table
 
 ROOT = Path(__file__).parents[2]
 PI = math.pi
@@ -52,9 +52,9 @@ def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times
     return SeriesReader(folder / "slices.h5")
 
 
-def write_spectra(folder, curve, shells=65, times=(0.0, 1.0, 2.0)):
+def write_spectra(folder, curve, shells=65, times=(0.0, 1.0, 2.0), beside=None):
     wavenumber = np.arange(float(shells))
-    series = Series(folder / "spectra.h5", {"k": wavenumber}, {"kinetic_energy": ("k",)})
+    series = Series(folder / "spectra.h5", {"k": wavenumber}, {"kinetic_energy": ("k",)}, {}, beside)
     for number, time in enumerate(times):
         series.append(10 * number, time, {"kinetic_energy": curve(np.maximum(wavenumber, 1e-9), time)})
     return SeriesReader(folder / "spectra.h5")
@@ -139,7 +139,11 @@ def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, bo
     scales = []
     for panel in panels:
         rectangle = panel.get_window_extent()
-        scales += [rectangle.width / np.ptp(panel.get_xlim()), rectangle.height / np.ptp(panel.get_ylim())]
+        for extent, limits in ((rectangle.width, panel.get_xlim()), (rectangle.height, panel.get_ylim())):
+            if (
+                extent > 1.001 * _THINNEST * figure.dpi
+            ):  # a flat box is drawn out of proportion, to be seen at all
+                scales.append(extent / np.ptp(limits))
     np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
     np.testing.assert_allclose(
         [np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]]
@@ -210,6 +214,19 @@ def test_a_single_shell_is_visible_and_round_off_is_not(folder):
     line = figure.axes[0].lines[0]
     assert np.isfinite(line.get_ydata()).sum() == 1 and list(line.get_markevery()) == [2]
     assert figure.axes[0].get_ylim()[0] > 1e-12
+
+
+def test_the_shell_about_zero_is_drawn_at_the_mean_of_its_modes(folder):
+    """In a long box it holds waves; in a cube only the mean flow, which is no point of a logarithmic axis."""
+    mean = np.arange(8.0)
+    for first, drawn in ((0.25, 8), (0.0, 7)):
+        mean[0] = first
+        (folder / "spectra.h5").unlink(missing_ok=True)
+        series = write_spectra(folder, lambda k, time: np.ones_like(k), 8, (0.0,), {"k_mean": ("k", mean)})
+        line = spectrum(series, "kinetic_energy").axes[0].lines[0]
+        x = line.get_xdata()[np.isfinite(line.get_ydata())]
+        np.testing.assert_array_equal(x, mean[8 - drawn :])
+        assert spectrum(series, "kinetic_energy").axes[0].get_xlim()[0] < x[0]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 50])

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator.errors import RunFailure, UserError
+from simulator.errors import UserError
 from simulator.files import remove_temporaries, replace_file
-from simulator.run.folder import Action, Decision, Found, RunFolder, choose_checkpoint, claim, decide
+from simulator.run.folder import Action, Decision, Found, RunFolder, claim, decide
+from simulator.run.prepare import choose_checkpoint
 from simulator.run.state import RunState, percent, read_state, write_state
 
 pytestmark = pytest.mark.smoke
@@ -112,6 +113,7 @@ def make(folder, *names):
             Found.EMPTY,
         ),
         (["config.yaml"], None, Found.PREPARED),
+        (["config.yaml", ".job", "job.sbatch", "logs"], None, Found.PREPARED),  # by `submit`
         (["config.yaml", "job.sbatch", "logs/a", "inputs/fields.py", "lock"], None, Found.PREPARED),
         (["config.yaml", "diagnostics.csv"], None, Found.UNFINISHED),
         (["config.yaml", "snapshots/00000000.h5"], None, Found.UNFINISHED),
@@ -144,7 +146,7 @@ def test_clear_removes_only_what_a_run_wrote(tmp_path):
     ours = [
         "config.yaml", "provenance.json", "run.log", "diagnostics.csv", "spectra.h5", "slices.h5",
         "spectra.parts/00000000.h5", "snapshots/00000010/shards/p00000.h5", "snapshots/00000010.h5",
-        "snapshots/00000010.xdmf", "snapshots/.tmp-00000020/x", "checkpoints/00000010/manifest.json",
+        "snapshots/00000010.vtkhdf", "snapshots/.tmp-00000020/x", "checkpoints/00000010/manifest.json",
         ".tmp-state.json-9",
     ]  # fmt: skip
     theirs = [
@@ -227,26 +229,8 @@ def test_a_run_that_finishes_while_we_wait_for_the_lock(tmp_path):
     assert lock is None and decision.action is Action.FINISHED and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("bad", "chosen"), [([], "30"), (["30"], "20"), (["30", "20"], "10"), (["30", "20", "10"], None)]
-)
-def test_the_newest_good_checkpoint(bad, chosen):
-    found = [Path("10"), Path("20"), Path("30")]
-
-    def problem(path):
-        return "shards/p00000.h5 altered" if path.name in bad else None
-
-    if chosen is None:
-        with pytest.raises(RunFailure, match="--overwrite"):
-            choose_checkpoint(PATH, found, problem)
-        return
-    checkpoint, lines = choose_checkpoint(PATH, found, problem)
-    assert checkpoint == Path(chosen)
-    assert [line.split(":")[0] for line in lines[:-1]] == [f"skipped {name}" for name in bad]
-
-
-def test_no_checkpoint_at_all_starts_anew_and_says_so():
-    checkpoint, (line,) = choose_checkpoint(PATH, [], lambda path: None)
+def test_no_checkpoint_at_all_starts_anew_and_says_so(tmp_path):
+    checkpoint, (line,) = choose_checkpoint(tmp_path)
     assert checkpoint is None and "starting from the beginning" in line
 
 

@@ -25,8 +25,8 @@ from run_support import (
 )
 
 from simulator import Simulation, load_config, open_run
+from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
-from simulator.stepping import Until
 from simulator.storage import committed
 
 pytestmark = pytest.mark.spmd
@@ -130,6 +130,24 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     assert_alike(tmp_path / "run", one_device)
 
 
+@pytest.mark.parametrize(
+    ("process", "told"),
+    [(0, "1 of 2 processes did not come within"), (1, "process 0 of 2 (the first one) did not come within")],
+)
+def test_a_process_waits_for_the_other_as_long_as_the_configuration_says(tmp_path, process, told):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    config = write_case(tmp_path, CASE)
+    flags = ["--coordinator", address, "--num-processes", "2", "--process-id", str(process)]
+    done = call("run", config, "--output", tmp_path / "run", "run.rendezvous=1s", *flags)
+    assert (done.returncode, done.stdout) == (1, "")
+    *waiting, last = done.stderr.splitlines()
+    assert last.startswith(f"simulator: {told} 1 s (run.rendezvous)")
+    assert waiting and all(line.startswith("simulator: waiting for ") for line in waiting)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_within_seconds_and_the_run_continues(one_device, tmp_path):
     run, config = tmp_path / "run", one_device.parent / "case.yaml"
@@ -165,7 +183,7 @@ def test_one_process_that_fails_ends_all_with_its_message(tmp_path):
     """The second process cannot read the user's file: its line is what the launcher shows."""
     (tmp_path / "fields.py").write_text(
         "import os\n\ndef build(x, y, z):\n"
-        "    if os.environ['SIMULATOR_PROCESS_ID'] == '1':\n        raise ValueError('no such luck')\n"
+        "    if os.environ.get('SIMULATOR_PROCESS_ID') == '1':\n        raise ValueError('no such luck')\n"
         "    return {'velocity': (y, y, y)}\n"
     )
     initial = "{kind: python, path: fields.py, function: build}"
@@ -193,7 +211,7 @@ def test_a_mistake_that_only_the_processes_find_is_one_line(tmp_path):
 
 @pytest.fixture(scope="module")
 def simulation(one_device):
-    return Simulation(load_config(one_device.parent / "case.yaml", ["devices.count=4"]))
+    return Simulation(load_config(one_device.parent / "case.yaml", ["devices.count=4", "fft.kernels=xla"]))
 
 
 def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
@@ -213,17 +231,18 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
 
 
 def test_the_loop_is_compiled_once(tmp_path, monkeypatch):
-    """Whatever pauses it: events, wall-clock pauses, a restart's state."""
+    """Whatever pauses it: events, wall-clock pauses, a restart's state. The program that is compiled ahead takes
+    states of one layout only, and raises at any other; nothing is compiled beside it."""
     config = write_case(tmp_path, CASE)
     loaded = load_config(config, [f"output.directory={tmp_path / 'run'}", "time.max_steps=6"])
     simulation = Simulation(loaded, report=lambda line: None)
     assert simulation.run() == 0
-    assert simulation.advance._cache_size() == 1
+    assert simulation.advance._cache_size() == 0
     simulation = Simulation(
         load_config(config, [f"output.directory={tmp_path / 'run'}"]), report=lambda line: None
     )
     assert simulation.run() == 0 and int(simulation.state.step) == 12
-    assert simulation.advance._cache_size() == 1
+    assert simulation.advance._cache_size() == 0
 
 
 def test_a_second_process_finds_the_compiled_programs(one_device, tmp_path):

@@ -7,12 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from simulator.errors import RunFailure, UserError
-from simulator.run.lock import Holder, RunLock, read_holder, slurm_job_is_gone
+from simulator.read.run_status import look_at
+from simulator.run.alive import Holder, is_written, read_holder
+from simulator.run.lock import RunLock
+from simulator.slurm.queue import job_is_gone
+from simulator.sweeps.study_status import Stage, status_of
 
 ROOT = Path(__file__).parents[2]
 CONTENDER = """
@@ -139,6 +144,23 @@ def test_a_later_start_of_the_same_job_takes_over(tmp_path):
         assert lock.takeover and "later start of the same job" in lock.takeover
 
 
+@pytest.mark.parametrize(("started", "alive"), [(0, True), (-1, False)])
+def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
+    """The lock of a process that was killed on this machine is nobody's at once, for everybody who asks."""
+    holder = Holder.this_process({})
+    assert holder.started is not None
+    holder = dataclasses.replace(holder, started=holder.started + started)
+    (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
+    assert is_written(tmp_path) is alive
+    assert look_at(tmp_path, datetime.now().astimezone()).writing is alive
+    assert (status_of(tmp_path).stage is Stage.RUNNING) is alive
+    if alive:
+        with pytest.raises(UserError, match="is writing this run"):
+            RunLock.acquire(tmp_path, {})
+    else:
+        RunLock.acquire(tmp_path, {}).release()
+
+
 @pytest.mark.parametrize(
     ("seconds_ago", "gone", "taken"), [(30, True, True), (30, False, False), (5, True, False)]
 )
@@ -167,12 +189,12 @@ def test_what_squeue_says(tmp_path, monkeypatch, script, gone):
     squeue.write_text(f"#!/bin/sh\n{script}\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert slurm_job_is_gone("12") is gone
+    assert job_is_gone("12") is gone
 
 
 def test_without_squeue_nothing_is_known(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert not slurm_job_is_gone("12")
+    assert not job_is_gone("12")
 
 
 def test_a_lost_lock_ends_the_run(tmp_path):

@@ -113,16 +113,31 @@ def test_the_summary_lists_what_is_there_and_commands_that_can_be_typed(tmp_path
         folder,
         outcome="finished at t = 1, step 100",
         steps=100,
-        wall=12.5,
         stepping=10.0,
+        spent={"start": 1.26, "steps": 10.0, "compilation": 1.26, "spectra": 0.04},
         points=64**3,
         devices=2,
         next_commands=[["simulator", "plot", str(folder)]],
     )
-    assert lines[1] == (
-        "100 steps in 12 s: 100 ms per step, 763 ns per point and step on each of 2 devices, "
-        "80 % of the time in steps"
-    )
+    assert lines[1:3] == [
+        "100 steps: 100 ms per step, 763 ns per point and step on each of 2 devices",
+        "12.6 s in all: steps 10.0 s, start 1.3 s, compilation 1.3 s",
+    ]
     text = "\n".join(lines)
     assert "snapshots/         2 x 1.5 kB, 3.5 kB in all" in text and "2 rows" in text
     assert lines[-1] == f"  simulator plot '{folder}'" and "checkpoints" not in text
+
+
+def test_the_summary_says_how_well_a_flow_was_resolved(tmp_path):
+    """Of all rows, those of earlier starts too; nan, as of a flow at rest, is no row."""
+    table = tmp_path / "diagnostics.csv"
+    arguments = {"outcome": "finished", "steps": 0, "stepping": 0.0, "points": 8, "devices": 1}
+    table.write_text("step,time,k_max_eta\n0,0.0,nan\n1,0.1,0.79\n2,0.2,1.25\n")
+    line = "k_max eta: 1.25 in the last row, 0.79 at the least (t = 0.1); a resolved cascade has 1"
+    assert line in summary(tmp_path, **arguments, next_commands=[])
+    table.write_text("step,time,k_max_eta,k_max_resistive\n0,0.0,3.0,2.0\n")
+    found = summary(tmp_path, **arguments, next_commands=[])
+    assert "k_max eta: 3 in the last row, 3 at the least (t = 0)" in found
+    assert "k_max resistive scale: 2 in the last row, 2 at the least (t = 0)" in found
+    table.write_text("step,time,energy\n0,0.0,1.0\n")
+    assert not any(line.startswith("k_max") for line in summary(tmp_path, **arguments, next_commands=[]))

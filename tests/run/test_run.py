@@ -3,6 +3,7 @@
 import json
 import sys
 
+import h5py
 import jax
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from run_support import CASE, contents, simulate, started, table, write_case
 
 from simulator import open_run
 from simulator.cli import main
-from simulator.run.series import SeriesReader
+from simulator.output.series import SeriesReader
 from simulator.storage import committed, verify
 
 COLUMNS = [
@@ -40,9 +41,11 @@ def finished(tmp_path_factory):
 def test_the_folder_holds_what_it_should(finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        "config.yaml", "provenance.json", "run.log", "state.json", "diagnostics.csv", "spectra.h5", "slices.h5",
-        "snapshots", "checkpoints",
+        "config.yaml", "provenance.json", "run.log", "state.json", "ledger.jsonl", "diagnostics.csv", "spectra.h5",
+        "slices.h5", "snapshots", "snapshots.vtkhdf", "checkpoints",
     }  # fmt: skip
+    with h5py.File(finished / "snapshots.vtkhdf") as file:
+        assert tuple(file["step"]) == open_run(finished).snapshots.steps
     for folder in [*committed(finished / "snapshots"), *committed(finished / "checkpoints")]:
         assert verify(folder).ok
     state = open_run(finished).state
@@ -139,7 +142,9 @@ def test_provenance_says_what_computed_it(finished):
     assert found["versions"]["python"] == sys.version.split()[0]
     assert set(found["git"]) == {"commit", "dirty", "changed"} and len(found["git"]["commit"]) == 40
     assert found["devices"]["count"] == 2 and found["devices"]["platform"] == "cpu"
-    assert found["mesh"]["transform"] == "custom_partitioning_z_xy" and found["mesh"]["axes"] == {"slab": 2}
+    plans = {"native": "custom_partitioning_zx_y_native", "xla": "custom_partitioning_z_xy"}
+    kernels = found["mesh"]["kernels"].partition(" ")[0]
+    assert found["mesh"]["transform"] == plans[kernels] and found["mesh"]["axes"] == {"slab": 2}
     assert found["host"]["name"] and "environment" in found and found["earlier"] == []
 
 

@@ -11,6 +11,7 @@ from fault_support import (
     CONFIG,
     Harm,
     Started,
+    assert_blameless,
     assert_clean,
     assert_equal,
     assert_near,
@@ -55,6 +56,7 @@ def test_killed_at_every_stage(place: Path, undisturbed: Path):
         left = re.search(r"/\.tmp-\d{8}-\w+: left by a run that was killed", said)
         assert bool(left) == (killed_at in BEFORE_COMMIT), (killed_at, said)
         assert (f"took over {run}/lock" in said) == (killed_at is not None), said
+        assert_blameless(run)
         killed_at = stage
     assert_equal(run, undisturbed)
     assert_clean(run)
@@ -68,7 +70,7 @@ def test_killed_between_a_snapshot_and_its_index(place: Path, undisturbed: Path)
     assert code == -signal.SIGKILL, said
     assert steps("snapshots", run) == [0, 8] and steps("checkpoints", run) == [4, 8]
     (run / "snapshots" / "00000008.h5").unlink()
-    (run / "snapshots" / "00000000.xdmf").unlink()
+    (run / "snapshots" / "00000000.vtkhdf").unlink()
     code, said = call(arguments, place)
     assert code == 0 and f"{run}/snapshots/00000008.h5: was missing, made again" in said
     assert_equal(run, undisturbed)
@@ -83,6 +85,7 @@ def _kill_in_two_processes(place: Path, run: Path, stage: str, victim: int) -> N
     for process in started:
         process.kill()
     assert code == -signal.SIGKILL, said
+    assert_blameless(run)
 
 
 @pytest.mark.spmd
@@ -145,6 +148,7 @@ def test_killed_at_thirty_random_times(place: Path):
     while kills < 30:
         started = [start([*arguments, run], place)]
         kills += _killed_after(chance.uniform(0.2, 1.0 + whole / 10), started, chance)
+        assert_blameless(run)
         assert started[0].process.exitcode in (0, -signal.SIGKILL), started[0].said.read_text()
         seen.update(steps("checkpoints", run))
         if started[0].process.exitcode == 0:
@@ -166,8 +170,9 @@ def test_two_processes_killed_at_random_times(place: Path):
     undisturbed, run, chance = place / "undisturbed pair", place / "random pair", random.Random(5)
     for process in start_all([*arguments, undisturbed], place, 2):
         assert process.ended()[0] == 0
-    for _ in range(8):
+    for _ in range(20):
         _killed_after(chance.uniform(1.0, 6.0), start_all([*arguments, run], place, 2), chance)
+        assert_blameless(run)
     for process in start_all([*arguments, run], place, 2):
         assert process.ended()[0] == 0
     assert_equal(run, undisturbed)

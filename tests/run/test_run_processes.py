@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, call, start_all, steps
 
-from simulator.run.open import open_run
+from simulator.read.open import open_run
 from simulator.storage import committed, open_snapshot
 
 

@@ -41,7 +41,11 @@ def refused(tmp_path, capsys, monkeypatch):
         ("0.02", "[1]", "case.yaml:2: model.viscosity: a number is needed, not [1]"),
         ("0.02", "-1", "case.yaml:2: model.viscosity: must be at least 0, not -1"),
         ("[16, 12, 10]", "[16, 0, 10]", "case.yaml:3: grid.shape.1: must be at least 1, not 0"),
-        ("cfl: 0.3", "cfl: 5", "case.yaml:5: time.cfl: must be at most 1.35 with rk4, not 5"),
+        (
+            "cfl: 0.3",
+            "cfl: 5",
+            "case.yaml:5: time.cfl: must be at most 1.35 with rk4 and grid.dealias: two_thirds, not 5",
+        ),
         (
             "case\n",
             "[1",
@@ -72,16 +76,16 @@ def test_a_mistake_in_the_file(refused, old, new, message):
             "custom_partitioning: slabs take at most 4 devices (12 planes in y, 4 in kz), pencils at most 7 x 4 "
             "(16 in x and 7 in ky by 12 in y and 4 in kz). What works: devices.count: 28",
         ),
-        (["--processes", "0"], "--processes: 0 is no number of processes; 1 or more"),
+        (["--processes", "0"], "--processes: must be at least 1, not 0"),
         (
             ["--processes", "3"],
-            "case.yaml:6: devices.count: 2 is no multiple of 3 processes; 3 is",
+            "case.yaml:6: devices.count: 2 is not a multiple of 3 processes; 3 is",
         ),
         (
             ["--processes=2", "--process-id", "1"],
             "--processes starts all processes of the run itself; leave out --process-id",
         ),
-        (["--coordinator", "x"], "--coordinator: 'x' is no address; write HOST:PORT, e.g. node1:12345"),
+        (["--coordinator", "x"], "--coordinator: 'x' is not an address; write HOST:PORT, e.g. node1:12345"),
         (
             ["--num-processes", "2"],
             "processes started by hand need all three of their settings; "

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from simulator.run.open import open_run
+from simulator.read.open import open_run
 from simulator.storage import STAGES, committed, open_snapshot
 
 LAST = 60

@@ -11,7 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.run.signals import SIGNALS, Flag, SignalFlags, Watch, job_deadline, seconds_left, stop_reason
+from simulator.run.signals import (
+    SIGNALS,
+    Flag,
+    SignalFlags,
+    Watch,
+    job_deadline,
+    lead,
+    stop_reason,
+)
+from simulator.slurm.jobscript import Resources
+from simulator.slurm.queue import seconds
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,7 +127,7 @@ def test_flags_of_all_processes_reduce_by_their_maximum():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
+    ("text", "expected"),
     [
         ("0:07", 7.0),
         ("29:59", 1799.0),
@@ -130,17 +140,33 @@ def test_flags_of_all_processes_reduce_by_their_maximum():
         ("", None),
     ],
 )
-def test_what_squeue_calls_time_left(text, seconds):
-    assert seconds_left(text) == seconds
+def test_what_squeue_calls_time_left(text, expected):
+    assert seconds(text) == expected
 
 
-def test_the_job_end_from_slurm(tmp_path):
+def test_the_job_end_and_limit_from_slurm(tmp_path):
     squeue = tmp_path / "squeue"
-    squeue.write_text('#!/bin/sh\n[ "$*" = "-h -j 12 -o %L" ] && echo 10:00\n')
+    squeue.write_text(
+        '#!/bin/sh\ncase "$*" in\n"-h -j 12 -o %L %l") echo 10:00 1:00:00;;\n'
+        '"-h -j 14 -o %L %l") echo UNLIMITED UNLIMITED;;\n*) exit 1;;\nesac\n'
+    )
     squeue.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    assert job_deadline({"SLURM_JOB_END_TIME": "1700000000", "SLURM_JOB_ID": "12"}, 5.0) == 1700000000.0
-    assert job_deadline({"SLURM_JOB_ID": "12", **path}, 5.0) == 605.0
+    times = {"SLURM_JOB_END_TIME": "1700000000", "SLURM_JOB_ID": "12"}
+    assert job_deadline(times | {"SLURM_JOB_START_TIME": "1699999940"}, 5.0) == (1.7e9, 60.0)
+    assert job_deadline(times, 1.7e9 - 45) == (1.7e9, 45.0)
+    assert job_deadline({"SLURM_JOB_ID": "12", **path}, 5.0) == (605.0, 3600.0)
     assert job_deadline({"SLURM_JOB_ID": "13", **path}, 5.0) is None
+    assert job_deadline({"SLURM_JOB_ID": "14", **path}, 5.0) is None
     assert job_deadline({"SLURM_JOB_ID": "12", "PATH": "/nonexistent"}, 5.0) is None
     assert job_deadline(path, 5.0) is None
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 5, 8, 60, 2880])
+def test_a_short_job_has_time_to_work_before_it_is_told_to_stop(minutes):
+    """The script's warning and the run's own limit, in this order, leave three quarters of the job at least."""
+    limit = 60.0 * minutes
+    warned = Resources(time=str(minutes)).lead
+    assert warned <= limit / 4
+    assert 0 < lead(limit) <= warned / 2
+    assert (warned, lead(limit)) == (120, 60) or minutes < 8

@@ -135,7 +135,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(checkout: Path, tmp_path:
     (precious / "thesis.tex").touch()
     done = call(checkout, "scripts/run", "x.yaml", SIMULATOR_VENV=str(precious), PYTHON=sys.executable)
     assert done.returncode == 2
-    assert "is no virtual environment and not empty" in done.stderr
+    assert "not empty, and not a virtual environment" in done.stderr
     assert (precious / "thesis.tex").exists()
 
 
@@ -201,7 +201,7 @@ def test_a_failed_installation_says_so(checkout: Path, tmp_path: Path) -> None:
     (checkout / "pyproject.toml").write_text("no toml")
     done = call(checkout, "scripts/run", "x", PYTHON=sys.executable, SIMULATOR_VENV=str(tmp_path / "venv"))
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "the installation failed; its reason stands above"
+    assert done.stderr.splitlines()[-1] == "the installation failed; see the reason above"
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")

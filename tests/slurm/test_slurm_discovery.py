@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster import discover
 from simulator.errors import UserError
+from simulator.processes import discover
 
 pytestmark = pytest.mark.slurm
 
-RECORDED = json.loads((Path(__file__).parents[1] / "cluster" / "environments.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[1] / "processes" / "environments.json").read_text())
 SRUN = {
     case: found["command"].removeprefix("srun ")
     for case, found in RECORDED.items()
@@ -61,13 +61,13 @@ START = """
 import json, os, sys
 from pathlib import Path
 import jax, numpy as np
-from simulator.cluster import discover, failure
-from simulator.cluster.start import start
+from simulator.processes import discover, failure
+from simulator.processes.start import start
 allocation = discover(os.environ)
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 with failure.contained(allocation):
     cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), folder=folder)
-    from simulator.cluster.doctor import exchange
+    from simulator.processes.doctor import exchange
     exchange(cluster.devices)
     me = [os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"], allocation.host, cluster.process_id]
     everyone = cluster.gather(me)

@@ -27,9 +27,9 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
     assert code == 0, out + err
     for process in range(2):
         assert re.search(rf"process {process} of 2: host \S+, local rank 0 of 1, \d cores? of CPUs ", out)
-    assert re.search(r"all-to-all of \S+ MiB over \d+ devices: right", out)
-    assert re.search(r"transform \S+ of 32\^3 points and back: right", out)
-    assert out.splitlines()[-1] == "nothing is wrong"
+    assert re.search(r"all-to-all of \S+ MiB over \d+ devices: correct", out)
+    assert re.search(r"transform \S+ of 32\^3 points and back: correct", out)
+    assert out.splitlines()[-1] == "no problems found"
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ LOOP = """
 import os, sys, time
 from pathlib import Path
 import numpy as np
-from simulator.cluster import discover, failure
-from simulator.cluster.start import start
-from simulator.cluster.watchdog import Watchdog
+from simulator.processes import discover, failure
+from simulator.processes.start import start
+from simulator.processes.watchdog import Watchdog
 from simulator.errors import RunFailure
 here = Path(sys.argv[1])
 allocation = discover(os.environ)
@@ -151,27 +151,66 @@ def test_a_signal_to_the_step_ends_all_together_with_3(slurm, loop, number):
     assert "all stop" in turning.last_lines()
 
 
-NEVER = """
-import os, sys, time
+LATE = """
+import os, signal, sys, time
 from pathlib import Path
-from simulator.cluster import discover, failure, rendezvous
-from simulator.cluster import start as module
-rendezvous.find.__defaults__ = (2.0,)
+from simulator.processes import discover, failure
+from simulator.processes.start import start
+late, pause, wait = int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
 allocation = discover(os.environ)
-if allocation.process_id == 0:
-    time.sleep(6)
-    sys.exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as in job scripts; srun sends it when the first one gives up
+if allocation.process_id == late:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    time.sleep(pause)
 with failure.contained(allocation):
-    module.start(allocation, platform="cpu", folder=Path(sys.argv[1]))
+    cluster = start(allocation, platform="cpu", count=4, folder=Path(sys.argv[1]), wait=wait)
+    cluster.close()
 """
 
 
-def test_a_first_process_that_does_not_come_is_named_with_the_file(slurm, tmp_path):
-    script = tmp_path / "never.py"
-    script.write_text(NEVER)
+@pytest.fixture
+def late(slurm, tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
     (tmp_path / "run").mkdir()
-    done = slurm.srun("-N2 --ntasks-per-node=1", sys.executable, str(script), str(tmp_path / "run"))
-    assert done.returncode == 1
-    assert re.search(
-        rf"process 0 on \S+ did not publish {tmp_path}/run/.coordinator-\d+\.0\.0\.\d+", done.stderr
+
+    def step(*arguments: str):
+        step = "-N2 --ntasks-per-node=2 --kill-on-bad-exit=1"
+        done = slurm.srun(step, sys.executable, str(script), str(tmp_path / "run"), *arguments)
+        ours = [line for line in done.stderr.splitlines() if line.startswith("simulator: ")]
+        assert "Check failure" not in done.stderr, "no stack of C++"
+        return done.returncode, ours
+
+    return step
+
+
+def node(slurm, number: int) -> str:
+    """The name of the number-th node: a step takes the first ones of an idle cluster."""
+    names = slurm.run("sinfo", "-h", "-N", "-p", "test", "-o", "%N").stdout.split()
+    return re.escape(sorted(names)[number])
+
+
+def test_a_late_process_is_named_with_its_host_while_the_others_wait(slurm, late):
+    code, said = late("3", "20", "40")
+    assert code == 0, said
+    assert re.fullmatch(rf"simulator: waiting for 1 of 4 processes, .* left: 3 \({node(slurm, 1)}\)", said[0])
+    assert re.fullmatch(r"simulator: all 4 processes are here after \d+ s", said[-1])
+
+
+def test_a_process_that_never_comes_ends_the_step_with_one_line(slurm, late):
+    code, said = late("2", "60", "12")
+    assert code == 1
+    assert re.fullmatch(
+        rf"simulator: 1 of 4 processes did not come within 12 s \(run.rendezvous\): 2 \({node(slurm, 1)}\)",
+        said[-1],
     )
+    assert all("waiting for" in line for line in said[:-1])
+
+
+def test_a_first_process_that_never_comes_is_named_with_its_host(slurm, late):
+    code, said = late("0", "60", "12")
+    assert code == 1
+    final = [line for line in said if "did not come" in line]
+    assert 1 <= len(final) <= 2, "process 1, and at most the first one of the other node"
+    assert re.match(rf"simulator: process 0 of 4 \({node(slurm, 0)}\) did not come within 12 s", final[0])
+    assert "published no address" in final[0]

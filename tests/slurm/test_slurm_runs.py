@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.run.lock import read_holder
-from simulator.run.open import open_run
+from simulator.read.open import open_run
+from simulator.run.alive import read_holder
 from simulator.run.state import RunState, read_state
 
 pytestmark = pytest.mark.slurm
@@ -194,12 +194,13 @@ def test_of_several_processes_the_first_one_speaks(slurm, tmp_path, alone) -> No
     assert (code, out) == (2, []) and line.startswith("command line: model.viscositi: unknown key")
 
 
-LONGER = ("time.stop=0.5", "output.diagnostics.every_steps=20", "devices.count=2")
+# Ten seconds and more: a step takes 2.6 ms here, and a stop may be noticed seconds late.
+LONGER = ("time.stop=4", "output.diagnostics.every_steps=20", "devices.count=2")
 
 
 @pytest.fixture(scope="module")
 def undisturbed(slurm, tmp_path_factory) -> Path:
-    """Five hundred steps in two processes, without Slurm."""
+    """Four thousand steps in two processes, without Slurm."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "c.yaml").write_text(CONFIG)
     command = [*SIMULATOR, "run", "c.yaml", *LONGER, "--output", "run", "--processes", "2"]
@@ -220,7 +221,7 @@ def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(slurm, 
         steps.append(job.state.step)
     ended = job.ends()
     assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "3"), job.log
-    assert steps[-1] < job.state.step == 500
+    assert steps[-1] < job.state.step == 4000
     assert job.log.count("goes back into the queue") == 3
     assert job.log.count("continuing from") == 3
     same(job.folder, undisturbed, tolerance=0)
@@ -366,14 +367,45 @@ def test_two_steps_at_once_in_one_allocation(slurm, tmp_path, alone) -> None:
 
 
 @pytest.mark.slow
-def test_cut_by_a_real_limit_of_two_minutes_it_comes_back(submit) -> None:
+def test_cut_twice_by_a_real_limit_of_two_minutes_it_comes_back_and_gets_on(submit) -> None:
+    """As short as the warning of a long job; each start works until it is warned, which takes many steps."""
     job = submit(*ENDLESS, "devices.count=1", "--nodes", "1", "--tasks-per-node", "1", "--time", "2")
-    job.until(lambda: job.slurm.job(job.id)["Restarts"] == "1", "requeue")
-    stopped = job.state
-    assert stopped.state == "stopped" and stopped.last_checkpoint == stopped.step > 0, job.log
-    assert re.search(r"stopped at .*: (SIGUSR2|the job ends in \d+ s)", job.log), job.log
-    job.advances(restarts=1, beyond=stopped.step)
+    before = 0
+    for start in range(2):
+        job.until(lambda start=start: job.slurm.job(job.id)["Restarts"] == str(start + 1), "requeue")
+        stopped = job.state
+        assert (stopped.state, stopped.restart_count) == ("stopped", start), job.log
+        assert stopped.last_checkpoint == stopped.step > before + 20, job.log
+        before = stopped.step
+    assert len(re.findall(r"stopped at .*: (?:SIGUSR2|the job ends in \d+ s)", job.log)) == 2, job.log
+    job.advances(restarts=2, beyond=before)
     job.stops()
+
+
+DEAF = """
+import time
+from pathlib import Path
+def build(x, y, z, mark):
+    Path(mark).touch()
+    time.sleep(600)
+"""
+
+
+def test_a_percent_sign_in_the_folders_name_and_a_job_that_is_cancelled_before_its_first_step(
+    slurm, tmp_path, wait_until
+) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    start = (f"initial.path={tmp_path}/deaf.py", "initial.function=build", "initial.kind=python")
+    job = Job(
+        slurm, tmp_path / "50%j of it", wait_until, *start, f"initial.parameters.mark={tmp_path}/mark",
+        "devices.count=1", "--tasks-per-node", "1",
+    )  # fmt: skip
+    job.until((tmp_path / "mark").exists, "start of the run")
+    job.tell("scancel")
+    assert job.ends()["JobState"] == "CANCELLED"
+    assert "CANCELLED" in job.log, "the log lies in the folder"
+    told = slurm.run(*SIMULATOR, "status", str(job.folder)).stdout
+    assert "cancelled before its first step" in told, told
 
 
 def daemon(slurm, node: str) -> int:

@@ -84,8 +84,8 @@ class Study:
 
 def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: Path) -> None:
     study = Study(slurm, tmp_path, list(range(1, 9)))
+    array = study.submit()  # builds every initial condition first; the trouble comes after
     study.trouble.touch()
-    array = study.submit()
     assert "8 queued" in study.command("status", "study.yaml") or study.tasks(array)
     assert study.wait(array) == 2  # the throttle
     assert [row["state"] for row in study.table()] == ["done", "done", "failed", *["done"] * 5]
@@ -128,7 +128,7 @@ def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(
 
 @pytest.mark.slow
 def test_a_task_that_is_cut_by_its_time_limit_continues(slurm, tmp_path: Path, wait_until) -> None:
-    """A limit of three minutes, with a warning two minutes ahead."""
+    """A limit of three minutes, with a warning 45 seconds ahead."""
     study = Study(slurm, tmp_path, [1], stop=1e6, time="3")
     array = study.submit()
     (run,) = study.sweep.runs
@@ -142,7 +142,7 @@ def test_a_task_that_is_cut_by_its_time_limit_continues(slurm, tmp_path: Path, w
 
 def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With arrays of at most three tasks, five runs are two arrays, the second waiting for the first."""
-    from simulator.sweeps.submit import plan_submission, submit
+    from simulator.sweeps.submit_study import plan_submission, submit
 
     study = Study(slurm, tmp_path, [1, 2, 4, 5, 6])
     for name, value in slurm.environ.items():

@@ -1,14 +1,14 @@
 """The combinations that the transforms are tested over, and compiled functions that the tests share."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 
-from simulator.spectral import Grid, Modes, Transform
+from simulator.spectral import Grid, Modes, Transform, native
 from simulator.spectral.backends import build, candidates
 
 SHAPES = {
@@ -28,6 +28,8 @@ DEVICES = (1, 2, 3, 4, 8)
 FIELDS = ("real", "real, every mode", "complex, every mode", "complex")
 PRECISIONS = ("double", "single")
 BLOCKS = (None, 2)
+KERNELS = ("native", "xla", "gpu", "gpu in blocks")
+"""The last two: what a GPU runs, whole fields or blocks, on processors."""
 BOX = (2 * np.pi, 3.0, 1.5)
 
 
@@ -39,10 +41,12 @@ class Case:
     fields: str = "real"
     precision: str = "double"
     block: int | None = None
+    kernels: str = "auto"
 
     def __str__(self) -> str:
         block = f"-blocks of {self.block}" if self.block else ""
-        name = f"{'-'.join(self.plan)}-{self.devices}-{self.shape}-{self.fields}-{self.precision}{block}"
+        kernels = "" if self.kernels == "auto" else f"-{self.kernels}"
+        name = f"{'-'.join(self.plan)}-{self.devices}-{self.shape}-{self.fields}-{self.precision}{block}{kernels}"
         return name.replace(", ", " ")
 
     @property
@@ -51,9 +55,15 @@ class Case:
 
     @property
     def works(self) -> bool:
+        if self.kernels == "native" and native.missing():
+            return False
         return bool(candidates(self.modes, self.devices, *self.plan)) and not (
-            self.block and self.plan[0] == "jaxdecomp"
+            (self.block or self.kernels not in ("auto", "xla")) and self.plan[0] == "jaxdecomp"
         )
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.kernels.startswith("gpu")
 
     @property
     def dtype(self) -> Any:
@@ -67,7 +77,7 @@ class Case:
 
 EVERY = [
     case
-    for values in itertools.product(PLANS, DEVICES, SHAPES, FIELDS, PRECISIONS, BLOCKS)
+    for values in itertools.product(PLANS, DEVICES, SHAPES, FIELDS, PRECISIONS, BLOCKS, KERNELS)
     if (case := Case(*values)).works
 ]
 
@@ -76,8 +86,7 @@ def pairwise(cases: list[Case]) -> list[Case]:
     """The fewest cases, greedily, in which every pair of two parameters' values appears that appears at all."""
 
     def pairs(case: Case) -> set:
-        values = enumerate((case.plan, case.devices, case.shape, case.fields, case.precision, case.block))
-        return set(itertools.combinations(values, 2))
+        return set(itertools.combinations(enumerate(astuple(case)), 2))
 
     missing = set().union(*map(pairs, cases))
     chosen = []
@@ -91,7 +100,11 @@ def pairwise(cases: list[Case]) -> list[Case]:
 @cache
 def transform(case: Case) -> Transform:
     choice = candidates(case.modes, case.devices, *case.plan)[0]
-    return build(case.modes, choice, jax.devices()[: case.devices], case.dtype, case.block)
+    devices = jax.devices()[: case.devices]
+    if case.on_gpu:
+        low = "blocks" in case.kernels
+        return build(case.modes, choice, devices, case.dtype, case.block, low, "gpu", "xla")
+    return build(case.modes, choice, devices, case.dtype, case.block, kernels=case.kernels)
 
 
 @cache

@@ -8,6 +8,7 @@ import pytest
 from simulator.errors import UserError
 from simulator.spectral import Grid, Modes, make_transform, usable_counts
 from simulator.spectral.backends import candidates, choose
+from simulator.spectral.measure import worth_timing
 
 CUBE = Modes(Grid((64, 64, 64)))  # 64 planes in y, 22 in kz
 
@@ -29,6 +30,35 @@ def test_a_plan_can_be_asked_for():
     assert {c.decomposition for c in choose(CUBE, 4, decomposition="pencil")} == {"pencil"}
     assert choose(CUBE, 3, decomposition="pencil")[0].mesh in {(1, 3), (3, 1)}
     assert {c.backend for c in choose(CUBE, 4, "auto")} == {"custom_partitioning", "jaxdecomp"}
+
+
+def test_a_mesh_can_be_asked_for():
+    assert [c.mesh for c in choose(CUBE, 8, mesh=(4, 2))] == [(4, 2)]
+    assert {c.decomposition for c in choose(CUBE, 8, mesh=(1, 8))} == {"slab", "pencil"}
+    with pytest.raises(
+        UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; what works: \[1, 8\], "
+    ):
+        choose(CUBE, 8, mesh=(3, 2))
+    with pytest.raises(
+        UserError, match=r"^fft\.mesh: 1 x 32 leaves some without planes of their own; what works: "
+    ):
+        choose(Modes(Grid((64, 64, 16))), 32, decomposition="pencil", mesh=(1, 32))
+
+
+@pytest.mark.parametrize("count", [1024, 2048, 4096, 8192])
+def test_pencils_on_thousands_of_devices_hardly_pad(count):
+    """683 planes in kz of 2048^3, on 16 to 64 columns: 704 at most."""
+    modes = Modes(Grid((2048, 2048, 2048)))
+    rows, columns = choose(modes, count)[0].mesh
+    _, my, mz = modes.counts
+    assert -(-mz // columns) * columns <= 1.05 * mz and -(-my // rows) * rows <= 1.05 * my
+
+
+def test_every_proper_factorisation_is_timed():
+    found = worth_timing(choose(CUBE, 12, "auto"))
+    meshes = [c.mesh for c in found if (c.backend, c.plan) == ("custom_partitioning", "z_y_x")]
+    assert sorted(meshes) == [(2, 6), (3, 4), (4, 3), (6, 2)]
+    assert sum(c.plan == "z_xy" for c in found) == 1
 
 
 def test_usable_counts():

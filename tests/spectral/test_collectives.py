@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from peers.published_transform import published_transform
 from spectral_cases import SHAPES, Case
 
-from simulator.cluster.mesh import make_mesh
+from simulator.processes.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.collectives import KINDS, NONE, Collective, collectives, describe
-from simulator.spectral.recipe import recipe
 
 EACH = [
     (plan, devices)
@@ -63,13 +63,13 @@ def test_one_exchange_per_stage_and_nothing_else(plan, devices):
 @pytest.mark.spmd
 @pytest.mark.parametrize("devices", [2, 4, 8])
 @pytest.mark.parametrize(("decomposition", "most"), [("z_xy", 0.17), ("zx_y", 0.115)])
-def test_bytes_against_the_complex_recipe(devices, decomposition, most):
+def test_bytes_against_the_published_transform(devices, decomposition, most):
     """At 96^3 (32 planes of kz, no padding) truncation before the exchange, real data and no way back leave
     1/2 x 1/2 x 2/3 of the bytes in z_xy, and 65/96 of that (65 modes in x) more in zx_y."""
     t = make_transform(Grid((96, 96, 96)), jax.devices()[:devices], decomposition=decomposition)
     real = jax.ShapeDtypeStruct((96, 96, 96), float, sharding=t.physical.sharding())
     ours = collectives(jax.jit(t.forward).lower(real).compile())
-    forward, _, sharding = recipe(make_mesh(jax.devices()[:devices], (devices,), ("slab",)))
+    forward, _, sharding = published_transform(make_mesh(jax.devices()[:devices], (devices,), ("slab",)))
     whole = jax.ShapeDtypeStruct((1, 96, 96, 96), complex, sharding=sharding)
     theirs = collectives(jax.jit(forward).lower(whole).compile())
     assert counts(theirs) == {"all-to-all": 2}
@@ -81,9 +81,9 @@ def test_bytes_against_the_complex_recipe(devices, decomposition, most):
 
 
 @pytest.mark.spmd
-def test_the_recipe_transforms():
-    """The yardstick computes what it should: numpy's transform, and back."""
-    forward, inverse, sharding = recipe(make_mesh(jax.devices()[:2], (2,), ("slab",)))
+def test_the_published_transform_is_a_transform():
+    """The yardstick computes numpy's transform and its inverse."""
+    forward, inverse, sharding = published_transform(make_mesh(jax.devices()[:2], (2,), ("slab",)))
     values = np.random.default_rng(0).standard_normal((2, 6, 4, 8)) + 0j
     modes = jax.jit(forward)(jax.device_put(values, sharding))
     np.testing.assert_allclose(modes, np.fft.fftn(values, axes=(1, 2, 3)), atol=1e-12)

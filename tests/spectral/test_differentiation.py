@@ -10,17 +10,23 @@ import pytest
 from spectral_cases import PLANS, Case, error, put, sample, transform
 
 from simulator.models.navier_stokes import NavierStokes, NavierStokesSettings
+from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Local
 from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import curl, project
-from simulator.stepping.advance import beginning, step_of
 from simulator.stepping.runge_kutta import RungeKutta4
 
 REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS]
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]
+XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom_partitioning"]
+GPU = [
+    Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks")
+    for n, b in ((1, 5), (4, 2))
+]
+QUICK = (REAL[0], REAL[1], REAL[4], COMPLEX[1], XLA[0], GPU[0])
 CASES = [
-    pytest.param(case, id=str(case), marks=[] if case in (REAL[0], REAL[4], COMPLEX[1]) else pytest.mark.slow)
-    for case in REAL + COMPLEX
+    pytest.param(case, id=str(case), marks=[] if case in QUICK else pytest.mark.slow)
+    for case in REAL + COMPLEX + XLA + GPU
 ]
 
 

@@ -26,12 +26,21 @@ def run(t, values):
 
 CASES = [
     *(Case(plan, 4, "even") for plan in PLANS),
+    *(Case(plan, 4, "even", kernels="xla") for plan in PLANS[:3]),
     Case(PLANS[0], 1, "even"),
     Case(("custom_partitioning", "z_xy"), 3, "prime", block=2),
     Case(("custom_partitioning", "zx_y"), 2, "odd", "complex", block=4),
     Case(("custom_partitioning", "z_y_x"), 8, "unequal", block=1),
     Case(("custom_partitioning", "z_xy"), 1, "odd", precision="single", block=4),
     Case(("custom_partitioning", "z_xy"), 2, "odd", block=15),
+    Case(("custom_partitioning", "z_xy"), 3, "prime", block=2, kernels="xla"),
+    Case(("custom_partitioning", "zx_y"), 2, "odd", "complex", block=4, kernels="xla"),
+    Case(("custom_partitioning", "zx_y"), 1, "even", kernels="gpu"),
+    Case(("custom_partitioning", "zx_y"), 1, "odd", block=4, kernels="gpu in blocks"),
+    Case(("custom_partitioning", "zx_y"), 3, "prime", block=2, kernels="gpu in blocks"),
+    Case(("custom_partitioning", "zx_y"), 4, "even", kernels="gpu"),
+    Case(("custom_partitioning", "z_y_x"), 8, "unequal", block=1, kernels="gpu in blocks"),
+    Case(("custom_partitioning", "z_xy"), 1, "unequal", "complex", kernels="gpu"),
 ]
 
 

@@ -74,6 +74,29 @@ def test_derivatives_and_projections(case):
 
 
 @pytest.mark.spmd
+@pytest.mark.parametrize("width", [None, 0.1, 3.0])
+def test_shells_of_a_long_box(width):
+    """80 x 8 x 8 points keep |k_x| <= 26, |k_y|, |k_z| <= 2; the mean leaves k = 0 out."""
+    grid = Grid((80, 8, 8), (20 * np.pi, 2 * np.pi, 2 * np.pi), given_shell_width=width)
+    layout = make_transform(grid, jax.devices()[:4]).layout
+    dk = width or 1.0
+    assert layout.shell_width == dk
+    modes, mean = map(np.asarray, jax.jit(layout.shell_modes)())
+    k = np.linalg.norm(
+        np.stack(np.meshgrid(np.arange(-26, 27) / 10, *2 * [np.arange(-2, 3)], indexing="ij")), axis=0
+    )
+    shell = np.rint(k / dk).astype(int)
+    assert layout.shells == shell.max() + 1
+    for n in range(layout.shells):
+        waves = k[(shell == n) & (k > 0)]
+        assert modes[n] == (shell == n).sum()
+        assert mean[n] == pytest.approx(waves.mean() if len(waves) else n * dk, rel=1e-13)
+    assert modes.sum() == 53 * 25
+    if width is None:
+        assert modes[0] == 11 and mean[0] == pytest.approx(0.3)  # kx = 0 to 0.5, which rounds to even
+
+
+@pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
 def test_sums_and_shells(case):
     """Shells n = round(|k| / dk) hold all energy; a single mode lies in its own shell alone."""
@@ -128,7 +151,9 @@ def test_random_fields_are_the_same_everywhere():
     modes, draws = Modes(Grid((12, 16, 24))), {}
 
     def drawn(t, seed=3):
-        draw = draws.setdefault(t.name + str(t.grid.shape), jax.jit(lambda seed: gaussian(t.layout, seed, 2)))
+        draw = draws.setdefault(
+            (t.name, t.grid.shape, t.layout.mesh.size), jax.jit(lambda seed: gaussian(t.layout, seed, 2))
+        )
         found = draw(np.uint32(seed))
         assert found.sharding.is_equivalent_to(t.layout.sharding(4), 4)
         return by_label(t.layout, found)

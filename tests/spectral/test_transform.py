@@ -58,7 +58,7 @@ def test_agrees_with_numpy_in_every_combination(case):
 
 
 def test_pairs_of_everything_are_covered():
-    for parameter in ("plan", "devices", "shape", "fields", "precision", "block"):
+    for parameter in ("plan", "devices", "shape", "fields", "precision", "block", "kernels"):
         assert {getattr(c, parameter) for c in EVERY} == {getattr(c, parameter) for c in PAIRWISE}
     assert {c.devices for c in EVERY if c.plan == ("custom_partitioning", "z_xy")} == {1, 2, 3, 4, 8}
 
@@ -71,12 +71,13 @@ def test_pairs_of_everything_are_covered():
     st.sampled_from(["z_xy", "zx_y", "z_y_x"]),
     st.integers(1, 8),
     st.booleans(),
+    st.sampled_from(["auto", "xla"]),
 )
-def test_any_shape(shape, dealias, plan, devices, real):
+def test_any_shape(shape, dealias, plan, devices, real, kernels):
     """Whatever the extents, the largest usable number of devices up to `devices` transforms exactly."""
     modes = Modes(Grid(shape, dealias=dealias), real)
     count = max(n for n in range(1, devices + 1) if candidates(modes, n, "custom_partitioning", plan))
-    t = make_transform(modes.grid, jax.devices()[:count], decomposition=plan, real=real)
+    t = make_transform(modes.grid, jax.devices()[:count], decomposition=plan, real=real, kernels=kernels)
     values = np.random.default_rng(sum(shape)).standard_normal(shape)
     ends = [(0, m - n) for n, m in zip(shape, t.physical.shape, strict=True)]
     found = np.asarray(jax.jit(t.forward)(jax.device_put(np.pad(values, ends), t.physical.sharding())))

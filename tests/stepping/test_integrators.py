@@ -11,7 +11,7 @@ import pytest
 from simulator.stepping import INTEGRATORS
 from simulator.stepping.exponential import phi_functions
 
-DECAY = {"u": jnp.array([0.0, 1.0, 40.0])}
+LINEAR = {"u": -jnp.array([0.0, 1.0, 40.0])}
 """Without a linear term, with one like the rest of the equation, and with a stiff one."""
 
 
@@ -28,7 +28,7 @@ def end(name: str, steps: int) -> np.ndarray:
     def run(u):
         def step(n, fields):
             time = n * dt
-            return integrator.step(fields, time, dt, tendency(fields, time), tendency, DECAY)
+            return integrator.step(fields, time, dt, tendency(fields, time), tendency, LINEAR)
 
         return jax.lax.fori_loop(0, steps, step, {"u": u})["u"]
 
@@ -37,7 +37,7 @@ def end(name: str, steps: int) -> np.ndarray:
 
 def solution() -> np.ndarray:
     """1/u = e^(L t) (1/u0 - i int_0^t cos(s) e^(-L s) ds)."""
-    rate = np.asarray(DECAY["u"])
+    rate = -np.asarray(LINEAR["u"])
     integral = (np.exp(-rate) * (np.sin(1) - rate * np.cos(1)) + rate) / (1 + rate**2)
     return np.exp(-rate) / (1 / (1 + 1j) - 1j * integral)
 
@@ -58,8 +58,10 @@ def test_a_stiff_linear_term_does_not_limit_the_step(name):
     assert np.isfinite(found).all() and abs(found[2]) < 1e-15
 
 
+@pytest.mark.parametrize("linear", [LINEAR["u"], -LINEAR["u"] / 20, 3j - LINEAR["u"] / 20])
 @pytest.mark.parametrize("name", ["rk2", "rk3", "rk4", "etdrk4"])
-def test_linear_terms_are_exact(name):
+def test_linear_terms_are_exact(name, linear):
+    """Damped, growing, and dispersive ones."""
     integrator = INTEGRATORS[name]()
     u = {"u": jnp.array([1.0 + 2j, -1j, 3.0])}
 
@@ -67,8 +69,8 @@ def test_linear_terms_are_exact(name):
         return {"u": jnp.zeros_like(fields["u"])}
 
     dt = jnp.float64(0.3)
-    found = integrator.step(u, jnp.float64(0), dt, nothing(u, 0), nothing, DECAY)["u"]
-    np.testing.assert_allclose(found, u["u"] * np.exp(-np.asarray(DECAY["u"]) * 0.3), rtol=1e-14)
+    found = integrator.step(u, jnp.float64(0), dt, nothing(u, 0), nothing, {"u": linear})["u"]
+    np.testing.assert_allclose(found, u["u"] * np.exp(np.asarray(linear) * 0.3), rtol=1e-14)
 
 
 def test_phi_functions_are_stable_for_any_eigenvalue():

@@ -37,7 +37,7 @@ def solve(kind: type, steps: int, duration: float = 1.5, start=None, time: float
     @jax.jit
     def run(u):
         return jax.lax.fori_loop(
-            0, steps, lambda i, u: kind().step(Rotations(), u, time + i * dt, jnp.float64(dt))[0], u
+            0, steps, lambda i, u: kind().alternate(Rotations(), u, time + i * dt, jnp.float64(dt))[0], u
         )
 
     return np.asarray(run(u)["u"])
@@ -73,5 +73,5 @@ def test_coefficients_are_consistent_and_symmetric(name: str) -> None:
 
 def test_the_rate_is_that_of_the_last_kick() -> None:
     u = {"u": jnp.ones(3)}
-    _, rate = INTEGRATORS["kick_drift_kick"]().step(Rotations(), u, jnp.float64(1), jnp.float64(0.5))
+    _, rate = INTEGRATORS["kick_drift_kick"]().alternate(Rotations(), u, jnp.float64(1), jnp.float64(0.5))
     assert float(rate) == 1.5

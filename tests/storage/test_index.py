@@ -1,13 +1,12 @@
 import shutil
-from xml.etree import ElementTree as ET
 
 import h5py
 import numpy as np
 import pytest
 from storage_support import XYZ, grid, on_devices, random_field
 
-from simulator.storage import Axis, Dataset, open_snapshot, save
-from simulator.storage.xdmf import to_xdmf
+from simulator.storage import Axis, Dataset, save
+from simulator.storage.verify_snapshot import verify
 
 ATTRIBUTES = {
     "time": 0.25,
@@ -91,28 +90,26 @@ def test_a_run_folder_may_be_moved(saved, tmp_path):
         np.testing.assert_array_equal(file["velocity_z"][...], values[2])
 
 
-def test_every_data_set_in_the_xdmf_exists_with_its_shape_and_type(saved):
-    folder, *_ = saved
-    root = ET.parse(folder.with_suffix(".xdmf")).getroot()
-    items = [item for item in root.iter("DataItem") if item.get("Format") == "HDF"]
-    names = []
-    for item in items:
-        name, path = (item.text or "").split(":")
-        with h5py.File(folder.parent / name, locking=False) as file:
-            dataset = file[path]
-            assert item.get("Dimensions") == " ".join(map(str, dataset.shape))
-            assert (item.get("NumberType"), item.get("Precision")) == ("Float", str(dataset.dtype.itemsize))
-        names.append(path.removeprefix("/data/12/fields/"))
-    # X, Y, Z of a reader are z, y, x of the run; complex fields and spectra cannot be drawn
-    assert names == ["velocity/z", "velocity/y", "velocity/x", "coarse"]
-    grids = list(root.iter("Grid"))
-    assert [g.find("Topology").get("Dimensions") for g in grids] == ["6 5 4", "3 5 4"]
-    spacing = grids[0].findall("Geometry/DataItem")[1]
-    np.testing.assert_array_equal([float(v) for v in spacing.text.split()], [1 / 6, 1 / 5, 1 / 4])
-    assert float(grids[0].find("Time").get("Value")) == 0.25
+def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(saved):
+    folder, values, _ = saved
+    with h5py.File(folder.with_suffix(".vtkhdf"), locking=False) as file:
+        root = file["VTKHDF"]
+        # complex fields, spectra and other grids cannot be drawn
+        assert set(root["PointData"]) == {"velocity"}
+        np.testing.assert_array_equal(np.moveaxis(root["PointData/velocity"][...], -1, 0), values)
+        assert {s.file_name for s in root["PointData/velocity"].virtual_sources()} == {
+            "00000012/shards/p00000.h5"
+        }
+        np.testing.assert_array_equal(root["FieldData/TimeValue"][...], [0.25])
+        assert root.attrs["Type"] == b"ImageData"
+        np.testing.assert_array_equal(root.attrs["WholeExtent"], [0, 3, 0, 4, 0, 5])
+        # the last index of an image is the run's x
+        steps = root.attrs["Direction"].reshape(3, 3) * root.attrs["Spacing"]
+        np.testing.assert_allclose(steps @ [3, 4, 5], [5 / 6, 4 / 5, 3 / 4], rtol=1e-15)
 
 
-def test_the_xml_says_what_the_manifest_says(saved):
-    folder, *_ = saved
-    manifest = open_snapshot(folder).manifest
-    assert to_xdmf(manifest, "00000012.h5") == folder.with_suffix(".xdmf").read_bytes()
+def test_a_snapshot_without_anything_to_draw_has_an_empty_sidecar(tmp_path):
+    folder = save(tmp_path, 1, [Dataset("time", 0.5)], {"time": 0.5})
+    with h5py.File(folder.with_suffix(".vtkhdf"), locking=False) as file:
+        assert len(file["VTKHDF/PointData"]) == 0
+    assert verify(folder).ok

@@ -71,7 +71,7 @@ def test_killed_while_replacing_a_step(tmp_path, stage):
     replaced = STAGES.index(stage) >= STAGES.index("renamed")
     assert holds(folder, 2, seed=100 if replaced else None)
     rebuild_index(folder, open_snapshot(folder).manifest)
-    assert sorted(os.listdir(tmp_path)) == ["00000002", "00000002.h5", "00000002.xdmf"]
+    assert sorted(os.listdir(tmp_path)) == ["00000002", "00000002.h5", "00000002.vtkhdf"]
     assert verify(folder).ok
 
 
@@ -86,7 +86,7 @@ def test_stale_leftovers_are_named_and_removed(tmp_path):
         f"removed {tmp_path}/.tmp-00000008.h5: left by a run that was killed",
         f"removed {tmp_path}/00000009.h5: its folder 00000009 does not exist",
     ]
-    assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.xdmf", "notes.txt"]
+    assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.vtkhdf", "notes.txt"]
     assert verify(good).ok
     assert clean_leftovers(tmp_path / "absent") == []
 

@@ -62,7 +62,7 @@ def test_foreign_folders_are_the_users_mistake(tmp_path):
 
 def test_another_version_is_named(folder):
     manifest = open_snapshot(folder).manifest.model_copy(update={"version": 7})
-    with pytest.raises(UserError, match="version 7, this program reads 1"):
+    with pytest.raises(UserError, match="version 7, but this program reads 1"):
         decode(manifest.encode(), folder / "manifest.json")
 
 

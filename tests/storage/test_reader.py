@@ -129,7 +129,7 @@ def test_a_snapshot_has_several_names(tmp_path):
         str(folder),
         folder / "manifest.json",
         tmp_path / "00000001.h5",
-        tmp_path / "00000001.xdmf",
+        tmp_path / "00000001.vtkhdf",
     ):
         assert open_snapshot(name).path == folder
 
@@ -137,7 +137,7 @@ def test_a_snapshot_has_several_names(tmp_path):
 def test_refusals(tmp_path):
     folder = save(tmp_path, 1, tiny(1), {"time": 0.0})
     snapshot = open_snapshot(folder)
-    with pytest.raises(KeyError, match="it holds velocity, counter, time"):
+    with pytest.raises(KeyError, match="its fields are velocity, counter, time"):
         snapshot["pressure"]
     with pytest.raises(IndexError, match="integers, slices"):
         snapshot["velocity"][[0, 1]]

@@ -168,9 +168,9 @@ def test_refusals_name_what_does_not_fit(tmp_path):
     folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))], {"time": 0.0})
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     snapshot = open_snapshot(folder)
-    with pytest.raises(UserError, match="holds no density; it holds p"):
+    with pytest.raises(UserError, match="has no field density; its fields are p"):
         restore(snapshot, "density", single, grid(6, 5, 4))
-    with pytest.raises(UserError, match="axis x has 6 stored points, 8 are wanted"):
+    with pytest.raises(UserError, match="axis x has 6 stored points, but 8 are requested"):
         restore(snapshot, "p", single, grid(8, 5, 4))
     with pytest.raises(UserError, match="stored over x, y, z, wanted over x, y"):
         restore(snapshot, "p", single, grid(6, 5))

@@ -26,7 +26,7 @@ def test_what_is_good_is_reported_file_by_file(sharded):
     names = ["manifest.json", *(f"shards/p0000{i}.h5" for i in range(4))]
     files = [sharded / n for n in names] + [
         sharded.with_name("00000005.h5"),
-        sharded.with_name("00000005.xdmf"),
+        sharded.with_name("00000005.vtkhdf"),
     ]
     assert report.lines() == [f"{path}: ok" for path in files]
 
@@ -140,19 +140,37 @@ def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
 
 
 def test_broken_or_missing_derived_files_are_found_and_do_not_hinder_a_restart(sharded):
-    index, sidecar = sharded.with_name("00000005.h5"), sharded.with_name("00000005.xdmf")
+    index, sidecar = sharded.with_name("00000005.h5"), sharded.with_name("00000005.vtkhdf")
     index.write_bytes(index.read_bytes()[:100])
-    text = sidecar.read_text()
-    sidecar.write_text(text.replace("8 6 4", "8 6 5"))
     assert "cannot be read" in wrong(sharded)["00000005.h5"]
-    assert "dimensions 8 6 5" in wrong(sharded)["00000005.xdmf"]
-    sidecar.write_text(text.replace("/fields/q", "/fields/r"))
-    assert "which does not exist" in wrong(sharded)["00000005.xdmf"]
-    sidecar.write_text(text[:50])
-    assert "cannot be read" in wrong(sharded)["00000005.xdmf"]
+    good = sidecar.read_bytes()
+
+    def other_sources(root):
+        del root["PointData/q"]
+        root["PointData/q"] = root["PointData/p"]
+
+    def other_values(root):
+        del root["PointData/q"]
+        root["PointData/q"] = np.zeros((8, 6, 4))
+
+    for edit, message in (
+        (
+            lambda root: root.attrs.modify("Direction", np.eye(3).ravel()),
+            "its Direction is not the snapshot's",
+        ),
+        (lambda root: root["FieldData/TimeValue"].write_direct(np.ones(1)), "its time is not the snapshot's"),
+        (other_sources, "the sources of q are not the shards of 00000005"),
+        (other_values, "q is missing"),
+    ):
+        with h5py.File(sidecar, "r+") as file:
+            edit(file["VTKHDF"])
+        assert wrong(sharded)["00000005.vtkhdf"] == message
+        sidecar.write_bytes(good)
+    sidecar.write_bytes(good[:50])
+    assert "cannot be read" in wrong(sharded)["00000005.vtkhdf"]
     index.unlink()
     sidecar.unlink()
-    assert wrong(sharded) == {"00000005.h5": "missing", "00000005.xdmf": "missing"}
+    assert wrong(sharded) == {"00000005.h5": "missing", "00000005.vtkhdf": "missing"}
     assert newest_good(sharded.parent) == (sharded, [])
 
 
@@ -163,7 +181,7 @@ def test_a_moved_run_still_verifies_and_a_renamed_folder_does_not_pass(sharded, 
     assert verify(moved / "00000005").ok
     (moved / "00000005").rename(moved / "00000006")
     (moved / "00000005.h5").rename(moved / "00000006.h5")
-    (moved / "00000005.xdmf").rename(moved / "00000006.xdmf")
+    (moved / "00000005.vtkhdf").rename(moved / "00000006.vtkhdf")
     assert "not the shards of 00000006" in wrong(moved / "00000006")["00000006.h5"]
 
 
@@ -192,9 +210,9 @@ def test_pruning_waits_for_a_good_newer_one(tmp_path):
     shard.write_bytes(good)
     removed = prune(tmp_path, keep_last=2, keep_every=20)
     assert [f.name for f in removed] == [f"{step:08d}" for step in (5, 10, 15, 25, 30, 35)]
-    left = {f"{step:08d}{suffix}" for step in (0, 20, 40, 45) for suffix in ("", ".h5", ".xdmf")}
+    left = {f"{step:08d}{suffix}" for step in (0, 20, 40, 45) for suffix in ("", ".h5", ".vtkhdf")}
     assert set(os.listdir(tmp_path)) == left
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         prune(tmp_path, keep_last=0)
 
 

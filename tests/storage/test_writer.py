@@ -32,7 +32,7 @@ def test_the_stages_come_in_the_order_of_their_table(tmp_path):
     seen.clear()
     save(tmp_path, 1, tiny(1), {"time": 0.0}, hook=seen.append)  # replaces the folder of the same step
     assert seen == list(STAGES)
-    assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.xdmf"]
+    assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.vtkhdf"]
 
 
 def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_path):
@@ -161,7 +161,7 @@ def test_options_that_do_not_exist_are_refused():
 
 
 def test_two_names_alike_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="the same name"):
         save(tmp_path, 1, [Dataset("a", 1.0), Dataset("a", 2.0)], {"time": 0.0})
 
 

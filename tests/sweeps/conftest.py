@@ -27,11 +27,11 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
 
 @pytest.fixture
 def refused(study: Study) -> Callable[..., list[str]]:
-    """`refused(text, base)` gives the lines of the refusal, which has written nothing."""
+    """`refused(text, base)` gives the lines with which opening or checking is refused; nothing was written."""
 
     def refused(text: str, base: str = BASE) -> list[str]:
         with pytest.raises(UserError) as caught:
-            study(text, base)
+            study(text, base).check()
         assert sorted(path.name for path in Path.cwd().iterdir()) == ["base.yaml", "study.yaml"]
         return str(caught.value).splitlines()
 

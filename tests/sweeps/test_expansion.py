@@ -125,7 +125,7 @@ def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> N
     """Also where the base lies elsewhere."""
     (tmp_path / "fields").mkdir()
     (tmp_path / "bases").mkdir()
-    (tmp_path / "fields" / "mine.py").write_text("def build(x, y, z): ...\n")
+    (tmp_path / "fields" / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
     study("base: base.yaml\nsweep: {grid: {model.viscosity: [1]}}")
     (tmp_path / "base.yaml").rename(tmp_path / "bases" / "base.yaml")
     from simulator.sweeps import open_sweep

@@ -47,10 +47,10 @@ def test_a_key_that_is_not_compared_counts_where_the_sweep_varies_it(study) -> N
 
 def test_the_content_of_an_input_file_counts(study, tmp_path: Path) -> None:
     base = BASE.replace("{kind: taylor_green}", "{kind: python, path: mine.py, function: build}")
-    (tmp_path / "mine.py").write_text("def build(x, y, z): return {}\n")
+    (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
     before = hashes(study(STUDY, base))
     assert hashes(study(STUDY, base)) == before
-    (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': 0}\n")
+    (tmp_path / "mine.py").write_text("def build(x, y, z): return {'velocity': (z, x, y)}\n")
     assert not set(hashes(study(STUDY, base)).values()) & set(before.values())
 
 
@@ -101,7 +101,5 @@ def test_a_plan_that_was_damaged_is_not_overwritten(study) -> None:
     sweep = study(STUDY)
     sweep.prepare()
     (sweep.folder / "plan.json").write_text("{")
-    with pytest.raises(
-        UserError, match=r"plan.json: cannot be read as the plan of a sweep; give this one another"
-    ):
+    with pytest.raises(UserError, match=r"plan.json: not the plan of a sweep; give this sweep another"):
         open_sweep("study.yaml")

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import main
-from simulator.cluster.jobscript import RUN_AND_REQUEUE
 from simulator.run.state import RunState, write_state
-from simulator.sweeps.status import Stage, Status
-from simulator.sweeps.submit import plan_submission, ranges, to_submit
+from simulator.slurm.hostlist import ranges
+from simulator.slurm.jobscript import RUN_AND_REQUEUE
+from simulator.sweeps.study_status import Stage, Status
+from simulator.sweeps.submit_study import plan_submission, to_submit
 
 STUDY = """\
 base: base.yaml

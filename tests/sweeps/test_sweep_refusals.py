@@ -1,7 +1,11 @@
 """Every mistake, by file and line, of all runs together, before anything is created."""
 
+from pathlib import Path
+
 import pytest
 from sweep_support import BASE
+
+from simulator.errors import UserError
 
 HEAD = "base: base.yaml\nsweep:\n"
 PART = "study.yaml:3: sweep."
@@ -23,7 +27,7 @@ PART = "study.yaml:3: sweep."
         ),
         (
             "zip: {model.viscosity: [1, 2], time.dt: [0.1, 0.2, 0.3]}",
-            "zip.time.dt: has 3 values and model.viscosity has 2; lists in zip have one length",
+            "zip.time.dt: has 3 values, but model.viscosity has 2; lists in zip have equal length",
         ),
         (
             "list: []",
@@ -32,11 +36,11 @@ PART = "study.yaml:3: sweep."
         ("list: [5]", "list.0: keys of the run's file and their values are needed, not 5"),
         (
             "grid: {output.directory: [a, b]}",
-            "grid.output.directory: is where all runs of the sweep lie; give it in the base",
+            "grid.output.directory: is the folder of all runs of the sweep; give it in the base",
         ),
         (
             "grid: {slurm.time: [1, 2]}",
-            "grid.slurm.time: is one for the whole array; give it in this file's slurm block",
+            "grid.slurm.time: applies to the whole array; give it in this file's slurm block",
         ),
         (
             "grid: {model..viscosity: [1]}",
@@ -44,7 +48,7 @@ PART = "study.yaml:3: sweep."
         ),
         (
             "list: [{time.cfl: 0.5, time.dt: 0.1}]",
-            "list.0.time.dt: excludes time.cfl, which the same run is given; keep one of the two",
+            "list.0.time.dt: excludes time.cfl, which the same run has too; keep one of the two",
         ),
         (
             "sample: {n: 2, parameters: {model.viscosity: {log_uniform: [0, 1]}}}",
@@ -88,10 +92,7 @@ def test_a_block_that_cannot_be_read(refused, block: str, message: str) -> None:
         ),
         (
             "sweep: {grid: {precision: [single]}}\n",
-            [
-                "study.yaml:1: base: missing; it is required (The configuration that is varied, relative to "
-                "this file)"
-            ],
+            ["study.yaml:1: base: missing; it is required (The base configuration, relative to this file)"],
         ),
         (
             "base: base.yaml\nsweeep: {}\nsweep: {grid: {precision: [single]}}\n",
@@ -117,17 +118,17 @@ def test_a_block_that_cannot_be_read(refused, block: str, message: str) -> None:
         ),
         (
             HEAD + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosity: 3}]\n",
-            ["study.yaml:4: sweep.exclude.0: takes out no run; correct its values, or leave it out"],
+            ["study.yaml:4: sweep.exclude.0: excludes no run; correct its values, or leave it out"],
         ),
         (
             HEAD
             + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosity: 1}, {model.viscosity: 2}]\n",
-            ["study.yaml:4: sweep.exclude: takes out all 2 runs; leave at least one"],
+            ["study.yaml:4: sweep.exclude: excludes all 2 runs; leave at least one"],
         ),
         (
             HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
             [
-                "study.yaml:5: sweep.grid.model.viscosity.2: gives a run twice, the one with model.viscosity: 0.01; "
+                "study.yaml:5: sweep.grid.model.viscosity.2: gives the run with model.viscosity: 0.01 twice; "
                 "leave one of them out"
             ],
         ),
@@ -181,12 +182,12 @@ def test_an_output_field_that_the_model_does_not_have(refused) -> None:
         ),
         (
             "energy",
-            "'energy' is no expression; write e.g. final.energy, max.dissipation, mean.enstrophy[time>0.5] or "
+            "'energy' is not an expression; write e.g. final.energy, max.dissipation, mean.enstrophy[time>0.5] or "
             "wall_time",
         ),
-        ("mean.energy[time]", "[time] is no condition; write e.g. [time>0.5] or [time>0.5,time<=2]"),
+        ("mean.energy[time]", "[time] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]"),
         ("mean.energy[t>1]", "'mean.energy[t>1]': no diagnostic 't', did you mean dt?"),
-        ("max.energy[time>x]", "'x' is no number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
+        ("max.energy[time>x]", "'x' is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
     ],
 )
 def test_collecting_what_is_not_there(refused, expression: str, message: str) -> None:
@@ -198,7 +199,7 @@ def test_collecting_what_is_not_there(refused, expression: str, message: str) ->
 
 def test_collecting_something_twice(refused) -> None:
     text = "base: base.yaml\nsweep: {grid: {precision: [single]}}\ncollect:\n  - steps\n  - steps\n"
-    assert refused(text) == ["study.yaml:5: collect.1: 'steps' is there twice; leave one of them out"]
+    assert refused(text) == ["study.yaml:5: collect.1: 'steps' is listed twice; leave one of them out"]
 
 
 def test_a_folder_that_holds_something_else(study, tmp_path) -> None:
@@ -209,4 +210,17 @@ def test_a_folder_that_holds_something_else(study, tmp_path) -> None:
     with pytest.raises(UserError) as caught:
         study("base: base.yaml\nsweep: {grid: {precision: [single]}}\n")
     folder = tmp_path / "out" / "study"
-    assert str(caught.value) == f"{folder}: holds something else than a sweep; give this one another name"
+    assert str(caught.value) == f"{folder}: not the folder of a sweep; give this sweep another name"
+
+
+def test_a_start_that_fails_is_refused_by_the_check_and_not_by_looking(study) -> None:
+    start = "def build(x, y, z, n):\n    if n == 2:\n        raise RuntimeError('not well')\n"
+    Path("start.py").write_text(start + "    return {'velocity': [0 * x, 0 * y, 0 * z]}\n")
+    python = "{kind: python, path: start.py, function: build, parameters: {n: 1}}"
+    sweep = study(
+        HEAD + "  grid: {initial.parameters.n: [1, 2]}\n", BASE.replace("{kind: taylor_green}", python)
+    )
+    assert len(sweep.runs) == 2
+    with pytest.raises(UserError, match=r"start.py:3: build: RuntimeError: not well"):
+        sweep.check()
+    sweep.check([run for run in sweep.runs if run.values["initial.parameters.n"] == 1])

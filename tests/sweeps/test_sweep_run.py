@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import main
-from simulator.run.open import open_run
+from simulator.read.open import open_run
 from simulator.sweeps import Sweep, open_sweep
 from simulator.sweeps.runner import Job, run_all
-from simulator.sweeps.status import statuses_of
+from simulator.sweeps.study_status import statuses_of
 
 ROOT = Path(__file__).parents[2]
 STUDY = (
@@ -38,7 +38,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e200]}}\n"
+FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49]}}\n"
 """The second fails: its energy is not finite."""
 
 
@@ -56,7 +56,7 @@ def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys
     assert "nothing to do" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")} == files
 
-    added = study(FAILING.replace("1e200]", "1e200, 2]"))
+    added = study(FAILING.replace("1e49]", "1e49, 2]"))
     assert main(["sweep", "run", "study.yaml"]) == 1
     assert "1 of 3 runs" in capsys.readouterr().out
     assert stages(added) == ["done", "failed", "done"]
@@ -152,7 +152,7 @@ def _starts_of_done(sweep: Sweep) -> dict[str, int]:
 
 @pytest.mark.spmd
 def test_fail_fast_stops_the_others(study) -> None:
-    sweep = study(LONG.replace("[0.1, 0.2]", "[0.1, 0.2], initial.amplitude: [1, 1e200]"))
+    sweep = study(LONG.replace("[0.1, 0.2]", "[0.1, 0.2], initial.amplitude: [1, 1e49]"))
     sweep.prepare()
     code = run_all(
         sweep, [Job((run,)) for run in sweep.runs[:3]], at_once=2, fail_fast=True, environ=dict(os.environ)
@@ -193,7 +193,7 @@ def test_the_base_itself_can_be_run_beside_its_sweeps(study, capsys) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("run study.yaml --jobs 0", "--jobs: 0 is no number of runs; 1 or more"),
+        ("run study.yaml --jobs 0", "--jobs: must be at least 1, not 0"),
         ("run study.yaml --index 5", "--index: {folder}/study.yaml has no run 5; it has 0 to 2"),
         (
             "retry study.yaml --index 1 --failed",

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.output.table import Table
 from simulator.planning import Step
 from simulator.planning.plan import size
 from simulator.run.state import RunState, write_state
-from simulator.run.table import Table
 from simulator.sweeps.collect import parse
 from simulator.sweeps.pictures import plot_sweep
 from simulator.sweeps.record import begun, ended
 from simulator.sweeps.report import plan_lines, status_lines, table_lines
-from simulator.sweeps.status import Stage, counted, status_of, statuses_of
-from simulator.sweeps.table import as_csv, as_json, rows
+from simulator.sweeps.study_status import Stage, counted, status_of, statuses_of
+from simulator.sweeps.table import as_csv, as_json
 
 STUDY = """\
 base: base.yaml
@@ -68,7 +68,7 @@ def half_done(study):
 
 
 def test_the_table_against_numbers_by_hand(half_done) -> None:
-    first, *others = rows(half_done)
+    first, *others = half_done.rows()
     assert first == {
         "index": 0,
         "run": half_done.runs[0].hash,
@@ -97,7 +97,7 @@ def test_the_table_as_arrays(half_done) -> None:
 
 
 def test_the_table_as_csv_and_json(half_done) -> None:
-    table = rows(half_done)
+    table = half_done.rows()
     header, first, second, *_ = as_csv(table).splitlines()
     assert header.startswith("index,run,state,model.viscosity,time.dt,final.energy,")
     assert first == f"0,{half_done.runs[0].hash},done,0.1,0.02,1.0,5.0,3.25,7.0,3.0,12.5"
@@ -106,7 +106,7 @@ def test_the_table_as_csv_and_json(half_done) -> None:
 
 
 def test_the_table_and_status_as_text(half_done) -> None:
-    lines = table_lines(half_done, rows(half_done))
+    lines = table_lines(half_done, half_done.rows())
     assert lines[0].split()[:4] == ["index", "run", "state", "model.viscosity"]  # time.dt is the same in all
     assert lines[1].split()[2:] == ["done", "0.1", "1", "5", "3.25", "7", "3", "12.5"]
     assert lines[-1] == "all runs: time.dt=0.02"

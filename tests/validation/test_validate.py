@@ -18,7 +18,7 @@ def report(tmp_path):
 def test_a_case_that_passes(report, capsys):
     assert main(["validate", "abc_decay", "--output", str(report)]) == 0
     printed = capsys.readouterr().out
-    assert "energy, t = 1" in printed and "1 cases, all within what is allowed" in printed
+    assert "energy, t = 1" in printed and "1 cases, all within their tolerances" in printed
     entries = json.loads((report / "validation.json").read_text())
     assert entries[0]["case"] == "abc_decay"
     assert all(check["passed"] and check["source"] for check in entries[0]["checks"])
@@ -56,9 +56,9 @@ def test_the_list_tells_which_are_left_to_full(capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [c.name for c in CASES.values() if not c.full] + ["dynamo_12", "dynamo_20", "dynamo_35"]
+    "name", [c.name for c in CASES.values() if not c.full] + ["dynamo_12", "dynamo_20", "dynamo_40"]
 )
 def test_every_case_that_two_cores_can_do(name):
-    """The kinematic dynamo grows at Rm = 12, decays at 20 and grows at 35 (Galloway & Frisch 1986)."""
+    """The kinematic dynamo grows at Rm = 12, decays at 20, grows at 40 (Galloway & Frisch 1986), at known rates."""
     for check in CASES[name].run().checks:
         assert check.passed, check

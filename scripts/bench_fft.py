@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""The transforms of this program against the FFTs of others, in one run, on one process's CPU devices.
+
+    .venv/bin/python scripts/bench_fft.py [--shape 256,256,256] [--devices 2] [--precision single] [--seconds 20]
+
+Others are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one process and,
+if $SIMULATOR_MPI4PY_FFT names a Python interpreter that has it, mpi4py-fft with FFTW on as many ranks as devices. All
+transform three components of a grid forward and back, in turns; medians are compared. `simulator bench fft` measures
+this program's transforms alone, on GPUs and on several processes too.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peers.fftw_and_scipy import PYTHON, Scipy, mpi4py_fft
+from peers.published_transform import published_transform
+
+from simulator.benchmark.fft import COMPONENTS, Compiled, Contender, compare, table, transforms
+from simulator.processes import discover
+from simulator.processes.hardware import usable_cores
+from simulator.processes.mesh import make_mesh
+from simulator.processes.start import start
+from simulator.spectral import Grid, Modes
+from simulator.spectral.nonlinear_term import random_array
+
+
+@contextlib.contextmanager
+def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[list[Contender]]:
+    """The contenders of others that can run here; a line on stderr about each that cannot."""
+    count = len(devices)
+    contenders: list[Contender] = []
+    if shape[1] % count == shape[2] % count == 0:
+        forward, inverse, sharding = published_transform(make_mesh(devices, (count,), ("slab",)))
+        values = random_array((COMPONENTS, *shape), np.result_type(dtype, np.complex64), sharding)
+        contenders.append(Compiled("published for JAX, complex", forward, inverse, values))
+    else:
+        print(f"left out: the published transform ({count} devices do not divide y and z)", file=sys.stderr)
+    values = np.random.default_rng(0).standard_normal((COMPONENTS, *shape)).astype(dtype)
+    contenders.append(Scipy(values, max(count, usable_cores())))
+    with mpi4py_fft(shape, np.dtype(dtype), COMPONENTS, count) as fftw:
+        if fftw is None:
+            print(
+                f"left out: mpi4py-fft (needs mpirun, and ${PYTHON} has to name its interpreter)",
+                file=sys.stderr,
+            )
+        else:
+            contenders.append(fftw)
+        yield contenders
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", default="256,256,256", metavar="NX,NY,NZ")
+    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--precision", choices=("single", "double"), default="single")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to FILE")
+    args = parser.parse_args()
+    x, y, z = map(int, args.shape.split(","))
+    dtype = np.float64 if args.precision == "double" else np.float32
+    cluster = start(discover(os.environ), platform="cpu", count=args.devices)
+    ours = transforms(Modes(Grid((x, y, z))), cluster.devices, dtype)
+    with peers((x, y, z), cluster.devices, dtype) as others:
+        rows = compare([*ours, *others], args.seconds)
+    print(
+        f"{x} x {y} x {z} {args.precision}, {args.devices} devices, on {platform.node()}: medians of three components"
+    )
+    print("\n".join(table(rows)))
+    if args.json is not None:
+        args.json.write_text(json.dumps([vars(row) for row in rows], indent=1) + "\n")
+    cluster.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

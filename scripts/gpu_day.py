@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Everything that is to be measured where a GPU is at hand, in parts of a few minutes each.
+
+    scripts/gpu_day [--output DIR] [--minutes 9] [--platform gpu|cpu] [--shapes 256,512]
+
+Every call does as many parts as fit into its minutes and goes on where the last one stopped; a part that failed is
+tried once more by the next call. `DIR/gpu_day.md` is the page, `DIR/gpu_day.json` what was measured. Parts: the tests
+that need a GPU; what the device copies and transforms per second; a step of every model, in both precisions, beside
+the plan's memory and time; the transforms; the largest grid that fits; a profile.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = {
+    "navier_stokes": "taylor_green",
+    "boussinesq": "stratified",
+    "mhd": "orszag_tang",
+    "self_gravitating_gas": "self_gravitating_turbulence",
+    "schrodinger_poisson": "fuzzy_dark_matter_box",
+    "composite": "gas_and_waves",
+}
+LONGEST = 570
+"""Seconds of a part."""
+MACHINE = """
+import json, sys
+from dataclasses import asdict
+from simulator.planning.this_machine import this_machine
+import jax
+found = asdict(this_machine())
+found["kind"] = jax.devices()[0].device_kind
+print(json.dumps(found))
+"""
+PROFILE = """
+import sys, jax, numpy as np
+from simulator import Simulation
+from simulator.config import load_config
+from simulator.simulation.advance import Until
+simulation = Simulation(load_config(sys.argv[1], sys.argv[3:]), report=lambda line: None)
+run, state = simulation.compiled_loop(), simulation.state
+state = jax.block_until_ready(run(state, Until(np.float64(np.inf), np.float64(np.inf), np.int64(3))))
+with jax.profiler.trace(sys.argv[2]):
+    jax.block_until_ready(run(state, Until(np.float64(np.inf), np.float64(np.inf), np.int64(3))))
+print("{}")
+"""
+
+
+class Part(NamedTuple):
+    name: str
+    command: list[str]
+    result: Path | None = None
+    """The JSON file that it writes; None: the last line of its output is JSON, or nothing is wanted."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=Path("outputs/gpu_day"), metavar="DIR")
+    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part after so many (default: 9)")
+    parser.add_argument("--platform", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--shapes", default="256,512", help="points along an axis (default: 256,512)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for which a step is timed (default: 5)")
+    args = parser.parse_args()
+    try:
+        sides = [int(n) for n in args.shapes.split(",")]
+    except ValueError:
+        parser.error(f"--shapes: {args.shapes!r} is no list of numbers; write e.g. 256,512")
+    args.output.mkdir(parents=True, exist_ok=True)
+    book = args.output / "gpu_day.json"
+    found: dict[str, Any] = json.loads(book.read_text()) if book.exists() else {}
+    began = time.monotonic()
+    parts = list(parts_of(args, sides))
+    left = [part for part in parts if not found.get(part.name, {}).get("done")]
+    for number, part in enumerate(left):
+        if number and time.monotonic() - began > 60 * args.minutes:
+            print(f"{len(left) - number} of {len(parts)} parts are left: the same command goes on")
+            break
+        found[part.name] = result = run(part, found.get(part.name, {}).get("tries", 0))
+        print(
+            f"{part.name}: {'done' if result['code'] == 0 else result['error']} ({result['seconds']:.0f} s)",
+            flush=True,
+        )
+        beside = book.with_suffix(".new")
+        beside.write_text(json.dumps(found, indent=1))
+        beside.replace(book)
+        (args.output / "gpu_day.md").write_text(page(found, sides, args.platform))
+    else:
+        print(f"all {len(parts)} parts are done: {args.output / 'gpu_day.md'}")
+    return 0
+
+
+def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
+    """In the order of their worth, should the day be short."""
+    simulator = [sys.executable, "-m", "simulator"]
+    platform = f"devices.platform={args.platform}"
+    gpu = ["--gpu"] if args.platform == "gpu" else []
+    yield Part("machine", [sys.executable, "-c", MACHINE])
+    if gpu:
+        yield Part("tests", [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *gpu])
+    for side in sides:
+        for model, name in MODELS.items():
+            for precision in ("double", "single"):
+                given = [config(name), platform, f"grid.shape={side},{side},{side}", f"precision={precision}"]
+                file = args.output.resolve() / f"step-{model}-{side}-{precision}.json"
+                bench = [
+                    "bench",
+                    "step",
+                    *given,
+                    "--no-start",
+                    "--seconds",
+                    str(args.seconds),
+                    "--json",
+                    str(file),
+                ]
+                yield Part(f"step {model} {side} {precision}", [*simulator, *bench], file)
+                yield Part(
+                    f"plan {model} {side} {precision}",
+                    [*simulator, "plan", *given, "--devices", "1", "--json"],
+                )
+    for side in sides:
+        for precision in ("double", "single"):
+            file = args.output.resolve() / f"fft-{side}-{precision}.json"
+            shape = [
+                "--shape",
+                f"{side},{side},{side}",
+                "--precision",
+                precision,
+                "--platform",
+                args.platform,
+            ]
+            bench = ["bench", "fft", *shape, "--seconds", str(args.seconds), "--json", str(file)]
+            yield Part(f"transforms {side} {precision}", [*simulator, *bench], file)
+    yield Part(
+        "largest", [sys.executable, str(Path(__file__).resolve()), "--largest", platform, str(max(sides))]
+    )
+    trace = str(args.output.resolve() / "profile")
+    given = [config("taylor_green"), trace, platform, f"grid.shape={','.join([str(min(sides))] * 3)}"]
+    yield Part("profile", [sys.executable, "-c", PROFILE, *given])
+
+
+def config(name: str) -> str:
+    return str(ROOT / "configs" / f"{name}.yaml")
+
+
+def run(part: Part, tries: int) -> dict[str, Any]:
+    """What a part gave; it is done when it succeeded, or failed twice."""
+    began = time.monotonic()
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    }
+    try:
+        done = subprocess.run(
+            part.command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LONGEST
+        )
+        code, output, error = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        code, output, error = 124, "", f"took longer than {LONGEST} s"
+    result: dict[str, Any] = {"code": code, "tries": tries + 1, "seconds": time.monotonic() - began}
+    result["done"] = code == 0 or tries >= 1
+    if code:
+        result["error"] = (error or output).strip().splitlines()[-1:] or ["no word"]
+        result["error"] = result["error"][0]
+    elif part.result is not None:
+        result["found"] = json.loads(part.result.read_text())
+    else:
+        result["found"] = _json(output)
+    return result
+
+
+def _json(output: str) -> Any:
+    """What a command has printed as JSON: all of it, or its last line; else its last line as text."""
+    lines = output.strip().splitlines() or [""]
+    for text in (output, lines[-1]):
+        try:
+            return json.loads(text)
+        except ValueError:
+            continue
+    return lines[-1]
+
+
+def largest(platform: str, side: int) -> int:
+    """The largest grid that a step is taken on, by trying: what a plan says would fit, and smaller ones."""
+    given = ["simulator", "plan", config("taylor_green"), platform, f"grid.shape={side},{side},{side}"]
+    done = subprocess.run(
+        [sys.executable, "-m", *given, "--devices", "1", "--json"], capture_output=True, text=True, cwd=ROOT
+    )
+    planned = json.loads(done.stdout)["largest_shape"] if done.returncode == 0 else [side] * 3
+    shape = list(planned)
+    if platform.endswith("cpu"):  # no day's work: that the part works is all that is wanted
+        shape = [min(n, side) for n in shape]
+    while min(shape) >= 8:
+        text = ",".join(map(str, shape))
+        bench = [
+            "bench",
+            "step",
+            config("taylor_green"),
+            platform,
+            f"grid.shape={text}",
+            "--no-start",
+            "--seconds",
+            "1",
+        ]
+        if (
+            subprocess.run(
+                [sys.executable, "-m", "simulator", *bench], capture_output=True, cwd=ROOT
+            ).returncode
+            == 0
+        ):
+            print(json.dumps({"planned": planned, "ran": shape}))
+            return 0
+        shape = [n * 15 // 16 for n in shape]
+    return 1
+
+
+def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
+    """The day as Markdown."""
+
+    def of(name: str) -> Any:
+        part = found.get(name, {})
+        return part.get("found") if part.get("code") == 0 else None
+
+    machine = of("machine") or {}
+    copy = machine.get("bandwidth", 0.0)
+    lines = [
+        f"# A day on a {'GPU' if platform == 'gpu' else 'processor'}: {machine.get('kind', 'not measured')}",
+        "",
+    ]
+    if machine:
+        lines += [f"A copy moves {copy / 1e9:.0f} GB/s on each device.", ""]
+    if "tests" in found:
+        said = of("tests") or found["tests"].get("error")
+        lines += [f"Tests that need a GPU: {said}", ""]
+    lines += [
+        "| model | grid | precision | step | planned | bytes moved | of copy | memory, numbers a point | planned |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for side in sides:
+        for model in MODELS:
+            for precision in ("double", "single"):
+                step, plan = of(f"step {model} {side} {precision}"), of(f"plan {model} {side} {precision}")
+                failed = found.get(f"step {model} {side} {precision}", {}).get("error")
+                if step is None:
+                    if failed:
+                        lines.append(f"| {model} | {side}³ | {precision} | {failed[:80]} | | | | | |")
+                    continue
+                held = f"{step['resident'] + step['temporary']:.2f}"
+                row = [model, f"{side}³", precision, f"{1e3 * step['step']:.1f} ms"]
+                if plan:
+                    moved = plan["traffic_per_step"]
+                    total = moved["transforms"] + moved["blocks"] + moved["fields"]
+                    share = total / step["step"] / copy if copy else 0.0
+                    row += [
+                        f"{1e3 * plan['seconds_per_step']:.1f} ms",
+                        f"{total / 1e9:.3g} GB",
+                        f"{share:.2f}",
+                    ]
+                    row += [held, f"{plan['memory_per_point']:.2f}"]
+                else:
+                    row += ["", "", "", held, ""]
+                lines.append("| " + " | ".join(row) + " |")
+    lines += [
+        "",
+        "Transforms of three components, median:",
+        "",
+        "| grid | precision | what | forward | inverse |",
+    ]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for side in sides:
+        for precision in ("double", "single"):
+            for row in (of(f"transforms {side} {precision}") or {}).get("transforms", []):
+                times = f"{row['forward']:.2f} ms | {row['inverse']:.2f} ms"
+                lines.append(f"| {side}³ | {precision} | {row['name']} | {times} |")
+    if grid := of("largest"):
+        shapes = {name: " x ".join(map(str, grid[name])) for name in ("planned", "ran")}
+        lines += [
+            "",
+            f"Largest grid of `taylor_green`: planned {shapes['planned']}, a step was taken on {shapes['ran']}.",
+        ]
+    if of("profile") is not None:
+        lines += ["", "`profile/` beside this page holds a trace of three steps (TensorBoard, Perfetto)."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--largest"]:
+        sys.exit(largest(sys.argv[2], int(sys.argv[3])))
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Lists every key of a run's file with type, default and meaning, from the settings classes: for `simulator explain`
+and for the reference in the documentation."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simulator.config.load import json_schema
+
+_NAMES = {
+    "integer": "whole number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "block",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key. `path` is dotted; N stands for a position in a list, NAME for a name that the user chooses."""
+
+    path: str
+    kind: str
+    """The kind of the block that the key belongs to, e.g. "navier_stokes"; empty if the block has only one kind."""
+    type: str
+    default: str
+    """As YAML; empty if the key is required."""
+    meaning: str
+
+    @property
+    def required(self) -> bool:
+        return not self.default
+
+
+def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
+    """All keys, in the order of the settings classes; a key of several kinds is listed once per kind."""
+    schema = json_schema() if schema is None else schema
+    listed = list(_of_block(schema, schema["$defs"], "", ""))
+    choices: dict[str, list[str]] = {}
+    for key in listed:
+        if key.path.endswith(".kind"):
+            choices.setdefault(key.path, []).append(key.type)
+    merged = []
+    for key in listed:
+        if key.path not in choices:
+            merged.append(key)
+        elif key.type == choices[key.path][0]:  # one entry for the kinds of a block
+            kinds = " | ".join(choices[key.path])
+            merged.append(
+                replace(key, kind="", type=kinds, default="", meaning="Selects the kind of this block.")
+            )
+    return merged
+
+
+def _of_block(
+    block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str, kind: str
+) -> Iterator[Key]:
+    required = set(block.get("required", ()))
+    for name, property in block.get("properties", {}).items():
+        path = f"{prefix}{name}"
+        default = "" if name in required else _yaml(property.get("default"))
+        yield Key(path, kind, _type(property, definitions), default, _meaning(property, definitions))
+        for suffix, inner in _inner_blocks(property, definitions):
+            inner_kind = inner.get("properties", {}).get("kind", {}).get("const", kind if not suffix else "")
+            yield from _of_block(inner, definitions, f"{path}{suffix}.", inner_kind)
+
+
+def _inner_blocks(
+    property: Mapping[str, Any], definitions: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The blocks in the value of a key: (".N" in a list, ".NAME" in a mapping, "" for the value itself, block)."""
+    for choice in _choices(property):
+        if "$ref" in choice:
+            block = definitions[choice["$ref"].rpartition("/")[2]]
+            if block.get("type") == "object":
+                yield "", block
+            else:
+                yield from _inner_blocks(block, definitions)
+        elif choice.get("type") == "array" and "items" in choice:
+            yield from (
+                (f".N{suffix}", block) for suffix, block in _inner_blocks(choice["items"], definitions)
+            )
+        elif choice.get("type") == "object" and isinstance(choice.get("additionalProperties"), dict):
+            inner = choice["additionalProperties"]
+            yield from ((f".NAME{suffix}", block) for suffix, block in _inner_blocks(inner, definitions))
+
+
+def _choices(property: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    for word in ("anyOf", "oneOf", "allOf"):
+        if word in property:
+            return [inner for choice in property[word] for inner in _choices(choice)]
+    return [property]
+
+
+def _type(property: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    texts = list(dict.fromkeys(filter(None, (_one_type(c, definitions) for c in _choices(property)))))
+    if "text" in texts and any(text.startswith("number") for text in texts):
+        texts.remove("text")  # the text is an expression such as 2*pi
+    return " or ".join(texts)
+
+
+def _one_type(choice: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    if "$ref" in choice:
+        block = definitions[choice["$ref"].rpartition("/")[2]]
+        kind = block.get("properties", {}).get("kind", {}).get("const")
+        if block.get("type") == "object":
+            return f"block {{kind: {kind}}}" if kind else "block"
+        return _type(block, definitions)
+    if "const" in choice:
+        return str(choice["const"])
+    if "enum" in choice:
+        return " | ".join(map(str, choice["enum"]))
+    if choice.get("type") == "null":
+        return ""
+    if "prefixItems" in choice:
+        return f"list of {len(choice['prefixItems'])} {_plural(_type(choice['prefixItems'][0], definitions))}"
+    if choice.get("type") == "array" and "items" in choice:
+        return f"list of {_plural(_type(choice['items'], definitions))}"
+    name = str(choice.get("type", "anything"))
+    bounds = [
+        f"{sign} {choice[key]:g}"
+        for key, sign in (
+            ("exclusiveMinimum", ">"),
+            ("minimum", ">="),
+            ("exclusiveMaximum", "<"),
+            ("maximum", "<="),
+        )
+        if key in choice
+    ]
+    return " ".join([_NAMES.get(name, name), *bounds])
+
+
+def _plural(type: str) -> str:
+    """The plural of a type: `numbers > 0` for `number > 0`."""
+    noun = re.match(r"(whole number|number|block|list)\b", type)
+    return f"{noun[0]}s{type[noun.end() :]}" if noun else type
+
+
+def _meaning(property: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """The description of the key, or of the block that is its value."""
+    text = property.get("description", "")
+    if not text and "$ref" in property:
+        text = definitions[property["$ref"].rpartition("/")[2]].get("description", "")
+    return " ".join(str(text).split())
+
+
+def _yaml(value: Any) -> str:
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,211 @@
+"""Where matter lies: projections, profiles about the densest point, densities on a logarithmic scale.
+
+Everything is summed up where the values are: a plane, a profile or a histogram leaves a device, never a field.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.diagnostics.measured import Measured
+from simulator.models import Fields, Model, State
+from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral.grid import AXES
+from simulator.spectral.layout import PhysicalLayout
+from simulator.spectral.program import Program
+
+PLANES = {"xy": "z", "xz": "y", "yz": "x"}
+"""The axes of a projection, and the axis along which it is made."""
+_NEWTON_STEPS = 3
+
+Densities = Mapping[str, Callable[[Fields], jax.Array]]
+"""Functions to values (x, y, z) of mass densities, by name."""
+
+
+def densities(model: Model) -> dict[str, Callable[[Fields], jax.Array]]:
+    """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
+    names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
+    ordered = sorted(names, key=lambda name: (name != "density", name))
+    return {name: partial(model.field_values, name) for name in ordered}
+
+
+# ---- projections -----------------------------------------------------------------------------------------
+
+
+def projections(transform: Transform, given: Densities) -> Measured:
+    """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass / length^2)."""
+    grid, physical = transform.grid, transform.physical
+    whole = NamedSharding(physical.mesh, PartitionSpec())
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        found = {}
+        for name, values in given.items():
+            inside = jnp.where(physical.inside(), values(state.fields), 0)
+            for plane, along in PLANES.items():
+                i = AXES.index(along)
+                total = inside.sum(i) * grid.spacing[i]
+                if physical.mesh.size > 1:
+                    total = lax.with_sharding_constraint(total, whole)
+                a, b = (grid.shape[AXES.index(axis)] for axis in plane)
+                found[f"{name}/{plane}"] = total[:a, :b]
+        return found
+
+    coordinates = {a: np.arange(n) * h for a, n, h in zip(AXES, grid.shape, grid.spacing, strict=True)}
+    return Measured(coordinates, {f"{n}/{p}": tuple(p) for n in given for p in PLANES}, compute)
+
+
+# ---- profiles --------------------------------------------------------------------------------------------
+
+
+class Peak(NamedTuple):
+    """The densest point: where (x, y, z), and its density."""
+
+    place: jax.Array
+    density: jax.Array
+
+
+def densest(layout: Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
+    """The maximum of a density given as values and as coefficients.
+
+    From the densest grid point, of several the first, Newton's method follows the series of modes to the maximum
+    between the points. Where that leaves the grid point's cell, or finds less, the grid point it is.
+    """
+    shape, spacing = physical.shape, physical.grid.spacing
+    values = jnp.where(physical.inside(), values, -jnp.inf)
+    number = jnp.zeros((), jnp.int64)
+    for i, n in enumerate(shape):
+        number = number * n + lax.broadcasted_iota(jnp.int64, shape, i)
+    top = values.max()
+    first = jnp.where(values == top, number, np.prod(shape)).min()
+    index = jnp.stack([first // (shape[1] * shape[2]), first // shape[2] % shape[1], first % shape[2]])
+    start = index * jnp.asarray(spacing)
+    k = layout.wavenumbers(modes.real.dtype)
+
+    def around(place: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Density, gradient and Hessian of the series at a point."""
+        here = modes
+        for q, x in zip(k, place, strict=True):
+            here = here * jnp.exp(1j * (q * x.astype(q.dtype))).astype(modes.dtype)
+        slope = jnp.stack([layout.sum((1j * q * here).real) for q in k])
+        bend = jnp.stack([jnp.stack([layout.sum(-(p * q * here).real) for q in k]) for p in k])
+        return layout.sum(here.real), slope.astype(jnp.float64), bend.astype(jnp.float64)
+
+    def step(_, place: jax.Array) -> jax.Array:
+        _, slope, bend = around(place)
+        # Along a ridge, or an axis of one point, nothing bends: there the place is to stay.
+        stiff = 1e-9 * abs(bend).max() + jnp.finfo(jnp.float64).tiny
+        return place - jnp.linalg.solve(bend - stiff * jnp.eye(3), slope)
+
+    found = lax.fori_loop(0, _NEWTON_STEPS, step, start)
+    density = around(found)[0]
+    near = (abs(found - start) <= jnp.asarray(spacing)).all() & (density >= top)
+    return Peak(jnp.where(near, found, start), jnp.where(near, density, top))
+
+
+def profile_edges(grid: Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
+    """Radii (bins + 1,) between which spheres are averaged, equally spaced in the logarithm; the first bin goes
+    to the centre. By default from the smallest grid spacing to half the shortest side of the box."""
+    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
+    low = min(grid.spacing[i] for i in present)
+    high = min(grid.box[i] for i in present) / 2
+    return np.geomspace(*(reach or (low, high)), bins + 1)
+
+
+def profiles(
+    transform: Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
+) -> Measured:
+    """`NAME` (r,): means of densities over spherical shells about the densest point of the first one, at periodic
+    distances; nan where a shell holds no grid point.
+
+    `r` is each shell's middle (the geometric one), `radius` the mean distance of its `points`; `enclosed_mass`
+    (r_outer,) is the first density's within the shell's outer edge. `center_x`, `center_y`, `center_z` and
+    `peak_density` are of the maximum between the grid points.
+    """
+    grid, layout, physical = transform.grid, transform.layout, transform.physical
+    edges = profile_edges(grid, bins, reach)
+    main = next(iter(given))
+    cell = grid.volume / grid.points
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        values = {name: density(state.fields) for name, density in given.items()}
+        peak = densest(layout, physical, values[main], transform.forward(values[main]))
+        squares = []
+        for x, c, length in zip(physical.coordinates(), peak.place, grid.box, strict=True):
+            away = x - c
+            squares.append((away - length * jnp.rint(away / length)) ** 2)
+        distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
+        # Everything up to the second edge is the first shell; the last entry takes what lies beyond and padding.
+        shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
+        shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
+        one = jnp.ones(physical.shape, jnp.float64)
+        stack = jnp.stack([one, distance, *(v.astype(jnp.float64) for v in values.values())])
+        (sums,) = _shell_sums(physical, bins)(physical.hold(shell), physical.hold(stack))
+        points = sums[0]
+        means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
+        found = dict(zip(("radius", *given), means[1:], strict=True))
+        return {
+            **found,
+            "points": points,
+            "enclosed_mass": jnp.cumsum(sums[2]) * cell,
+            **{
+                f"center_{axis}": jnp.mod(x, n) for axis, x, n in zip(AXES, peak.place, grid.box, strict=True)
+            },
+            "peak_density": peak.density,
+        }
+
+    middles = np.sqrt(edges[:-1] * edges[1:])
+    scalars = (*(f"center_{axis}" for axis in AXES), "peak_density")
+    variables: dict[str, tuple[str, ...]] = {name: ("r",) for name in (*given, "radius", "points")}
+    variables |= {"enclosed_mass": ("r_outer",)} | dict.fromkeys(scalars, ())
+    return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
+
+
+@lru_cache(maxsize=16)
+def _shell_sums(physical: PhysicalLayout, count: int) -> Program:
+    """Sums of values (component, x, y, z) by an index in [0, count]; what has the index `count` is left out."""
+    axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+    def local(index, values):
+        one = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
+        sums = one(values)[:, :count]
+        return (lax.psum(sums, axes) if physical.mesh.size > 1 else sums,)
+
+    return Program(
+        local, physical.mesh, [physical.spec, physical.spec_of(4)], [PartitionSpec()], name="radial_sum"
+    )
+
+
+# ---- histograms ------------------------------------------------------------------------------------------
+
+
+def log_densities(transform: Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
+    """`log_NAME` (contrast,): share of the volume per decade of density, against log10 of the density over its mean;
+    `log_NAME_mass`: share of the mass. Densities beyond `reach`, or not above zero, are in no bin."""
+    grid, physical = transform.grid, transform.physical
+    low, high = reach
+    width = (high - low) / bins
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        found = {}
+        for name, density in given.items():
+            values = density(state.fields).astype(jnp.float64)
+            mean = physical.mean(values)
+            usable = physical.inside() & (values > 0)
+            contrast = jnp.log10(jnp.where(usable, values, 1) / mean)
+            place = jnp.floor((contrast - low) / width)
+            index = jnp.where(usable & (place >= 0) & (place < bins), place, bins).astype(jnp.int32)
+            stack = jnp.stack([jnp.ones_like(values), values / mean])
+            (sums,) = _shell_sums(physical, bins)(physical.hold(index), physical.hold(stack))
+            shares = sums / (grid.points * width)
+            found |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
+        return found
+
+    centres = low + (np.arange(bins) + 0.5) * width
+    names = [f"log_{name}{of}" for name in given for of in ("", "_mass")]
+    return Measured({"contrast": centres}, dict.fromkeys(names, ("contrast",)), compute)

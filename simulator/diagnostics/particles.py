@@ -1,0 +1,147 @@
+"""What is measured of particles: paths of some of them, and statistics of all."""
+
+from collections.abc import Callable, Collection
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.diagnostics.measured import Measured
+from simulator.models import State
+from simulator.particles import ParticleSet
+from simulator.particles.sampled import COMPONENTS
+from simulator.particles.swarm import Swarm
+
+AXES = "xyz"
+Sampled = Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]
+"""(state, particles, quantities) to what these particles see of the fluid, as records `fluid_velocity` and so on."""
+Rate = Callable[[State], jax.Array]
+"""Coefficients of the velocity's partial derivative by time."""
+
+
+def _component_names(record: str, components: int) -> list[str]:
+    """The variables of a record: itself, or one for each component."""
+    ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
+    return [record + end for end in ends]
+
+
+def _in_turn(swarm: Swarm, state: State, name: str, last: jax.Array | None) -> State:
+    """The state with the positions of a species ready only after `last`: exchanges keep their order."""
+    if last is None:
+        return state
+    particles = state.particles[name]
+    position = swarm.domain.after(particles.records["position"], last)
+    changed = {**state.particles, name: particles.with_records({"position": position})}
+    return State(**{**vars(state), "particles": changed})
+
+
+def trajectories(
+    swarm: Swarm, sampled: Sampled, names: Collection[str], most: int, see: tuple[str, ...]
+) -> Measured:
+    """Paths of at most `most` particles of each of the species `names`, with evenly spaced ids: `NAME/position_x`,
+    ... over the coordinate `NAME_id`, with `NAME/displacement_x`, ..., records of their own, and what they `see`."""
+    strides = {name: -(-swarm.kinds[name].count // most) for name in names}
+    records = {
+        name: {
+            **{
+                r: 3
+                for r in ("position", "displacement", "velocity")
+                if r in swarm.kinds[name].species.records
+            },
+            **{f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
+        }
+        for name in names
+    }
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        row: dict[str, jax.Array] = {}
+        last = None
+        for name in names:
+            state = _in_turn(swarm, state, name, last)
+            particles = state.particles[name]
+            values = {**particles.records, **(sampled(state, name, see) if see else {})}
+            for record, components in records[name].items():
+                array = values[record] if values[record].ndim > 1 else values[record][None]
+                last = swarm.chosen(name, particles, array, strides[name])
+                for i, variable in enumerate(_component_names(record, components)):
+                    row[f"{name}/{variable}"] = last[i]
+            last = values[next(reversed(values))]
+        return row
+
+    return Measured(
+        {f"{name}_id": np.arange(0, swarm.kinds[name].count, strides[name]) for name in names},
+        {
+            f"{name}/{variable}": (f"{name}_id",)
+            for name in names
+            for record, components in records[name].items()
+            for variable in _component_names(record, components)
+        },
+        compute,
+    )
+
+
+def statistics(swarm: Swarm, rate: Rate, bins: int, reach: float) -> Measured:
+    """Means over all particles of each species: how far they went, how fast they are, how long they remember it, and
+    how they are accelerated."""
+    edges = np.linspace(-reach, reach, bins + 1)
+    numbers = [
+        *(f"mean_velocity_{a}" for a in AXES),
+        *(f"dispersion_{a}" for a in AXES),
+        "velocity_variance",
+        "velocity_autocorrelation",
+        "acceleration_variance",
+    ]
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        row: dict[str, jax.Array] = {}
+        change, last = rate(state), None
+        for name in swarm.kinds:
+            state = _in_turn(swarm, state, name, last)
+            particles = state.particles[name]
+            velocity, acceleration = swarm.motion(name, state.fields, change, particles, state.memory)
+            found = _means(particles, velocity, acceleration, swarm.kinds[name].count)
+            found["acceleration"] = _density(particles, acceleration, found["acceleration_variance"], edges)
+            row |= {f"{name}/{key}": value for key, value in found.items()}
+            last = acceleration
+        return row
+
+    variables: dict[str, tuple[str, ...]] = {}
+    for name in swarm.kinds:
+        variables |= {f"{name}/{key}": () for key in numbers}
+        variables[f"{name}/acceleration"] = ("sigma",)
+    return Measured({"sigma": (edges[1:] + edges[:-1]) / 2}, variables, compute)
+
+
+def _means(
+    particles: ParticleSet, velocity: jax.Array, acceleration: jax.Array, count: int
+) -> dict[str, jax.Array]:
+    def mean(values: jax.Array) -> jax.Array:
+        return jnp.where(particles.valid, values, 0).sum(-1) / count
+
+    way, start = particles.records["displacement"], particles.records["start_velocity"]
+    square, start_square = (mean((v * v).sum(0)) for v in (velocity, start))
+    drift = mean(velocity)
+    lag = mean((velocity * start).sum(0)) / jnp.sqrt(square * start_square)
+    return {
+        **{f"mean_velocity_{a}": drift[i] for i, a in enumerate(AXES)},
+        **{f"dispersion_{a}": mean(way[i] ** 2) for i, a in enumerate(AXES)},
+        "velocity_variance": square - (drift**2).sum(),
+        "velocity_autocorrelation": lag,
+        "acceleration_variance": mean((acceleration**2).sum(0)),
+    }
+
+
+def _density(
+    particles: ParticleSet, acceleration: jax.Array, variance: jax.Array, edges: np.ndarray
+) -> jax.Array:
+    """Probability density of the three components together, over their root mean square."""
+    scaled = acceleration / jnp.sqrt(variance / 3)
+    width = edges[1] - edges[0]
+    number = jnp.floor((scaled - edges[0]) / width)
+    inside = particles.valid & (number >= 0) & (number < len(edges) - 1)
+    # A sum for every bin: few bins, and no scatter across devices.
+    counts = jax.lax.map(
+        lambda b: jnp.where(inside & (number == b), 1.0, 0.0).sum(),
+        jnp.arange(len(edges) - 1, dtype=number.dtype),
+    )
+    return counts / (3 * particles.valid.sum() * width)

@@ -1,0 +1,78 @@
+"""What tells whether the grid resolves a flow: its dissipation scale, and what lies at the edge of the spectrum."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from simulator.spectral import Layout
+from simulator.spectral.grid import AXES
+
+EDGE = 0.8
+"""Modes with some |k_i| beyond this fraction of the largest are the edge of the spectrum."""
+RESOLVED = 1.0
+"""The least k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients 1.5
+(Pope, Turbulent Flows, section 9.1.2)."""
+UNDER_RESOLVED = 1e-3
+"""Share of the enstrophy, or of the kinetic energy of waves, at the edge of the spectrum beyond which a run warns."""
+_NEWTON_STEPS = 8
+
+Damping = Sequence[tuple[int, float | jax.Array]]
+"""Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
+
+
+def edge_share(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
+    """Which share of the sum of `values` >= 0 over all modes the edge of the spectrum holds. A sum below `floor` is
+    round-off and has no edge."""
+    edge = jnp.zeros((1, 1, 1), bool)
+    for axis, kept in zip(AXES, layout.grid.kept, strict=True):
+        labels = layout.integers(axis)
+        largest = int(abs(layout.labels[axis]).max())
+        if layout.truncated:  # a layout may store more modes than belong to the state
+            largest = min(largest, kept)
+        if largest > 0:
+            edge = edge | (abs(labels) > EDGE * largest)
+    total, beyond = layout.sum(values), layout.sum(jnp.where(edge, values, 0))
+    return jnp.where(total > floor, beyond / jnp.where(total > 0, total, 1), 0)
+
+
+def dissipation_scale(damping: Damping, dissipation: jax.Array) -> jax.Array:
+    """The length 1 / k at which damping is as fast as the eddies: sum of nu_n k^(2 n) = (dissipation k^2)^(1/3).
+
+    With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone
+    (nu_n^3 / dissipation)^(1 / (6 n - 2)); with both at least the longer of the two. `dissipation` is that by all of
+    them; nan where it is 0.
+    """
+    orders = jnp.asarray([2 * n - 2 / 3 for n, _ in damping], jnp.float64)
+    coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
+    dissipation = jnp.asarray(dissipation, jnp.float64)
+    third = jnp.log(jnp.where(dissipation > 0, dissipation, 1)) / 3
+    log_k = ((third - jnp.log(coefficients)) / orders).min()
+    if len(damping) > 1:
+        # The left side over k^(2/3) is convex in log k and here at least as large as the right one: Newton's steps
+        # decrease log k towards the root without passing it.
+        for _ in range(_NEWTON_STEPS):
+            terms = jnp.log(coefficients) + orders * log_k
+            share = jax.nn.softmax(terms)
+            log_k = log_k - (jax.nn.logsumexp(terms) - third) / (share * orders).sum()
+    return jnp.where(dissipation > 0, jnp.exp(-log_k), jnp.nan)
+
+
+def unresolved(row: Mapping[str, float]) -> list[str]:
+    """What a flow's row of diagnostics says about its resolution: a line for each field that the grid cuts off.
+
+    k_max times the dissipation scale tells where a cascade ends; before it gets there, as in a start at large scales,
+    the edge of the spectrum is empty and nothing is lost.
+    """
+    lines = []
+    for field, column, edge in (
+        ("flow", "k_max_eta", "edge_enstrophy"),
+        ("magnetic field", "k_max_resistive", "edge_magnetic_enstrophy"),
+    ):
+        if row.get(column, RESOLVED) < RESOLVED and row[edge] > UNDER_RESOLVED:
+            lines.append(
+                f"the {field} is under-resolved: {column} = {row[column]:.2f}, below {RESOLVED:g}, and "
+                f"{row[edge]:.1%} of its squared gradients lies near the grid's edge; a finer grid or more damping "
+                f"resolves it"
+            )
+    return lines

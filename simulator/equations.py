@@ -1,0 +1,22 @@
+"""What a file with an equation of one's own imports.
+
+from simulator.equations import Equation, Field, Positive
+"""
+
+from simulator.models.equation import Equation, Field
+from simulator.models.fields import DerivedField, FieldSpec
+from simulator.models.model import Balance
+from simulator.settings import NonNegative, Positive
+from simulator.spectral import Local, Points
+
+__all__ = [
+    "Balance",
+    "DerivedField",
+    "Equation",
+    "Field",
+    "FieldSpec",
+    "Local",
+    "NonNegative",
+    "Points",
+    "Positive",
+]

@@ -1,0 +1,75 @@
+"""Kinds of series that a run can write. A new one is a file here and a line in `_OWN`.
+
+The order is that in which rows are taken, files listed and pictures drawn.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulator.measurements.cadence import Cadence, SeriesCadence
+from simulator.measurements.helicity import Helicity
+from simulator.measurements.histograms import Histograms
+from simulator.measurements.kind import Curves, Kind, Subject, Unsupported
+from simulator.measurements.particle_statistics import ParticleStatistics
+from simulator.measurements.profiles import Profiles
+from simulator.measurements.projections import Projections
+from simulator.measurements.python import Python
+from simulator.measurements.render import Render
+from simulator.measurements.shell_to_shell import ShellToShell
+from simulator.measurements.slices import Slices
+from simulator.measurements.spectra import Spectra
+from simulator.measurements.statistics import Statistics
+from simulator.measurements.structure_functions import StructureFunctions
+from simulator.measurements.trajectories import Trajectories
+from simulator.measurements.transfer import Transfer
+from simulator.registry import Registry
+
+
+def _admitted(name: str, declared: Any) -> Kind:
+    kind = declared() if isinstance(declared, type) and issubclass(declared, Kind) else declared
+    if not isinstance(kind, Kind):
+        raise TypeError(f"a subclass of simulator.measurements.Kind is needed, not {declared!r}")
+    if kind.name != name:
+        raise TypeError(f"its kind calls itself {kind.name!r}; the two names must agree")
+    return kind
+
+
+_OWN: tuple[Kind, ...] = (
+    Spectra(),
+    Transfer(),
+    StructureFunctions(),
+    Histograms(),
+    Profiles(),
+    Projections(),
+    Python(),
+    ParticleStatistics(),
+    Trajectories(),
+    Helicity(),
+    ShellToShell(),
+    Statistics(),
+    Slices(),
+    Render(),
+)
+KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, _admitted)
+
+
+def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
+    """The series that a run with these output settings writes: name of the file, kind, settings (None where only
+    snapshots ask for rows)."""
+    for kind in KINDS.values():
+        series = dict(kind.series(getattr(output, kind.name, None)))
+        if kind.with_snapshots and not series:
+            series = {kind.name: None}
+        yield from ((name, kind, settings) for name, settings in series.items())
+
+
+__all__ = [
+    "KINDS",
+    "Cadence",
+    "Curves",
+    "Kind",
+    "SeriesCadence",
+    "Subject",
+    "Unsupported",
+    "requested",
+]

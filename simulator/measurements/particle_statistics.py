@@ -1,0 +1,31 @@
+"""Dispersion, velocity and acceleration of particles: particle_statistics.h5."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from simulator.measurements.cadence import SeriesCadence
+from simulator.measurements.kind import Kind, Subject
+from simulator.settings import Integer, Ratio
+
+if TYPE_CHECKING:
+    from simulator.diagnostics.measured import Measured
+
+
+class ParticleStatisticsSettings(SeriesCadence):
+    bins: Annotated[Integer, Field(ge=2, le=1000)] = 101
+    """Number of bins of the acceleration's probability density."""
+    range: Ratio = 25.0
+    """It reaches so many root mean squares to either side."""
+
+
+class ParticleStatistics(Kind):
+    name = "particle_statistics"
+    description = "Dispersion, velocity and acceleration of particles in particle_statistics.h5."
+    Settings = ParticleStatisticsSettings
+
+    def measured(self, subject: Subject, settings: ParticleStatisticsSettings) -> "Measured":
+        from simulator.diagnostics.particles import statistics
+
+        particles = subject.particles
+        return statistics(particles.swarm, particles.velocity_rate, settings.bins, settings.range)

@@ -1,0 +1,21 @@
+"""Mass densities integrated along the three axes: projections.h5."""
+
+from typing import TYPE_CHECKING
+
+from simulator.measurements.cadence import SeriesCadence
+from simulator.measurements.kind import Kind, Subject, Unsupported
+
+if TYPE_CHECKING:
+    from simulator.diagnostics.measured import Measured
+
+
+class Projections(Kind):
+    name = "projections"
+    description = "Mass densities integrated along x, y and z in projections.h5."
+
+    def measured(self, subject: Subject, settings: SeriesCadence) -> "Measured":
+        from simulator.diagnostics.density import densities, projections
+
+        if not (mass := densities(subject.model)):
+            raise Unsupported("needs a mass density")
+        return projections(subject.model.density_transform, mass)

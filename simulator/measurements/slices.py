@@ -1,0 +1,47 @@
+"""The three mid-planes of scalar fields: slices.h5."""
+
+import difflib
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator
+
+from simulator.measurements.cadence import SeriesCadence, distinct
+from simulator.measurements.kind import Kind, Subject, Unsupported
+
+if TYPE_CHECKING:
+    from simulator.diagnostics.measured import Measured
+
+
+class SliceSettings(SeriesCadence):
+    fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
+    """Scalar fields to cut; by default speed, vorticity magnitude and density, where the model has them, and every
+    scalar of an equation of one's own."""
+
+
+class Slices(Kind):
+    name = "slices"
+    description = "Mid-plane slices in slices.h5 beside those that come with every snapshot."
+    Settings = SliceSettings
+    with_snapshots = True
+
+    def measured(self, subject: Subject, settings: SliceSettings | None) -> "Measured":
+        from simulator.diagnostics.planes import mid_planes
+
+        asked = settings.fields if settings is not None else None
+        for name in asked or ():
+            check_scalar(name, subject)
+        names = asked or subject.model.pictured
+        return mid_planes(
+            subject.transform, {name: partial(subject.model.field_values, name) for name in names}
+        )
+
+
+def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
+    """Refuses a name that is no scalar field of the model; `key` is where the configuration has it."""
+    if name in subject.model.scalar_fields:
+        return
+    close = difflib.get_close_matches(name, subject.model.scalar_fields, n=1)
+    meant = f", did you mean {close[0]}?" if close else ";"
+    what = f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
+    raise Unsupported(f"{what}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)

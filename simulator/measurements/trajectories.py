@@ -1,0 +1,37 @@
+"""Paths of some particles: trajectories.h5."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, Field
+
+from simulator.measurements.cadence import SeriesCadence, distinct
+from simulator.measurements.kind import Kind, Subject
+from simulator.settings import Integer
+
+if TYPE_CHECKING:
+    from simulator.diagnostics.measured import Measured
+
+
+class TrajectorySettings(SeriesCadence):
+    count: Annotated[Integer, Field(ge=1, le=10**6)] = 1000
+    """At most so many of each species, with evenly spaced ids."""
+    particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
+    """Names of the species; by default all."""
+    sample: tuple[str, ...] = ()
+    """What they see of the fluid: velocity, acceleration, gradient and the names of scalar fields."""
+
+
+class Trajectories(Kind):
+    name = "trajectories"
+    description = "Paths of some particles in trajectories.h5."
+    Settings = TrajectorySettings
+
+    def measured(self, subject: Subject, settings: TrajectorySettings) -> "Measured":
+        from simulator.diagnostics.particles import trajectories
+
+        particles = subject.particles
+        species = tuple(particles.swarm.kinds)
+        names = settings.particles or species
+        particles.check(names, species, "particles")
+        particles.check(settings.sample, particles.quantities, "sample")
+        return trajectories(particles.swarm, particles.sampled, names, settings.count, settings.sample)

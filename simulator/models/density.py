@@ -1,0 +1,64 @@
+"""What gas and waves have in common: measures of a density, on spectral arrays."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from simulator.spectral import Grid, Layout
+from simulator.spectral.grid import AXES
+
+
+def center(layout: Layout, density: jax.Array) -> list[jax.Array]:
+    """Centre of mass (x, y, z) in the periodic box: the phase of the density's first mode along each axis. Where the
+    density has none (a homogeneous box), the place says nothing."""
+    found = []
+    for axis, length, n in zip(AXES, layout.grid.box, layout.grid.shape, strict=True):
+        if n < 2:
+            found.append(jnp.zeros((), jnp.float64))
+            continue
+        # Of a real field's half spectrum along z the mode +1 is stored.
+        here = jnp.ones((1, 1, 1), bool)
+        for a in AXES:
+            here = here & (layout.integers(a) == (1 if a == axis else 0))
+        first = jnp.where(here, density, 0).sum((-3, -2, -1))
+        angle = -jnp.arctan2(first.imag, first.real).astype(jnp.float64)
+        found.append(jnp.mod(angle, 2 * math.pi) * length / (2 * math.pi))
+    return found
+
+
+def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[jax.Array]) -> list[jax.Array]:
+    """x - c along each axis, to the nearest periodic image: coordinates in the box that has c in its middle."""
+    return [
+        jnp.mod(x - c.astype(x.dtype) + length / 2, length) - length / 2
+        for x, c, length in zip(points, place, grid.box, strict=True)
+    ]
+
+
+def center_velocity(layout: Layout, density: jax.Array, momentum: jax.Array) -> jax.Array:
+    """Velocity (3,) of the centre of mass: <rho v> / <rho>."""
+    return layout.at_zero(momentum).real / layout.at_zero(density).real
+
+
+def faces(grid: Grid, place: Sequence[jax.Array]) -> list[jax.Array]:
+    """Along each axis the index of the grid plane at the face of the box that has the point c in its middle."""
+    return [
+        jnp.mod(jnp.floor((c + length / 2) / h), n)
+        for c, length, h, n in zip(place, grid.box, grid.spacing, grid.shape, strict=True)
+    ]
+
+
+def density_power(layout: Layout, density: jax.Array) -> jax.Array:
+    """P(k) = V <|delta(k)|^2> of the density contrast, averaged over the modes of each shell: (shells,), length^3.
+    The Nyquist planes of an even grid, where half of a wave is missing, are left out."""
+    mean = layout.at_zero(density).real
+    zero, whole = jnp.ones((1, 1, 1), bool), jnp.ones((1, 1, 1), bool)
+    for axis, n in zip(AXES, layout.grid.shape, strict=True):
+        labels = layout.integers(axis)
+        zero = zero & (labels == 0)
+        whole = whole & (2 * abs(labels) != n)
+    counted = jnp.broadcast_to(whole & ~zero, density.shape)
+    power = jnp.where(counted, density.real**2 + density.imag**2, 0) / mean**2
+    sums = layout.shell_sum(jnp.stack([power, counted.astype(power.dtype)]))
+    return layout.grid.volume * sums[0] / jnp.maximum(sums[1], 1)

@@ -1,0 +1,87 @@
+"""External potentials and an absorbing edge."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.settings import InputPath, NonNegative, Positive, Settings
+from simulator.spectral import Grid
+
+Potential = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""x, y, z (arrays that broadcast) to a potential (length^2 / time^2) or a rate (1 / time)."""
+
+
+class HarmonicSettings(Settings):
+    kind: Literal["harmonic"]
+    frequency: tuple[NonNegative, NonNegative, NonNegative]
+    """Angular frequencies of a trap about the box's centre."""
+
+
+class PythonPotentialSettings(Settings):
+    kind: Literal["python"]
+    path: InputPath
+    """Python file with the function."""
+    function: str
+    """`function(x, y, z, **parameters)` gives the potential, length^2 / time^2."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+class AbsorberSettings(Settings):
+    """Takes mass out near the faces of the box: d psi / dt = - rate w psi, w = (1 - distance / width)^2."""
+
+    width: Positive
+    """Distance from the faces of the box over which the absorber rises (length)."""
+    rate: Positive
+    """Damping rate of the wave function at a face (1/time)."""
+
+
+ExternalSettings = Annotated[HarmonicSettings | PythonPotentialSettings, Field(discriminator="kind")]
+
+
+def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
+    """The function that the settings describe. `files` opens the user's Python file."""
+    if isinstance(settings, HarmonicSettings):
+        middle = [length / 2 for length in grid.box]
+
+        def harmonic(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+            along = [
+                0.5 * w**2 * (q - m) ** 2
+                for q, m, w in zip((x, y, z), middle, settings.frequency, strict=True)
+            ]
+            return along[0] + along[1] + along[2]
+
+        return harmonic
+    where = f"external_potential: {settings.path}: {settings.function}"
+    function = files.function(str(settings.path), settings.function)
+
+    def users(x, y, z):
+        try:
+            found = jnp.asarray(function(x, y, z, **settings.parameters))
+        except jax.errors.TracerArrayConversionError:
+            raise UserError(f"{where}: uses numpy on the coordinates; use jax.numpy instead") from None
+        shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
+        if found.ndim > 3 or any(
+            n not in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False)
+        ):
+            raise UserError(f"{where} has shape {found.shape}; {shape} is needed")
+        return found
+
+    return users
+
+
+def absorption(settings: AbsorberSettings, grid: Grid) -> Potential:
+    """The rate (1/time) at which the wave function is damped."""
+
+    def damping(x, y, z):
+        total = jnp.zeros((1, 1, 1), x.dtype)
+        for q, length in zip((x, y, z), grid.box, strict=True):
+            distance = jnp.minimum(q, length - q)
+            total = total + jnp.maximum(0, 1 - distance / settings.width) ** 2
+        return settings.rate * total
+
+    return damping

@@ -1,0 +1,1 @@
+"""The output of a run: series, snapshots, checkpoints, and when each is due."""

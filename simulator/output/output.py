@@ -1,0 +1,267 @@
+"""What a run writes: rows, spectra, slices, snapshots and checkpoints of a state."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import RunFailure
+from simulator.files import UNRECORDED, Journal, reason
+from simulator.measurements import requested
+from simulator.models import State
+from simulator.output.recorder import Recorder
+from simulator.output.schedule import Event, Schedule
+from simulator.output.table import Table
+from simulator.simulation.checkpoint import component_names, datasets, physical_axes
+from simulator.simulation.compiling import Program
+from simulator.simulation.simulation import Simulation
+from simulator.simulation.stored_particles import particle_datasets
+from simulator.stopwatch import Stopwatch
+from simulator.storage import Dataset, Options, Writer, prune
+from simulator.storage.commit import derived_files
+from simulator.storage.manifest import NAME as MANIFEST
+from simulator.storage.time_index import write_time_index
+
+
+def events(settings: Any) -> tuple[Event, ...]:
+    """The events of a run, in the order in which they are taken."""
+
+    def event(
+        name: str, cadence: Any, *, first: bool = True, last: bool = True, align: bool = False
+    ) -> Event:
+        return Event(
+            name,
+            getattr(cadence, "every", None),
+            cadence.every_steps,
+            cadence.every_wall,
+            align=align or getattr(cadence, "align", False),
+            first=first,
+            last=last,
+        )
+
+    series = [event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None]
+    return (
+        event("diagnostics", settings.diagnostics),
+        *series,
+        event("snapshots", settings.snapshots, align=True),
+        event("checkpoints", settings.checkpoints, first=False),
+    )
+
+
+class Output:
+    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards.
+
+    `check` is called by process 0 before it writes anything: is the run's folder still ours? What goes wrong with
+    a series on process 0 is in `trouble`, to be agreed on: to raise it alone, in the middle of an event, would
+    leave the others waiting in the event's collectives. `inside` goes into every snapshot. `spent` is charged with
+    each kind of event, the start of background writes included.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        writer: Writer,
+        check: Callable[[], None] = lambda: None,
+        inside: Mapping[str, Any] | None = None,
+        spent: Stopwatch | None = None,
+        journal: Journal = UNRECORDED,
+    ):
+        self._journal = journal
+        self._simulation, self._folder, self._writer = simulation, folder, writer
+        self._check, self._inside = check, dict(inside or {})
+        self._first = simulation.cluster.is_first
+        self._table: Table | None = None
+        self.trouble: str | None = None
+        self._recorder = Recorder(simulation, folder, self.write, journal)
+        self._spent = spent or Stopwatch()
+        self._ready: Mapping[str, Callable[..., Any]] = {}
+
+    def programs(self) -> dict[str, Program]:
+        """What the events of the run will compute, to be compiled ahead and given to `use`."""
+        simulation = self._simulation
+        state = simulation.placed_template
+        found = {"diagnostics": Program(simulation.diagnostics, (state,))}
+        found |= self._recorder.programs()
+        seen = simulation.config.output.snapshots.sample
+        if seen:
+            for name in simulation.swarm.kinds:
+                found[f"particles {name}"] = Program(simulation.sampled(name, seen), (state,))
+        return found | {n: Program(simulation.values(n), (state,)) for n in self._saved}
+
+    def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
+        """Programs by name that are compiled, to be used from here on."""
+        self._ready = ready
+        self._recorder.use(ready)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Continue with what the series carried when this checkpoint was written. All processes call."""
+        self._recorder.restore(checkpoint)
+
+    def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
+        return self._ready.get(name, function)(argument)
+
+    def write(self, action: Callable[[], object]) -> None:
+        """`action` writes something on process 0, unless that has gone wrong before."""
+        if not self._first or self.trouble:
+            return
+        try:
+            self._check()
+            action()
+        except RunFailure as error:
+            self.trouble = str(error)
+        except OSError as error:
+            self.trouble = f"{reason(error)}; what was written before is whole"
+
+    def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
+        """Takes the events `names` of `state`, in order."""
+        for name in names:
+            with self._spent.on(name.replace("_", " ")):
+                match name:
+                    case "diagnostics":
+                        self.diagnostics(state)
+                    case "snapshots":
+                        for series in self._recorder.with_snapshots:
+                            self._recorder.take(series, state)
+                        self.snapshot(state)
+                    case "checkpoints":
+                        self.checkpoint(state, schedule)
+                    case _:
+                        self._recorder.take(name, state)
+
+    def diagnostics(self, state: State) -> None:
+        """One row of diagnostics.csv."""
+        row = self._compute("diagnostics", self._simulation.diagnostics, state)
+        found = {k: float(v) for k, v in row.items()}
+        dt = float(state.dt)
+        known = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * found.pop("rate")}
+        self.write(lambda: self._rows().append(known | found))
+        if self._first:
+            self._warn(found)
+
+    def _warn(self, row: Mapping[str, float]) -> None:
+        """What the model finds wrong with a row, said once."""
+        if not self._warned:
+            for line in self._simulation.model.warnings(row):
+                self._simulation.report(f"warning: {line}")
+                self._warned = True
+
+    _warned = False
+
+    def _rows(self) -> Table:
+        if self._table is None:
+            names = [name for name in self._simulation.columns if name != "rate"]
+            columns = ["step", "time", "dt", *names, "cfl"]
+            self._table = Table(self._folder / "diagnostics.csv", columns, self._journal)
+        return self._table
+
+    @cached_property
+    def _saved(self) -> tuple[str, ...]:
+        """Fields of a snapshot."""
+        simulation = self._simulation
+        return simulation.config.output.snapshots.fields or tuple(simulation.model.fields)
+
+    def snapshot(self, state: State) -> None:
+        """Fields for people, in physical space; written in the background."""
+        simulation = self._simulation
+        output = simulation.config.output
+        settings = output.snapshots
+        axes = physical_axes(simulation.transform)
+        arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
+        specs = simulation.model.specs()
+
+        def units(name: str) -> dict[str, str]:
+            stated = simulation.model.units_of(specs[name])
+            return {"units": stated} if stated else {}
+
+        self._writer.submit(
+            self._folder / "snapshots",
+            int(state.step),
+            [
+                Dataset(
+                    n,
+                    a,
+                    axes,
+                    component_names(a.shape[: a.ndim - len(axes)]),
+                    attributes=units(n),
+                )
+                for n, a in arrays.items()
+            ]
+            + self._particles(state),
+            {
+                "time": float(state.time),
+                "dt": float(state.dt),
+                "step": int(state.step),
+                "box": list(simulation.config.grid.box),
+                **self._inside,
+            },
+            options=Options(
+                compression=output.compression,
+                precision="single" if settings.precision == "single" else "keep",
+            ),
+            after=self._indexed,
+        )
+
+    def _particles(self, state: State) -> list[Dataset]:
+        """Particles for people, with what they see of the fluid."""
+        simulation = self._simulation
+        seen, found = simulation.config.output.snapshots.sample, []
+        for name, held in state.particles.items():
+            particles = held.without("start_velocity")
+            if seen:
+                sampled = self._compute(f"particles {name}", simulation.sampled(name, seen), state)
+                particles = particles.with_records(sampled)
+            found += particle_datasets(name, particles, simulation.swarm)
+        return found
+
+    def checkpoint(self, state: State, schedule: Schedule) -> None:
+        """Everything that the next step needs; written in the background."""
+        simulation = self._simulation
+        settings = simulation.config.output.checkpoints
+
+        def committed(folder: Path) -> None:
+            self._record(folder)
+            prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
+
+        self._writer.submit(
+            self._folder / "checkpoints",
+            int(state.step),
+            [*datasets(state, simulation.model, simulation.swarm), *self._recorder.datasets()],
+            {
+                "time": float(state.time),
+                "box": list(simulation.config.grid.box),
+                "schedule": schedule.state(),
+                "fixed_dt": simulation.time_step.fixed or 0.0,
+                "configuration": self._inside.get("configuration", ""),
+                "layout": simulation.transform.name,
+                "devices": len(simulation.cluster.devices),
+            },
+            options=Options(index=False),
+            after=committed,
+        )
+
+    def _indexed(self, folder: Path) -> None:
+        """Records a new snapshot and adds it to the index of all of them."""
+        self._record(folder)
+        write_time_index(folder.parent)
+
+    def _record(self, folder: Path) -> None:
+        """Tells the journal of a snapshot or checkpoint that is there now."""
+        self._journal.kept([folder / MANIFEST, *derived_files(folder)])
+
+    def truncate(self, step: int) -> list[str]:
+        """Removes the rows later than `step` from all series; what was removed, for people."""
+        removed = {"diagnostics.csv": self._rows().truncate(step)}
+        for series in self._recorder.files():
+            removed[series.path.name] = series.truncate(step)
+        return [f"{count} rows of {name}" for name, count in removed.items() if count]
+
+    def sync(self) -> None:
+        """Makes the rows durable that a checkpoint counts on; before it commits."""
+        if self._table is not None:
+            self._table.sync()
+
+    def close(self) -> None:
+        if self._table is not None:
+            self._table.close()
+            self._table = None

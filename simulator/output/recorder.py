@@ -1,0 +1,151 @@
+"""The series of a run: every kind that its configuration asks for, measured, and written row by row."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from simulator.diagnostics.measured import Measured
+from simulator.files import UNRECORDED, Journal
+from simulator.measurements import Kind, Subject, Unsupported, requested
+from simulator.measurements.kind import Carried
+from simulator.models import State
+from simulator.output.carried import CarriedArrays, Memory
+from simulator.output.series import Series
+from simulator.simulation import quantities
+from simulator.simulation.compiling import Program
+from simulator.simulation.simulation import Simulation
+from simulator.storage import Dataset
+
+
+def measured(simulation: Simulation, name: str) -> Measured:
+    """What the series `name` of a run measures. UserError where the model does not allow it."""
+    return series_of(simulation)[name]
+
+
+def series_of(simulation: Simulation) -> dict[str, Measured]:
+    """What each series of a run measures, by name. UserError where the model has nothing of the sort."""
+    carried = None
+    if simulation.swarm.kinds:
+        model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
+        carried = Carried(
+            swarm,
+            partial(quantities.sampled, model, forcing, swarm),
+            partial(quantities.velocity_rate, model, forcing),
+            quantities.sampled_names(model),
+        )
+    files = cast(Any, simulation.inputs)
+    subject = Subject(simulation.model, simulation.transform, simulation.template, files, carried)
+    return {
+        name: _measured(simulation, subject, kind, settings)
+        for name, kind, settings in requested(simulation.config.output)
+    }
+
+
+def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: Any) -> Measured:
+    try:
+        return kind.measured(subject, settings)
+    except Unsupported as error:
+        key = f"output.{kind.name}" + (f".{error.key}" if error.key else "")
+        message = str(error)
+        if not error.key and error.of_model:
+            message += f", which {simulation.config.model.kind} does not have"
+        raise simulation.config.error(key, message) from None
+
+
+class Recorder:
+    """Takes rows of a run's series. Every process measures; `write` runs what it is given on process 0."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        write: Callable[[Callable[[], object]], None],
+        journal: Journal = UNRECORDED,
+    ):
+        self._folder, self._write, self._journal = folder, write, journal
+        self._measured = series_of(simulation)
+        self._carried = {
+            name: CarriedArrays(m.carried, simulation.transform, f"series_{name}_")
+            for name, m in self._measured.items()
+            if m.carried is not None
+        }
+        self._memory: dict[str, Memory] = {}
+        self._template = simulation.placed_template
+        self._jitted = {name: self._row(name, m) for name, m in self._measured.items() if m.variables}
+        self._functions = self._jitted
+        self.with_snapshots = tuple(
+            name for name, kind, _ in requested(simulation.config.output) if kind.with_snapshots
+        )
+        """The series that get a row with every snapshot."""
+        self._beside = {name: m.beside() for name, m in self._measured.items()}
+        self._files: dict[str, Series] = {}
+        self._last_step: dict[str, int] = {}
+
+    def _row(self, name: str, measured: Measured) -> Callable[[State, Memory], tuple[Any, Memory]]:
+        """Compiled: the row for a state and what the series carries, and what it carries from there on."""
+
+        def row(state: State, memory: Memory) -> tuple[Any, Memory]:
+            if measured.carried is None:
+                return measured.compute(state), memory
+            memory = self._carried[name].placed(measured.carried.update(state, memory))
+            return measured.compute(state, memory), memory
+
+        return jax.jit(row, donate_argnums=1)
+
+    def programs(self) -> dict[str, Program]:
+        """What rows are computed with, by series, to be compiled ahead and given to `use`."""
+        arguments = {
+            name: self._carried[name].template if name in self._carried else {} for name in self._functions
+        }
+        return {name: Program(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
+
+    def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
+        """Programs by name that are compiled, to be used from here on; those that are missing are compiled as they
+        are needed."""
+        self._functions = {name: ready.get(name, f) for name, f in self._jitted.items()}
+
+    def restore(self, checkpoint: Path) -> None:
+        """Continue with what the series carried when this checkpoint was written. All processes call."""
+        self._memory = {name: arrays.load(checkpoint) for name, arrays in self._carried.items()}
+
+    def datasets(self) -> list[Dataset]:
+        """What the series carry, for a checkpoint."""
+        return [d for name, arrays in self._carried.items() for d in arrays.datasets(self._arrays(name))]
+
+    def _arrays(self, name: str) -> Memory:
+        if name in self._carried and name not in self._memory:
+            self._memory[name] = self._carried[name].begin()
+        return self._memory.get(name, {})
+
+    def take(self, name: str, state: State) -> None:
+        """One row of `NAME.h5`, unless it has that of this step."""
+        step = int(state.step)
+        if self._last_step.get(name) == step:
+            return
+        self._last_step[name] = step
+        computed: Mapping[str, jax.Array] = {}
+        if name in self._functions:
+            computed, self._memory[name] = self._functions[name](state, self._arrays(name))
+        row = {variable: np.asarray(values) for variable, values in computed.items()}
+        self._write(lambda: self._file(name).append(step, float(state.time), row))
+
+    def _file(self, name: str) -> Series:
+        if name not in self._files:
+            m = self._measured[name]
+            self._files[name] = Series(
+                self._folder / f"{name}.h5",
+                m.coordinates,
+                m.variables,
+                m.attributes,
+                self._beside[name],
+                journal=self._journal,
+            )
+        return self._files[name]
+
+    def files(self) -> Iterator[Series]:
+        """All of them, opened; on process 0."""
+        return (self._file(name) for name in self._measured)

@@ -1,0 +1,370 @@
+"""HDF5 series: arrays against time, such as `spectra.h5` and `slices.h5`.
+
+A series is one ordinary file that is replaced whole with every row, so that a reader always sees a complete
+one. Rewriting everything for every row would cost the square of the length. So only the last rows are
+rewritten: a part with PART_ROWS rows and PART_BYTES bytes is full and never written again. While one part is
+enough (512 spectra of 8 kB), the series is that file. Beyond, the parts lie in `NAME.parts/STEP.h5`, named by
+their first step, and `NAME.h5` becomes an index that lists them and shows them as one data set each (virtual
+data sets, under the same names). A row is written at most PART_ROWS or PART_BYTES worth of times; 1000 rows
+of slices are 125 files.
+
+`NAME.h5` is the truth: its replacement commits a row, and what it does not list does not exist.
+`SeriesReader` reads the parts themselves, because a virtual data set shows a missing part as nan.
+
+In a file: `step`, `time` (row), the coordinates, what describes their points (the number of modes in a shell),
+and each variable as (row, *its dimensions), with dimension scales.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.files import UNRECORDED, Journal, replace_file
+
+PART_ROWS = 8
+PART_BYTES = 4 * 2**20
+_FORMAT = "simulator series 1"
+
+
+@dataclass(frozen=True)
+class _Part:
+    file: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Row:
+    step: int
+    time: float
+    values: Mapping[str, np.ndarray]
+
+    @property
+    def size(self) -> int:
+        return 16 + sum(value.nbytes for value in self.values.values())
+
+
+class Series:
+    """The open series of a running run; one process writes it."""
+
+    def __init__(
+        self,
+        path: Path,
+        coordinates: Mapping[str, np.ndarray],
+        variables: Mapping[str, tuple[str, ...]],
+        attributes: Mapping[str, Any] | None = None,
+        beside: Mapping[str, tuple[str, np.ndarray]] | None = None,
+        *,
+        journal: Journal = UNRECORDED,
+        part_rows: int = PART_ROWS,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """Continue `path`, or begin it with its first row.
+
+        `variables` gives the dimensions of one row of each variable, named as in `coordinates`, whose values
+        are one-dimensional. `attributes` go to the file's root. `beside` are further properties of the points of
+        a coordinate, (coordinate, values) by name; a file that has them keeps its own. A variable that the file
+        does not know yet, or that is no longer written, is nan where it is missing. UserError where the
+        coordinates are not the file's.
+        """
+        self.path, self._journal = path, journal
+        self._coordinates = {name: np.asarray(values) for name, values in coordinates.items()}
+        self._variables = dict(variables)
+        self._required = frozenset(variables)
+        self._attributes = dict(attributes or {})
+        self._beside = dict(beside or {})
+        self._limits = part_rows, part_bytes
+        self._parts: list[_Part] = []
+        self._active: list[_Row] = []
+        if path.exists():
+            self._load(SeriesReader(path))
+        self._remove_unlisted()
+
+    def append(self, step: int, time: float, values: Mapping[str, np.ndarray]) -> None:
+        """Add one row and commit it; every variable has to be there, with the shape of its dimensions."""
+        if values.keys() != self._required:
+            raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
+        row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
+        for name, value in row.values.items():
+            if value.shape != self._shape(name):
+                raise ValueError(f"{name}: shape {value.shape}, not {self._shape(name)}")
+        rows, size = self._limits
+        if len(self._active) >= rows and sum(row.size for row in self._active) >= size:
+            if not self._parts:
+                self._write_rows(self._part_path(self._active))
+            self._parts.append(_Part(self._part_name(self._active), len(self._active)))
+            self._active = []
+        self._active.append(row)
+        self._commit()
+
+    def truncate(self, step: int) -> int:
+        """Remove the rows later than `step`; returns how many."""
+        reader = SeriesReader(self.path) if self.path.exists() else None
+        if reader is None or (keep := int(np.searchsorted(reader.step, step, side="right"))) == len(reader):
+            return 0
+        whole = 0
+        while whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) <= keep:
+            whole += 1
+        self._parts = self._parts[:whole]
+        first = sum(part.rows for part in self._parts)
+        self._active = [reader.row(index) for index in range(first, keep)]
+        if self._parts and not self._active:
+            last = self._parts.pop()
+            self._active = [reader.row(index) for index in range(first - last.rows, first)]
+        self._commit()
+        self._remove_unlisted()
+        return len(reader) - keep
+
+    def _load(self, reader: "SeriesReader") -> None:
+        for name, values in self._coordinates.items():
+            if not np.array_equal(reader.coordinates.get(name, np.empty(0)), values):
+                raise UserError(
+                    f"{self.path}: {name} is not what it was when this file was begun; "
+                    "configure its output as before, or move the file away to begin another"
+                )
+        # Sums over modes may differ in the last digit between numbers of devices.
+        kept = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}
+        self._beside = self._beside | kept
+        plain = {name: v for name, v in reader.coordinates.items() if name not in reader.beside}
+        self._coordinates = plain | self._coordinates
+        self._variables = reader.variables | self._variables
+        *self._parts, last = reader.parts
+        first = sum(part.rows for part in self._parts)
+        self._active = [reader.row(index) for index in range(first, first + last.rows)]
+
+    def _commit(self) -> None:
+        if not self._parts:
+            self._write_rows(self.path)
+            return
+        self._write_rows(self._part_path(self._active))
+        _write(self.path, self._fill_index, self._journal)
+
+    def _write_rows(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        _write(path, self._fill_rows, self._journal)
+
+    def _fill_rows(self, file: h5py.File) -> None:
+        rows = self._active
+        columns: dict[str, Any] = {
+            "step": np.array([row.step for row in rows], dtype=np.int64),
+            "time": np.array([row.time for row in rows], dtype=np.float64),
+        }
+        for name in self._variables:
+            missing = np.full(self._shape(name), np.nan, np.float32)  # the narrowest: no column widens for it
+            values = [row.values.get(name, missing) for row in rows]
+            columns[name] = np.stack(values) if values else np.empty((0, *self._shape(name)))
+        self._describe(file, lambda name: file.create_dataset(name, data=columns[name]), [])
+
+    def _fill_index(self, file: h5py.File) -> None:
+        parts = [*self._parts, _Part(self._part_name(self._active), len(self._active))]
+        total = sum(part.rows for part in parts)
+
+        def virtual(name: str) -> h5py.Dataset:
+            shape = self._shape(name) if name in self._variables else ()
+            values = [row.values[name] for row in self._active if name in row.values]
+            dtype = (
+                np.result_type(*values) if values else np.dtype(np.int64 if name == "step" else np.float64)
+            )
+            layout = h5py.VirtualLayout((total, *shape), dtype)
+            first = 0
+            for part in parts:
+                file_name = f"{self._folder.name}/{part.file}"
+                layout[first : first + part.rows] = h5py.VirtualSource(file_name, name, (part.rows, *shape))
+                first += part.rows
+            return file.create_virtual_dataset(name, layout, fillvalue=np.nan if dtype.kind == "f" else 0)
+
+        self._describe(file, virtual, parts)
+
+    def _describe(
+        self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]
+    ) -> None:
+        """Everything that part and index have in common: coordinates, variables, scales, attributes."""
+        file.attrs["format"] = _FORMAT
+        file.attrs["parts"] = json.dumps([[part.file, part.rows] for part in parts])
+        for name, value in self._attributes.items():
+            file.attrs[name] = value
+        for name, values in self._coordinates.items():
+            file.create_dataset(name, data=values).make_scale(name)
+        for name, (along, values) in self._beside.items():
+            made = file.create_dataset(name, data=values)
+            made.attrs["along"] = along
+            made.dims[0].attach_scale(file[along])
+        step, time = create("step"), create("time")
+        time.make_scale("time")
+        step.dims[0].attach_scale(time)
+        for name, dimensions in self._variables.items():
+            variable = create(name)
+            variable.attrs["dimensions"] = ",".join(dimensions)
+            # For readers of netCDF: what is along these dimensions beside their own coordinates.
+            further = [n for n, (along, _) in self._beside.items() if along in dimensions]
+            variable.attrs["coordinates"] = " ".join(["step", *further])
+            for axis, scale in enumerate([time, *(file[dimension] for dimension in dimensions)]):
+                variable.dims[axis].attach_scale(scale)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(len(self._coordinates[dimension]) for dimension in self._variables[name])
+
+    @property
+    def _folder(self) -> Path:
+        return self.path.with_suffix(".parts")
+
+    def _part_name(self, rows: Sequence[_Row]) -> str:
+        return f"{rows[0].step:08d}.h5"
+
+    def _part_path(self, rows: Sequence[_Row]) -> Path:
+        return self._folder / self._part_name(rows)
+
+    def _remove_unlisted(self) -> None:
+        """Remove parts that a killed process wrote but did not commit, or that were truncated away."""
+        if not self._folder.is_dir():
+            return
+        listed = {part.file for part in self._parts}
+        if self._parts:
+            listed.add(self._part_name(self._active))
+        for path in self._folder.iterdir():
+            if path.name not in listed:
+                self._journal.removing(path, "rows that were never committed, or were removed")
+                path.unlink()
+        if not listed:
+            self._folder.rmdir()
+
+
+class SeriesReader:
+    """A series as it was when opened: `step`, `time`, `coordinates`, and variables by name. `beside` says which
+    coordinates are further properties of the points of another, such as the number of modes in a shell.
+
+    `reader["energy"]` is the whole variable as (row, ...); `reader.at(index)` reads one row of all of them,
+    and negative indices count from the end. OSError where the series, or a part of it, is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with h5py.File(path, "r", locking=False) as file:
+            if file.attrs.get("format") != _FORMAT:
+                raise OSError(f"{path}: not a series of this program")
+            self.attributes = {
+                key: value for key, value in file.attrs.items() if key not in ("format", "parts")
+            }
+            listed = json.loads(str(file.attrs["parts"]))
+            self.variables = {name: _dimensions(_dataset(file, name)) for name in _names(file)}
+            self.beside = {n: str(d.attrs["along"]) for n, d in file.items() if "along" in d.attrs}
+            dimensions = {dimension for needed in self.variables.values() for dimension in needed}
+            self.coordinates = {
+                name: _dataset(file, name)[:] for name in sorted(dimensions | self.beside.keys())
+            }
+            plain = _Part("", len(_dataset(file, "step")))
+        self.parts = tuple(_Part(name, rows) for name, rows in listed) or (plain,)
+        self.step = np.concatenate(list(self._read("step"))).astype(np.int64)
+        self.time = np.concatenate(list(self._read("time"))).astype(np.float64)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.variables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.variables)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.variables:
+            raise KeyError(f"{name}: {self.path.name} holds {', '.join(self.variables)}")
+        return np.concatenate(list(self._read(name)))
+
+    def at(self, index: int) -> dict[str, np.ndarray]:
+        """All variables of one row."""
+        return dict(self.row(index).values)
+
+    def one(self, name: str, index: int) -> np.ndarray:
+        """One variable of one row; nan where that row has none."""
+        part, place = self._place(index)
+        with h5py.File(self._file(part), "r", locking=False) as file:
+            if name not in file:
+                return np.full(self._shape(name), np.nan, np.float32)
+            return np.asarray(_dataset(file, name)[place])
+
+    def problem(self) -> str | None:
+        """Whether a variable has fewer or more rows than there are times; reads no values."""
+        for part in self.parts:
+            with h5py.File(self._file(part), "r", locking=False) as file:
+                for name in self.variables:
+                    if name in file and len(_dataset(file, name)) != part.rows:
+                        return f"{name} has {len(_dataset(file, name))} rows, not {part.rows}"
+        return None
+
+    def _place(self, index: int) -> tuple[_Part, int]:
+        """The part that holds a row, and its number there."""
+        position = range(len(self))[index]
+        ends = np.cumsum([part.rows for part in self.parts])
+        number = int(np.searchsorted(ends, position, side="right"))
+        return self.parts[number], position - int(ends[number]) + self.parts[number].rows
+
+    def row(self, index: int) -> _Row:
+        """One row as it was appended; IndexError beyond the ends."""
+        position = range(len(self))[index]
+        part, place = self._place(index)
+        with h5py.File(self._file(part), "r", locking=False) as file:
+            known = {name: np.asarray(_dataset(file, name)[place]) for name in self.variables if name in file}
+        return _Row(int(self.step[position]), float(self.time[position]), self._complete(known))
+
+    def _complete(self, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {
+            name: known.get(name, np.full(self._shape(name), np.nan, np.float32)) for name in self.variables
+        }
+
+    def _read(self, name: str) -> Iterator[np.ndarray]:
+        for part in self.parts:
+            with h5py.File(self._file(part), "r", locking=False) as file:
+                if name in file:
+                    yield _dataset(file, name)[: part.rows]
+                else:
+                    yield np.full((part.rows, *self._shape(name)), np.nan, np.float32)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(len(self.coordinates[dimension]) for dimension in self.variables[name])
+
+    def _file(self, part: _Part) -> Path:
+        return self.path.with_suffix(".parts") / part.file if part.file else self.path
+
+
+def is_series(path: Path) -> bool:
+    """Whether a file is a series of this program."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return file.attrs.get("format") == _FORMAT
+    except OSError:
+        return False
+
+
+def _names(file: h5py.File) -> list[str]:
+    names: list[str] = []
+    file.visititems(lambda name, item: names.append(name) if "dimensions" in item.attrs else None)
+    return names
+
+
+def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    found = file[name]
+    if not isinstance(found, h5py.Dataset):
+        raise OSError(f"{file.filename}: {name} is not a data set")
+    return found
+
+
+def _dimensions(variable: h5py.Dataset) -> tuple[str, ...]:
+    stored = str(variable.attrs["dimensions"])
+    return tuple(stored.split(",")) if stored else ()
+
+
+def _write(path: Path, fill: Callable[[h5py.File], None], journal: Journal) -> None:
+    # HDF5 on a full disk may report success and crash at exit; the image of a file in memory is written by
+    # us.
+    with h5py.File(os.fspath(path), "w", driver="core", backing_store=False) as file:
+        fill(file)
+        file.flush()
+        image = file.id.get_file_image()
+    replace_file(path, image, journal)

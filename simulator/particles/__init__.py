@@ -1,0 +1,19 @@
+"""Particles on the devices that own their planes of the grid. A new kind is a file and a line in `PARTICLES`."""
+
+from simulator.particles.domain import Domain
+from simulator.particles.inertial import Inertial
+from simulator.particles.particle_set import ParticleSet
+from simulator.particles.species import Species
+from simulator.particles.tracers import Tracers
+
+PARTICLES: dict[str, type[Species]] = {
+    "tracer": Tracers,
+    "inertial": Inertial,
+}
+
+__all__ = [
+    "PARTICLES",
+    "Domain",
+    "ParticleSet",
+    "Species",
+]

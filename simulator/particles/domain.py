@@ -1,0 +1,207 @@
+"""Where particles live: on the device that owns their plane of the grid, and which devices lie next to each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.spectral import PhysicalLayout
+from simulator.spectral.grid import AXES
+
+
+class _Round(NamedTuple):
+    """One exchange of ghost planes: `planes[device]` go to the slots from `first` on of the receiver."""
+
+    pairs: tuple[tuple[int, int], ...]
+    first: int
+    planes: np.ndarray
+    """(devices, planes) of the sender's own block."""
+    receives: np.ndarray
+    """(devices,)"""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An axis of physical space that is cut over the devices. Planes are padded at the end, so that the last devices
+    may own fewer than `extent`, or none."""
+
+    axis: int
+    name: str
+    """Of the mesh's axis."""
+    planes: int
+    """Without padding."""
+    parts: int
+    extent: int
+    """Planes of one device, padding included."""
+
+    @property
+    def owners(self) -> int:
+        """Devices along the axis that own a plane: the first ones. They form a ring."""
+        return -(-self.planes // self.extent)
+
+    def owner(self, plane: jax.Array) -> jax.Array:
+        return plane // self.extent
+
+    def rounds(self, below: int, above: int) -> tuple[_Round, ...]:
+        """The exchanges that give every owner `below` planes before its own and `above` after them.
+
+        A slot of the extended block is numbered from -below; where planes divide evenly there is one exchange for
+        each neighbour.
+        """
+        sends: dict[int, list[tuple[int, int, int]]] = {}
+        for slot in range(-below, self.extent + above):
+            for device in range(self.owners):
+                first = device * self.extent
+                plane = (first + slot) % self.planes
+                source = plane // self.extent
+                own = 0 <= slot < self.extent and first + slot < self.planes
+                if not own:
+                    sends.setdefault(slot, []).append((source, device, plane - source * self.extent))
+        rounds: list[_Round] = []
+        for slot, transfers in sends.items():
+            left = transfers
+            while left:
+                now, later, busy = [], [], set()
+                for transfer in left:
+                    (later if transfer[0] in busy else now).append(transfer)
+                    busy.add(transfer[0])
+                self._add(rounds, slot, now)
+                left = later
+        return tuple(rounds)
+
+    def _add(self, rounds: list[_Round], slot: int, transfers: Sequence[tuple[int, int, int]]) -> None:
+        pairs = tuple((source, device) for source, device, _ in transfers)
+        planes = np.zeros((self.parts, 1), np.int32)
+        receives = np.zeros(self.parts, bool)
+        for source, device, plane in transfers:
+            planes[source], receives[device] = plane, True
+        last = rounds[-1] if rounds else None
+        if last is not None and last.pairs == pairs and last.first + last.planes.shape[1] == slot:
+            rounds[-1] = last._replace(planes=np.concatenate([last.planes, planes], axis=1))
+        else:
+            rounds.append(_Round(pairs, slot, planes, receives))
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The parts of the box that devices own, for particles and for blocks (..., x, y, z) of one device."""
+
+    physical: PhysicalLayout
+
+    @cached_property
+    def cuts(self) -> tuple[Cut, ...]:
+        layout = self.physical
+        return tuple(
+            Cut(
+                i,
+                layout.sharded[a],
+                layout.valid[i],
+                layout.parts(a),
+                layout.shape[i] // layout.parts(a),
+            )
+            for i, a in enumerate(AXES)
+            if a in layout.sharded and layout.parts(a) > 1
+        )
+
+    @property
+    def devices(self) -> int:
+        return self.physical.mesh.size
+
+    @property
+    def box(self) -> tuple[float, float, float]:
+        return self.physical.grid.box
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.physical.mesh.axis_names)
+
+    def spec(self, rank: int) -> PartitionSpec:
+        """Partition of an array whose last axis is entries of particles."""
+        return PartitionSpec(*(None,) * (rank - 1), self.names)
+
+    def sharding(self, rank: int) -> NamedSharding:
+        return NamedSharding(self.physical.mesh, self.spec(rank))
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        return NamedSharding(self.physical.mesh, PartitionSpec())
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """(devices,): True for the devices, in the order of the mesh, that own planes."""
+        mesh = self.physical.mesh
+        owns = np.ones(mesh.devices.shape, bool)
+        for cut in self.cuts:
+            along = np.arange(cut.parts) < cut.owners
+            shape = [1] * owns.ndim
+            shape[mesh.axis_names.index(cut.name)] = cut.parts
+            owns &= along.reshape(shape)
+        return owns.ravel()
+
+    def wrapped(self, position: jax.Array) -> jax.Array:
+        """Positions (3, n) in the box, 0 <= x < L."""
+        box = jnp.asarray(self.box, position.dtype)[:, None]
+        inside = position - box * jnp.floor(position / box)
+        return jnp.where(inside >= box, 0, inside)
+
+    def plane(self, position: jax.Array, axis: int) -> jax.Array:
+        """The plane at or below each of the positions (3, n), which lie in the box."""
+        n, spacing = self.physical.grid.shape[axis], self.physical.grid.spacing[axis]
+        return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
+
+    def after(self, array: jax.Array, before: jax.Array) -> jax.Array:
+        """`after` for arrays of particles, which lie on all devices; `before` may be a number."""
+        if not self.cuts:
+            return array
+        spec = self.spec(array.ndim)
+        return jax.shard_map(
+            after,
+            mesh=self.physical.mesh,
+            in_specs=(spec, self.spec(before.ndim) if before.ndim else PartitionSpec()),
+            out_specs=spec,
+            check_vma=False,
+        )(array, before)
+
+    def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
+        """A device's block (..., x, y, z) with its neighbours' planes around it along every cut axis, the corners
+        included. To be called inside of shard_map; begins after `before` is computed."""
+        for cut in self.cuts:
+            block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
+        return block
+
+
+def after(array: jax.Array, before: jax.Array) -> jax.Array:
+    """`array`, which is not sent anywhere before `before` is computed.
+
+    XLA's CPU client tells the exchanges of one kind inside of shard_map apart by nothing, and mixes them up where
+    they run side by side. It drops optimization barriers, so that only data keep things in order: here a choice whose
+    outcome it cannot know.
+    """
+    first = before.ravel()[0]
+    never = (
+        first == jnp.iinfo(first.dtype).min
+        if jnp.issubdtype(first.dtype, jnp.integer)
+        else jnp.isneginf(first)
+    )
+    return jnp.where(never, jnp.zeros((), array.dtype), array)
+
+
+def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
+    room = [(0, 0)] * block.ndim
+    room[axis] = (below, above)
+    whole, here = jnp.pad(block, room), lax.axis_index(cut.name)
+    for pairs, first, planes, receives in cut.rounds(below, above):
+        sent = jnp.take(block, jnp.asarray(planes)[here], axis=axis)
+        got = before = lax.ppermute(after(sent, before), cut.name, pairs)
+        start = below + first
+        if not receives.all():
+            old = lax.slice_in_dim(whole, start, start + planes.shape[1], axis=axis)
+            got = jnp.where(jnp.asarray(receives)[here], got, old)
+        whole = lax.dynamic_update_slice_in_dim(whole, got, start, axis)
+    return whole

@@ -1,0 +1,56 @@
+"""The fluid as particles see it: its velocity, acceleration, gradient and scalars at their positions."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from simulator.particles.interpolation import Sampler
+from simulator.spectral import Fields
+from simulator.spectral.operators import gradient
+
+VELOCITY, ACCELERATION, GRADIENT = "velocity", "acceleration", "gradient"
+COMPONENTS: Mapping[str, int] = {VELOCITY: 3, ACCELERATION: 3, GRADIENT: 9}
+"""What can be sampled beside scalar fields. `gradient` is du_i/dx_j, with j running faster."""
+
+
+class Fluid(Protocol):
+    """Anything that knows the fluid's quantities at positions."""
+
+    def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
+        """The quantities `names` (components, entries) at positions (3, entries); scalars are (1, entries)."""
+        ...
+
+
+class SpectralFluid(NamedTuple):
+    """The fluid of a state. `velocity` and `rate`, its partial derivative by time, are coefficients (3, *order)."""
+
+    sampler: Sampler
+    velocity: jax.Array
+    rate: jax.Array
+    fields: Fields
+    """Scalar fields by name."""
+
+    def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
+        layout = self.sampler.transform.layout
+        modes: dict[str, jax.Array] = {}
+        if VELOCITY in names or ACCELERATION in names:
+            modes[VELOCITY] = self.velocity
+        if GRADIENT in names or ACCELERATION in names:
+            modes[GRADIENT] = jnp.concatenate([gradient(layout, self.velocity[i]) for i in range(3)])
+        if ACCELERATION in names:
+            modes["rate"] = self.rate
+        modes |= {name: self.fields[name][None] for name in names if name not in COMPONENTS}
+        joined = jnp.concatenate(list(modes.values()))
+        values = self.sampler(joined, position).astype(jnp.float64)
+        found, at = {}, 0
+        for name, part in modes.items():
+            found[name], at = values[at : at + len(part)], at + len(part)
+        if ACCELERATION in names:
+            # Du/Dt = du/dt + (u . grad) u, all three interpolated.
+            slope = found[GRADIENT].reshape(3, 3, -1)
+            u = found[VELOCITY]
+            advection = slope[:, 0] * u[0] + slope[:, 1] * u[1] + slope[:, 2] * u[2]
+            found[ACCELERATION] = found.pop("rate") + advection
+        return {name: found[name] for name in names}

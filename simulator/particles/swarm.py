@@ -1,0 +1,397 @@
+"""All particles of a run, beside the fluid that carries them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from simulator.errors import RunFailure, UserError
+from simulator.particles import PARTICLES
+from simulator.particles.domain import Domain
+from simulator.particles.interpolation import Sampler
+from simulator.particles.migration import settled
+from simulator.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
+from simulator.particles.sampled import SpectralFluid
+from simulator.particles.species import Species
+from simulator.particles.start import (
+    Files,
+    LatticeStart,
+    Positions,
+    PythonStart,
+    RandomStart,
+    SnapshotStart,
+    StoredParticles,
+    lattice_positions,
+    python_positions,
+    random_positions,
+)
+from simulator.spectral import Fields, Transform
+from simulator.spectral.operators import curl
+
+Sets = dict[str, ParticleSet]
+
+
+class Flow(Protocol):
+    """The part of a model that carries particles."""
+
+    transform: Transform
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+    def velocity(self, fields: Fields) -> jax.Array: ...
+    def linear_terms(self) -> Fields: ...
+    def tendency(self, fields: Fields, time: jax.Array, /) -> tuple[Fields, Any]: ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One species of a run."""
+
+    species: Species
+    sampler: Sampler
+    stored: StoredParticles | None
+    """What it starts from, where that is a file."""
+    count: int
+
+
+class Swarm:
+    """The species of a run. Without species every method leaves things as they are."""
+
+    def __init__(self, settings: Sequence[Any], flow: Flow, files: Files | None = None):
+        """Raises UserError, beginning with the number of the species and its key, where one cannot be had."""
+        self.flow, self.domain = flow, Domain(flow.transform.physical)
+        self.kinds: dict[str, Kind] = {}
+        self._starts: dict[str, Positions] = {}
+        self.capacities: dict[str, int] = {}
+        owners = int(self.domain.owners.sum()) if settings else 1
+        for number, s in enumerate(settings):
+            try:
+                self._add(s, owners, files)
+            except UserError as error:
+                raise UserError(f"{number}.{error}") from error
+
+    def _add(self, settings: Any, owners: int, files: Files | None) -> None:
+        assert files is not None  # only a swarm without species does without
+        species = PARTICLES[settings.kind](settings)
+        start, stored, count = settings.start, None, settings.count
+        match start:
+            case SnapshotStart():
+                try:
+                    stored = files.particles(str(start.path), start.name or settings.name)
+                except UserError as error:
+                    raise UserError(f"start: {error}") from error
+                count = stored.count
+            case LatticeStart():
+                self._starts[settings.name] = lattice_positions(count, self.domain)
+            case PythonStart():
+                try:
+                    found = python_positions(start, files, species.starts_with)
+                except UserError as error:
+                    raise UserError(f"start.function: {error}") from error
+                self._starts[settings.name] = found
+            case RandomStart():
+                self._starts[settings.name] = random_positions(start.seed, self.domain)
+        capacity = capacity_for(count, owners)
+        if capacity > EACH_MOST:
+            raise UserError(
+                f"count: {count} are too many for {owners} devices, whose buffers hold up to {EACH_MOST} each"
+            )
+        self.capacities[settings.name] = capacity
+        sampler = Sampler(self.flow.transform, settings.interpolation)
+        self.kinds[settings.name] = Kind(species, sampler, stored, count)
+
+    # ---- the beginning -----------------------------------------------------------------------------------
+
+    def template(self) -> Sets:
+        """Shapes and types of the particles, in the buffers of now."""
+        devices = self.domain.devices
+        found = {}
+        for name, kind in self.kinds.items():
+            entries = devices * self.capacities[name]
+
+            def empty(
+                records: Mapping[str, int] = kind.species.records, entries: int = entries
+            ) -> ParticleSet:
+                return ParticleSet(
+                    {
+                        r: jnp.zeros((n, entries) if n else (entries,), jnp.float64)
+                        for r, n in records.items()
+                    },
+                    jnp.zeros(entries, jnp.int64),
+                    jnp.zeros(devices, jnp.int32),
+                    jnp.int32(0),
+                )
+
+            found[name] = jax.eval_shape(empty)
+        return found
+
+    def shardings(self, sets: Sets) -> Sets:
+        """Where the arrays of particles lie."""
+
+        def place(particles: ParticleSet) -> ParticleSet:
+            along = jax.tree.map(lambda array: self.domain.sharding(len(array.shape)), particles)
+            return replace(along, needed=cast(Any, self.domain.everywhere))
+
+        return {name: place(particles) for name, particles in sets.items()}
+
+    def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
+        """The particles at the beginning, where they live, and the numbers that their steps need.
+
+        Raises UserError as the constructor does.
+        """
+        if not self.kinds:
+            return {}, {}
+        sets: Sets = {}
+        for number, (name, kind) in enumerate(self.kinds.items()):
+            try:
+                sets[name] = self._placed(name, kind)
+            except UserError as error:
+                raise UserError(f"{number}.start: {error}") from error
+        vorticity = jax.jit(self._rms_vorticity)(fields)
+        for number, kind in enumerate(self.kinds.values()):
+            if kind.species.memory(vorticity) and not bool(vorticity > 0):
+                raise UserError(
+                    f"{number}.stokes_number: the fluid is at rest and has no Kolmogorov time; "
+                    "give relaxation_time"
+                )
+        return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
+
+    def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
+        """The numbers that the steps need, from the rms vorticity (1/time) of the start."""
+        found: dict[str, jax.Array] = {}
+        for kind in self.kinds.values():
+            found |= kind.species.memory(vorticity)
+        return found
+
+    def _rms_vorticity(self, fields: Fields) -> jax.Array:
+        layout = self.flow.transform.layout
+        omega = curl(layout, self.flow.velocity(fields))
+        return jnp.sqrt(layout.inner(omega, omega).sum())
+
+    def _placed(self, name: str, kind: Kind) -> ParticleSet:
+        """The particles where they live, with the records that their start gives."""
+        if kind.stored is not None:
+            takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
+            made = kind.stored.restore(self.domain, takes, self.capacities[name])
+        else:
+            made = self._made(self._starts[name], kind.count, self.capacities[name])
+        inside = jax.jit(partial(_inside, domain=self.domain))(made)
+        if not bool(inside):
+            box = " x ".join(f"{length:g}" for length in self.domain.box)
+            raise UserError(
+                f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
+            )
+        return self.homed(name, made)
+
+    def _made(self, positions: Positions, count: int, capacity: int) -> ParticleSet:
+        """Every owner of planes makes an equal share of the particles, by id."""
+        domain = self.domain
+        owners = np.cumsum(domain.owners) - 1
+        share = int(domain.owners.sum())
+        bounds = np.array([count * i // share for i in range(share + 1)], np.int64)
+        first = np.where(domain.owners, bounds[np.maximum(owners, 0)], 0)
+        counts = np.where(domain.owners, bounds[np.maximum(owners, 0) + 1] - first, 0)
+
+        def make() -> ParticleSet:
+            place = jnp.arange(capacity)
+            ids = jnp.asarray(first)[:, None] + place
+            ids = jnp.where(place < jnp.asarray(counts)[:, None], ids, NOBODY).reshape(-1)
+            ids = jax.lax.with_sharding_constraint(ids, domain.sharding(1)) if domain.cuts else ids
+            given = positions(jnp.maximum(ids, 0))
+            return ParticleSet(dict(given), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
+
+        shapes = jax.eval_shape(make)
+        return jax.jit(make, out_shardings=self.shardings({"": shapes})[""])()
+
+    def _begun(self, sets: Sets, fields: Fields) -> Sets:
+        """With all records: those that the start has not given are the species', or zero."""
+        found = {}
+        for name, particles in sets.items():
+            kind = self.kinds[name]
+            fluid = SpectralFluid(
+                kind.sampler, self.flow.velocity(fields), self.flow.velocity(fields), fields
+            )
+            records = {**particles.records, **kind.species.begin(particles.records, fluid)}
+            for record, n in kind.species.records.items():
+                shape = (n, *particles.id.shape) if n else particles.id.shape
+                records.setdefault(record, jnp.zeros(shape, jnp.float64))
+            kept = {r: jnp.where(particles.valid, a, 0) for r, a in records.items()}
+            found[name] = replace(particles, records=kept)
+        return found
+
+    # ---- growing -----------------------------------------------------------------------------------------
+
+    def homed(self, name: str, particles: ParticleSet) -> ParticleSet:
+        """The particles where they live, in larger buffers where these are too small; `capacities` follow."""
+        particles = jax.jit(partial(settled, domain=self.domain))(particles)
+        while bool(particles.crowded):
+            capacity = self._room(name, int(particles.needed))
+            particles = jax.jit(
+                partial(grown, capacity=capacity), out_shardings=self.shardings({"": particles})[""]
+            )(particles)
+            particles = jax.jit(partial(settled, domain=self.domain))(particles)
+        self.capacities[name] = particles.capacity
+        return particles
+
+    def restored(self, name: str, stored: StoredParticles) -> ParticleSet:
+        """The particles on disk, where they live."""
+        return self.homed(
+            name, stored.restore(self.domain, self.kinds[name].species.records, self.capacities[name])
+        )
+
+    def _room(self, name: str, needed: int) -> int:
+        count = self.kinds[name].count
+        capacity = min(count, needed + needed // 8 + 16)
+        if capacity > EACH_MOST:
+            raise RunFailure(
+                f"{name}: a device would have to hold {needed} particles, and {EACH_MOST} are the most; "
+                "more devices are needed"
+            )
+        return capacity
+
+    def crowded(self, sets: Sets) -> str | None:
+        """The species whose buffers have to grow before the next step."""
+        return next((name for name, particles in sets.items() if bool(particles.crowded)), None)
+
+    def lost(self, sets: Sets) -> str | None:
+        """The species of which a particle is not finite."""
+        return next((name for name, particles in sets.items() if not bool(jax.jit(_finite)(particles))), None)
+
+    def too_slow(self, dt: float, memory: Mapping[str, jax.Array]) -> str | None:
+        """Why a fixed step of `dt` does not resolve some particles."""
+        for name, kind in self.kinds.items():
+            for rate in kind.species.linear(memory).values():
+                if dt * abs(float(rate)) > 1:
+                    return f"{dt:g} is longer than the relaxation time {1 / abs(float(rate)):g} of {name}; take less"
+        return None
+
+    # ---- a step ------------------------------------------------------------------------------------------
+
+    def moving(self, sets: Sets) -> Fields:
+        """The arrays that the integrator advances beside the fields."""
+        return {
+            f"{name}/{record}": sets[name].records[record]
+            for name, kind in self.kinds.items()
+            for record in kind.species.advanced
+        }
+
+    def rates(self, fields: Fields, rates: Fields, moving: Fields, memory: Mapping[str, jax.Array]) -> Fields:
+        """Explicit rates of `moving` in the fluid of one stage, whose fields have the explicit `rates`."""
+        if not self.kinds:
+            return {}
+        velocity = self.flow.velocity(fields)
+        change = rates["velocity"] + self.flow.linear_terms()["velocity"] * velocity
+        found: Fields = {}
+        last: jax.Array | None = None
+        for name, kind in self.kinds.items():
+            fluid = SpectralFluid(kind.sampler, velocity, change, fields)
+            records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
+            if last is not None:
+                records["position"] = self.domain.after(records["position"], last)
+            own = kind.species.rates(records, fluid, memory)
+            last = own[kind.species.advanced[-1]]
+            found |= {f"{name}/{record}": rate for record, rate in own.items()}
+        return found
+
+    def sample(
+        self,
+        name: str,
+        quantities: Collection[str],
+        fields: Fields,
+        rate: jax.Array | None,
+        position: jax.Array,
+    ) -> dict[str, jax.Array]:
+        """Quantities of the fluid at the positions (3, entries) of a species, components first. `rate` are the
+        coefficients of the velocity's partial derivative by time, for the acceleration."""
+        velocity = self.flow.velocity(fields)
+        fluid = SpectralFluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields)
+        return fluid(tuple(quantities), position)
+
+    def motion(
+        self,
+        name: str,
+        fields: Fields,
+        rate: jax.Array,
+        particles: ParticleSet,
+        memory: Mapping[str, jax.Array],
+    ) -> tuple[jax.Array, jax.Array]:
+        """Velocity and acceleration (3, entries) of a species; `rate` as in `sample`."""
+        kind = self.kinds[name]
+        fluid = SpectralFluid(kind.sampler, self.flow.velocity(fields), rate, fields)
+        return kind.species.motion(particles.records, fluid, memory)
+
+    def chosen(self, name: str, particles: ParticleSet, values: jax.Array, stride: int) -> jax.Array:
+        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in their order, as
+        (components, particles) on every device."""
+        domain, most = self.domain, -(-self.kinds[name].count // stride)
+
+        def local(ids: jax.Array, values: jax.Array) -> jax.Array:
+            place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
+            return (
+                jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
+            )
+
+        if domain.devices == 1:
+            return local(particles.id, values)[0]
+        parts = jax.shard_map(
+            local,
+            mesh=domain.physical.mesh,
+            in_specs=(domain.spec(1), domain.spec(2)),
+            out_specs=PartitionSpec(domain.names),
+            check_vma=False,
+        )(particles.id, values)
+        return parts.sum(0)
+
+    def linear(self, memory: Mapping[str, jax.Array]) -> Fields:
+        """Linear factors of all `moving`."""
+        found = {}
+        for name, kind in self.kinds.items():
+            given = kind.species.linear(memory)
+            for record in kind.species.advanced:
+                found[f"{name}/{record}"] = given.get(record, jnp.zeros((), jnp.float64))
+        return found
+
+    def rate(self, flow: jax.Array, sets: Sets, memory: Mapping[str, jax.Array]) -> jax.Array:
+        """The largest rate (1/time) that dt has to resolve, `flow` of the fluid included."""
+        spacing = self.domain.physical.grid.spacing
+        for name, kind in self.kinds.items():
+            own = kind.species.rate(sets[name], spacing, memory)
+            if own is not None:
+                flow = jnp.maximum(flow.astype(jnp.float64), own)
+        return flow
+
+    def moved(self, sets: Sets, moving: Fields) -> tuple[Sets, jax.Array]:
+        """The particles after a step, where they live; and whether all of them are finite. Where one went farther
+        than its device can see, its position is not."""
+        found, fine = {}, jnp.ones((), bool)
+        last = [array for name, array in moving.items() if name.partition("/")[0] in self.kinds]
+        for name, kind in self.kinds.items():
+            before, valid = sets[name], sets[name].valid
+            new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
+            for array in last:
+                new["position"] = self.domain.after(new["position"], array)
+            fine &= _finite(before.with_records(new))
+            way = new["position"] - before.records["position"]
+            new["displacement"] = before.records["displacement"] + way
+            new["position"] = self.domain.wrapped(new["position"])
+            kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
+            found[name] = settled(before.with_records(kept), self.domain)
+            last = [found[name].needed]
+        return found, fine
+
+
+def _inside(particles: ParticleSet, domain: Domain) -> jax.Array:
+    position = particles.records["position"]
+    box = jnp.asarray(domain.box)[:, None]
+    inside = ((position >= 0) & (position < box)).all(0)
+    return (inside | ~particles.valid).all()
+
+
+def _finite(particles: ParticleSet) -> jax.Array:
+    found = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
+    return jnp.stack(found).all()

@@ -1,0 +1,96 @@
+"""A simulation "on paper": shapes, layouts and programs of a run that computes nothing.
+
+On devices that exist by name only, everything is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); on virtual
+CPU devices programs can be compiled too, and XLA says what they would hold.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from simulator.config import RunConfig
+from simulator.config.execution import DeviceSettings, FftSettings
+from simulator.processes.environment import with_xla_flags
+from simulator.processes.hardware import usable_cores
+
+if TYPE_CHECKING:
+    from simulator.simulation.inputs import Inputs
+    from simulator.simulation.simulation import Simulation
+
+Platform = Literal["cpu", "gpu"]
+COMPILED_FOR = 32
+"""Virtual devices that programs are compiled for at most."""
+
+
+@dataclass(frozen=True)
+class PaperDevice:
+    """A device that cannot compute: enough to lay out arrays."""
+
+    id: int = 0
+    process_index: int = 0
+    platform: Platform = "cpu"
+    device_kind: str = "paper"
+
+
+@dataclass(frozen=True)
+class PaperCluster:
+    devices: Sequence[Any] = (PaperDevice(),)
+    platform: Platform = "cpu"
+    num_processes: int = 1
+    process_id: int = 0
+    is_first: bool = True
+
+
+def prepare_virtual_devices(*, gpus: bool = False) -> None:
+    """Makes JAX have enough virtual CPU devices, with XLA's flags as in a run, and leave GPUs alone unless `gpus`;
+    nothing where it has started, or where somebody has asked for a number."""
+    import jax
+
+    if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
+        with_xla_flags("cpu")
+        with contextlib.suppress(RuntimeError):  # the backend has started
+            jax.config.update("jax_num_cpu_devices", max(COMPILED_FOR, usable_cores()))
+            if not gpus:
+                jax.config.update("jax_platforms", "cpu")
+
+
+def virtual_devices() -> list[Any]:
+    import jax
+
+    prepare_virtual_devices()
+    return jax.local_devices(backend="cpu")[:COMPILED_FOR]
+
+
+def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
+    """The configuration with this `run.memory`."""
+    return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
+
+
+def paper_simulation(
+    config: RunConfig,
+    devices: int | Sequence[Any] = 1,
+    platform: Platform = "cpu",
+    inputs: "Inputs | None" = None,
+) -> "Simulation":
+    """The configuration's simulation on so many devices that cannot compute, or on these virtual ones, with the
+    program that it would have on that platform.
+
+    What `fft.backend: auto` would measure is planned as the default, `run.memory: auto` as fast. Raises UserError
+    where model, grid and initial condition do not fit together, or the grid cannot be shared among so many devices.
+    """
+    import jax
+
+    from simulator.simulation.simulation import Simulation
+
+    jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
+    on_paper = isinstance(devices, int)
+    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs are compiled only
+        usual = {"backend": FftSettings().backend}
+        config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
+    config = with_memory(config, "fast") if config.run.memory == "auto" else config
+    if isinstance(devices, int):
+        devices = [PaperDevice(i, platform=platform) for i in range(devices)]
+    config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})
+    cluster = PaperCluster(devices, platform)
+    return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)

@@ -1,0 +1,171 @@
+"""On how many devices a run fits, and how large a grid fits on so many.
+
+Memory is proportional to the grid, nearly. One program is compiled where the limit is expected; its neighbours are
+judged by the ratio of the states, and compiled only where that is too close to the limit to tell.
+"""
+
+from collections import defaultdict
+from math import log2
+
+from simulator.config import RunConfig
+from simulator.errors import UserError
+from simulator.planning.abstract_run import with_memory
+from simulator.planning.machines import USABLE_MEMORY, Machine
+from simulator.planning.step import Step
+from simulator.planning.targets import target_of
+from simulator.simulation.memory import ROOM
+from simulator.simulation.placement import check_devices
+from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
+
+MOST_DEVICES = 4096
+POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
+NICE = sorted(
+    2**a * 3**b * 5**c
+    for a in range(16)
+    for b in range(4)
+    for c in range(3)
+    if 8 <= 2**a * 3**b * 5**c <= 65536
+)
+"""Numbers of points that transforms are quick at."""
+
+TYPICAL = 14
+"""A step holds about so many times its state: where the search begins."""
+LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
+"""A step of low memory holds at least, and usually, this share of what the fast one holds."""
+ERROR, ERROR_PER_DOUBLING, ERROR_OF_ONE = 0.02, 0.05, 0.15
+"""How far an estimate from another compiled program may be off: always; for every doubling of the state or of the
+devices; and between a single device, which exchanges nothing, and several. Measured on two devices: 3 % from 600^3 to
+675^3 with a GPU's blocks, of which fewer fit, 0.1 % on processors; 4 to 9 % from two devices to four."""
+
+
+class Fitting:
+    """Whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside`: memory of
+    the whole run over that of its steps."""
+
+    def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
+        self._config, self._machine, self._beside = config, machine, beside
+        self._compiled: dict[str, list[Step]] = defaultdict(list)
+
+    def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
+        """Whether a step fits, with `run.memory: auto` the fast one or that of low memory."""
+        config = self._config if shape is None else with_shape(self._config, shape)
+        try:
+            step = _step(config, self._machine, devices)
+        except UserError:
+            return False
+        share = self._share(step)
+        if share <= 1 or not may_be_low(config) or share * LEAST_SHARE > 1:
+            return share <= 1
+        return (
+            self._share(
+                Step(with_memory(config, "low"), devices, self._machine.platform, target_of(self._machine))
+            )
+            <= 1
+        )
+
+    def _share(self, step: Step) -> float:
+        """What a step takes of the memory there is: estimated where it is clearly more or less than all of it."""
+        if surely_fits(step, self._machine):
+            return 0.0
+        limit = usable(self._machine) / self._beside
+        compiled = self._compiled[step.simulation.transform.name]
+        if compiled:
+            near = min(compiled, key=lambda other: _error(step, other))
+            share = near.memory * step.state / near.state / limit
+            if abs(share - 1) > _error(step, near):
+                return share
+        compiled.append(step)
+        return step.memory / limit
+
+
+def _error(step: Step, other: Step) -> float:
+    """How far an estimate of a step's memory from another's may be off."""
+    doublings = abs(log2(step.state / other.state)) + abs(log2(step.devices / other.devices))
+    return (
+        ERROR + ERROR_PER_DOUBLING * doublings + ERROR_OF_ONE * ((step.devices == 1) != (other.devices == 1))
+    )
+
+
+def usable(machine: Machine) -> float:
+    """Bytes of a device that a run may take."""
+    return USABLE_MEMORY[machine.platform] * machine.memory
+
+
+def surely_fits(step: Step, machine: Machine) -> bool:
+    """Whether a step fits by the size of its state alone."""
+    return ROOM * step.state <= usable(machine)
+
+
+def may_be_low(config: RunConfig) -> bool:
+    """Whether a run chooses low memory by itself where the fast step does not fit."""
+    return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
+
+
+def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
+    """The configuration on another grid."""
+    return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
+
+
+def _step(config: RunConfig, machine: Machine, devices: int) -> Step:
+    return Step(config, devices, machine.platform, target_of(machine))
+
+
+def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
+    """The step that a run takes there: with `run.memory: auto` the one of low memory where the fast is too large."""
+    step = _step(config, machine, devices)
+    if not may_be_low(config) or surely_fits(step, machine) or step.memory <= usable(machine):
+        return step
+    return _step(with_memory(config, "low"), machine, devices)
+
+
+def fits(config: RunConfig, machine: Machine, devices: int) -> bool:
+    """Whether a run's steps fit on so many devices, and the grid can be shared among them."""
+    return Fitting(config, machine).fits(devices)
+
+
+def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
+    """The smallest power of two of devices, more than `above`, on which a run fits."""
+    counts = [n for n in POWERS if n > above and _shareable(config, n)]
+    if not counts:
+        return None
+    fitting = Fitting(config, machine, beside)
+    state = _step(config, machine, counts[0]).state * counts[0]
+    need = beside * TYPICAL * state / usable(machine)
+    at = min(sum(n < need for n in counts), len(counts) - 1)
+    if not fitting.fits(counts[at]):
+        return next((n for n in counts[at + 1 :] if fitting.fits(n)), None)
+    while at > 0 and fitting.fits(counts[at - 1]):
+        at -= 1
+    return counts[at]
+
+
+def _shareable(config: RunConfig, devices: int) -> bool:
+    try:
+        check_devices(config, devices)
+    except UserError:
+        return False
+    return True
+
+
+def largest_shape(
+    config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
+) -> tuple[int, ...] | None:
+    """The largest grid of the configuration's proportions that fits; sides are products of 2, 3 and 5."""
+    need = beside * _step(config, machine, devices).memory
+    if may_be_low(config):
+        config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need
+    shape, longest = config.grid.shape, max(config.grid.shape)
+
+    def scaled(n: int) -> tuple[int, ...]:
+        return tuple(max(1, round(m * n / longest)) for m in shape)
+
+    sizes = [n for n in NICE if _shareable(with_shape(config, scaled(n)), devices)]
+    if not sizes:
+        return None
+    fitting = Fitting(config, machine, beside)
+    at = max(0, sum(n <= longest * (usable(machine) / need) ** (1 / len(shape)) for n in sizes) - 1)
+    if fitting.fits(devices, scaled(sizes[at])):
+        while at < len(sizes) - 1 and fitting.fits(devices, scaled(sizes[at + 1])):
+            at += 1
+        return scaled(sizes[at])
+    return next((scaled(n) for n in reversed(sizes[:at]) if fitting.fits(devices, scaled(n))), None)

@@ -1,0 +1,51 @@
+"""How long a step takes on a machine, from what its compiled program moves and the machine's rates."""
+
+from dataclasses import dataclass
+
+from simulator.planning.machines import EXCHANGE_LATENCY, LATENCY, PEER_LATENCY, Machine
+from simulator.planning.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one step, by part: see `Traffic`."""
+
+    transforms: float
+    blocks: float
+    fields: float
+    exchange: float
+    starts: float
+    """From one kernel to the next."""
+
+    @property
+    def all(self) -> float:
+        return self.transforms + self.blocks + self.fields + self.exchange + self.starts
+
+
+def seconds(moved: Traffic, machine: Machine, precision: str, devices: int) -> Seconds:
+    """A device does one thing after the other: it reads and writes at its bandwidth (in blocks, on a processor, at
+    that of its cache), or transforms at its rate where that is slower, and sends to devices of its own node and of
+    others at the same time."""
+    cached = machine.block_bandwidth
+    arithmetic = moved.flops / machine.flops(precision)
+    moving = moved.transforms / cached if cached else moved.passes / machine.bandwidth
+    return Seconds(
+        transforms=max(arithmetic, moving),
+        blocks=moved.blocks / (cached or machine.bandwidth),
+        fields=moved.fields / machine.bandwidth,
+        exchange=_exchange(moved, machine, devices),
+        starts=moved.kernels * LATENCY[machine.platform],
+    )
+
+
+def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
+    if devices == 1 or not moved.exchanges:
+        return 0.0
+    inside = min(devices, machine.per_node)
+    near, far = (inside - 1) / devices, (devices - inside) / devices
+    # What is sent to others, as if it went to all devices alike, the device itself included.
+    sent = moved.sent * devices / (devices - 1)
+    on_node = sent * near / machine.link
+    # A pencil's exchanges stay among fewer devices; those of a row may all be on one node, which this leaves out.
+    off_node = sent * far / (machine.network / machine.per_node)
+    return max(on_node, off_node) + moved.exchanges * (EXCHANGE_LATENCY + devices**0.5 * PEER_LATENCY)

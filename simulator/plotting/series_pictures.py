@@ -1,0 +1,113 @@
+"""Which pictures each kind of series gets.
+
+A kind without an entry in `PICTURES` is drawn as its `curves` describe (`plotting.curves`), so that a new kind needs
+no line here. An entry is for pictures that such a description cannot give.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from simulator.measurements import KINDS, Curves
+from simulator.output.series import SeriesReader
+from simulator.plotting import curves, density, particles, statistics
+from simulator.plotting.labels import Labels
+from simulator.plotting.slices import fields, projections, slices
+from simulator.plotting.spectra import names, spectrum
+from simulator.plotting.volumes import volume_picture
+
+Pictures = Iterator[tuple[str, Callable[[], Figure]]]
+"""Names of files without their endings, and functions that build the figures."""
+Diagnostics = Mapping[str, np.ndarray]
+
+
+def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    """The pictures of one series; it must have rows. `diagnostics` are the columns of the run's table."""
+    name = series.path.stem
+    if name in PICTURES:
+        yield from PICTURES[name](series, labels, diagnostics)
+        return
+    kind = KINDS.get(name)
+    own = kind.pictures(series, labels) if kind is not None else None
+    yield from own or curves.pictures(series, labels, kind.curves if kind is not None else Curves())
+
+
+def _spectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in names(series):
+        power = partial(density.power, series, labels, name)
+        plain = partial(spectrum, series, name, guide=statistics.may_be_turbulent(series, diagnostics))
+        yield f"spectrum_{name}", power if name.endswith("_power") else plain
+    scales = statistics.kolmogorov_scales(series, diagnostics)
+    if scales is not None:
+        yield "spectrum_compensated", partial(statistics.compensated, series, *scales)
+    for name in series.variables:
+        if name.startswith("perpendicular/"):
+            quantity = name.partition("/")[2]
+            yield f"spectrum_directional_{quantity}", partial(statistics.directional, series, quantity)
+
+
+def _transfer(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in statistics.transfers(series):
+        yield f"transfer_{name}", partial(statistics.transfer, series, name)
+
+
+def _structure_functions(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield "structure_functions", partial(statistics.structure, series)
+
+
+def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in statistics.histogram_names(series):
+        yield f"histogram_{name}", partial(statistics.histogram, series, name)
+    for name in density.log_histogram_names(series):
+        yield f"histogram_{name}", partial(density.log_histogram, series, name, labels)
+
+
+def _profiles(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in density.profile_names(series):
+        yield f"profile_{name}", partial(density.profile, series, name, labels)
+
+
+def _projections(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in fields(series):
+        yield f"projection_{name}", partial(projections, series, name, labels)
+
+
+def _slices(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in fields(series):
+        yield f"slices_{name}", partial(slices, series, name, labels)
+
+
+def _trajectories(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in particles.species(series):
+        yield f"trajectories_{name}", partial(particles.paths, series, name)
+
+
+def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield "dispersion", partial(particles.dispersion, series)
+    for name in particles.species(series):
+        yield f"acceleration_{name}", partial(particles.acceleration, series, name)
+
+
+def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    field = series.attributes.get("field", "volume")
+    last = len(series) - 1
+    yield (
+        f"render_{field}",
+        lambda: volume_picture(series.one("image", last), labels.moment(series.time[last])),
+    )
+
+
+PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
+    "spectra": _spectra,
+    "transfer": _transfer,
+    "structure_functions": _structure_functions,
+    "histograms": _histograms,
+    "profiles": _profiles,
+    "projections": _projections,
+    "slices": _slices,
+    "trajectories": _trajectories,
+    "particle_statistics": _particle_statistics,
+    "render": _render,
+}

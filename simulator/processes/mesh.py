@@ -1,0 +1,25 @@
+"""Makes the device mesh in the same way on every version of JAX."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+
+class Device(Protocol):
+    """The attributes of `jax.Device` that this program uses; JAX's own type is opaque to type checkers."""
+
+    id: int
+    process_index: int
+    platform: str
+    device_kind: str
+
+
+def make_mesh(devices: Sequence[Device], shape: Sequence[int], names: Sequence[str]) -> Mesh:
+    """A mesh of `devices` in the given order, with Auto axes.
+
+    Auto because `custom_partitioning` and jaxdecomp need it, and `jax.make_mesh` gives Explicit axes on
+    some versions. Raises ValueError when the shape does not hold exactly these devices.
+    """
+    return Mesh(np.asarray(devices).reshape(shape), tuple(names), axis_types=(AxisType.Auto,) * len(names))

@@ -1,0 +1,1 @@
+"""Reading a run back: open, verify, status."""

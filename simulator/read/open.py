@@ -1,0 +1,176 @@
+"""Reading a run, finished or still running: `open_run("outputs/taylor_green")`.
+
+Nothing is cached: each access shows what the run has written by then. JAX is not needed except for snapshots.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.output.series import SeriesReader
+from simulator.output.table import read_table
+from simulator.run.folder import CONFIG
+from simulator.run.state import RunState, read_state
+from simulator.simulation import provenance
+
+if TYPE_CHECKING:
+    import xarray
+
+    from simulator.storage import Snapshot
+
+
+def open_run(path: str | Path) -> "Run":
+    """The run in the folder `path`, wherever it was moved to. UserError where there is none."""
+    folder = Path(path)
+    if not (folder / CONFIG).is_file():
+        what = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
+        raise UserError(f"{folder}: {what}; name the folder that output.directory gave")
+    return Run(folder)
+
+
+class Run:
+    """What a run has written, as numpy arrays:
+
+        run = open_run("outputs/taylor_green")
+        run.diagnostics["energy"], run.spectra["kinetic_energy"][-1]
+        run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
+        run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
+
+    Nothing is read before it is asked for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration as nested mappings: `run.config["grid"]["shape"]`."""
+        from simulator.config import read_yaml
+
+        return read_yaml(self.path / CONFIG).value
+
+    @property
+    def diagnostics(self) -> dict[str, np.ndarray]:
+        """The columns of `diagnostics.csv` by name: `step`, `time`, ..., each of shape (row,)."""
+        path = self.path / "diagnostics.csv"
+        if not path.exists():
+            raise UserError(f"{path}: not written yet")
+        return read_table(path)
+
+    @property
+    def spectra(self) -> SeriesReader:
+        """Shell spectra: `.time`, `.step`, one array (row, k) for each quantity, and `.coordinates`: `k`, and the
+        number of `modes` and the mean wavenumber `k_mean` of every shell."""
+        return self.series("spectra")
+
+    @property
+    def slices(self) -> SeriesReader:
+        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of everything."""
+        return self.series("slices")
+
+    def series(self, name: str) -> SeriesReader:
+        """`RUN/NAME.h5` as it is now. UserError where it is missing or is not a series."""
+        path = self.path / f"{name}.h5"
+        if not path.exists():
+            raise UserError(f"{path}: not written (yet)")
+        try:
+            return SeriesReader(path)
+        except OSError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    @property
+    def snapshots(self) -> "Snapshots":
+        """The committed snapshots, oldest first; each is opened when it is taken."""
+        return Snapshots(self.path / "snapshots")
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units`
+        where the model states them, and the run's configuration among the attributes. A chunk is a block of one
+        shard; nothing is read before `.load()`, `.mean()`, a picture, ... asks for it. UserError where there is no
+        snapshot yet, or xarray or dask is not installed."""
+        from simulator.read.data_set import data_set
+
+        return data_set(self.path, self.snapshots[:])
+
+    def to_yt(self, index: int = -1) -> Any:
+        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
+        others (`("gas", "vorticity_z")`); read when yt asks for it. UserError where yt is not installed."""
+        from simulator.read.yt_data import yt_data
+
+        return yt_data(self.snapshots[index])
+
+    def write_index(self) -> list[Path]:
+        """Write `snapshots.vtkhdf` (ParaView, xarray; a run keeps it up to date by itself) and `snapshots.json`
+        (references for zarr, where snapshots are not compressed), which show all snapshots without a copy."""
+        from simulator.read.data_set import write_references
+        from simulator.storage.time_index import write_time_index
+
+        made = write_time_index(self.path / "snapshots")
+        plain = all(s.manifest.compression == "none" for s in self.snapshots[:])
+        return [
+            *([made] if made else []),
+            *([write_references(self.path, self.snapshots[:])] if plain else []),
+        ]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What computed it: versions, commit, host, devices; earlier starts under `earlier`."""
+        return provenance.read(self.path)
+
+    @property
+    def state(self) -> RunState | None:
+        """How far it is; None before its first step."""
+        return read_state(self.path)
+
+    def _repr_html_(self) -> str:
+        from simulator.read.display import flat, picture, table
+
+        rows = flat(
+            {
+                name: block
+                for name, block in self.config.items()
+                if name in ("model", "grid", "initial", "time")
+            }
+        )
+        state, image = self.state, ""
+        if state is not None:
+            rows["state"] = f"{state.state}, step {state.step}, t = {state.time:g}"
+        if (self.path / "slices.h5").exists() and len(slices := self.slices) and slices.variables:
+            name = next(iter(slices.variables))
+            image = picture(slices.one(name, -1), f"{name} at t = {slices.time[-1]:g}")
+        return table(rows, str(self.path), image)
+
+    def __repr__(self) -> str:
+        state = self.state
+        progress = f"{state.state}, step {state.step}, t = {state.time:g}" if state else "not started"
+        return f"<Run {self.path}: {progress}>"
+
+
+class Snapshots(Sequence["Snapshot"]):
+    """The snapshots that were committed when this was made; `steps` are their steps."""
+
+    def __init__(self, folder: Path) -> None:
+        from simulator.storage import committed
+
+        self._paths = tuple(committed(folder))
+        self.steps = tuple(int(path.name) for path in self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> "Snapshot": ...
+    @overload
+    def __getitem__(self, index: slice) -> list["Snapshot"]: ...
+    def __getitem__(self, index: int | slice) -> "Snapshot | list[Snapshot]":
+        from simulator.storage import open_snapshot
+
+        if isinstance(index, slice):
+            return [open_snapshot(path) for path in self._paths[index]]
+        return open_snapshot(self._paths[index])
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} snapshots, steps {list(self.steps)}>"

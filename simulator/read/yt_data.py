@@ -1,0 +1,69 @@
+"""A snapshot as a data set of yt, with units, so that yt's own derived fields work."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.storage.reader import Snapshot, StoredField
+
+if TYPE_CHECKING:
+    from yt.data_objects.static_output import Dataset
+
+
+def yt_data(snapshot: Snapshot) -> "Dataset":
+    """The fields over x, y and z, read when yt asks for them. Vectors come as `NAME_x`, ..., with units in
+    `code_length`, `code_time` and `code_mass`; a wave function as its real and its imaginary part, `NAME_real` and
+    `NAME_imag`. `velocity` and `density` are also yt's own gas fields, from which it derives `vorticity_x`, ...
+    UserError where yt is not installed or nothing can be shown.
+    """
+    try:
+        import yt
+    except ImportError as error:
+        raise UserError(f"to_yt needs the package {error.name}: pip install 'simulator[readers]'") from None
+    fields: dict[tuple[str, str], Any] = {}
+    shape: tuple[int, ...] = ()
+    for name, stored in snapshot.items():
+        if len(stored.axes) != 3 or any(axis.spacing is None for axis in stored.axes):
+            continue
+        shape = stored.entry.extents
+        units = _units(str(stored.attributes.get("units", "")))
+        for index, path in stored.entry.component_paths(name):
+            suffix = path.removeprefix(name).replace("/", "_")
+            if stored.dtype.kind == "c":
+                fields["stream", f"{name}{suffix}_real"] = (_reader(stored, index, "real"), units)
+                fields["stream", f"{name}{suffix}_imag"] = (_reader(stored, index, "imag"), units)
+            else:
+                fields["stream", f"{name}{suffix}"] = (_reader(stored, index, None), units)
+    if not fields:
+        raise UserError(f"{snapshot.path}: holds no field over x, y and z")
+    first = next(s for s in snapshot.values() if s.entry.extents == shape)
+    edges = np.array([[a.origin, a.origin + a.size * (a.spacing or 1.0)] for a in first.axes])
+    return yt.load_uniform_grid(  # pyright: ignore[reportPrivateImportUsage]
+        fields,
+        shape,
+        length_unit=1.0,
+        mass_unit=1.0,
+        time_unit=1.0,
+        bbox=edges,
+        sim_time=snapshot.time,
+        periodicity=(True, True, True),
+        dataset_name=str(snapshot.path),
+        unit_system="code",
+    )
+
+
+def _units(text: str) -> str:
+    """`length/time^2` as yt writes it; empty where the run's units are not dimensions."""
+    found = text.replace("^", "**")
+    for dimension in ("length", "time", "mass"):
+        found = found.replace(dimension, f"code_{dimension}")
+    return found.replace(" ", "*") if "code_" in found or not found else ""
+
+
+def _reader(stored: StoredField, index: tuple[int, ...], part: str | None) -> Any:
+    def read(grid: object, name: object) -> np.ndarray:
+        values = stored[(*index, ...)]
+        return np.ascontiguousarray(values if part is None else getattr(values, part), np.float64)
+
+    return read

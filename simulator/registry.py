@@ -1,0 +1,92 @@
+"""Registries of parts that are chosen by name: the parts of this package and of other installed packages.
+
+A package adds a part by an entry point, which needs no change here:
+
+    [project.entry-points."simulator.outputs"]
+    helicity_spectra = "my_package.helicity:HelicitySpectra"
+
+The groups are `simulator.models`, `simulator.initials`, `simulator.forcings` and `simulator.outputs`. Entry points
+are loaded when a registry is first used, not when it is created, because a package that adds a part imports this one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+from simulator.errors import UserError
+
+Part = TypeVar("Part")
+
+
+@cache
+def declared(group: str) -> Mapping[str, Any]:
+    """The objects that installed packages declare in a group of entry points, by name; loaded once.
+
+    Raises UserError, naming the package, if an entry point cannot be loaded or two of them have the same name.
+    """
+    parts: dict[str, Any] = {}
+    for point in entry_points(group=group):
+        if point.name in parts:
+            raise UserError(
+                f"{_named(point)}: another installed package has that name; uninstall one of them"
+            )
+        try:
+            parts[point.name] = point.load()
+        except Exception as error:
+            raise UserError(
+                f"{_named(point)}: {point.value} cannot be loaded ({type(error).__name__}: {error}); "
+                "repair the package or uninstall it"
+            ) from error
+    return parts
+
+
+def _named(point: EntryPoint) -> str:
+    package = f" of the package {point.dist.name}" if point.dist is not None else ""
+    return f"entry point {point.name} in {point.group}{package}"
+
+
+class Registry(Mapping[str, Part]):
+    """Parts by name: `own`, then the parts that installed packages declare in `group`.
+
+    `admit(name, declared)` returns the part for the object of an entry point, or raises TypeError with the reason why
+    it is not one.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, Part], admit: Callable[[str, Any], Part]):
+        self.group, self._own, self._admit = group, dict(own), admit
+
+    @cached_property
+    def _parts(self) -> Mapping[str, Part]:
+        parts = dict(self._own)
+        for name, part in declared(self.group).items():
+            if name in self._own:
+                raise UserError(
+                    f"entry point {name} in {self.group}: simulator itself has a part of that name; "
+                    "rename it in its package, or uninstall that"
+                )
+            try:
+                parts[name] = self._admit(name, part)
+            except TypeError as error:
+                raise UserError(f"entry point {name} in {self.group}: {error}") from None
+        return parts
+
+    def __getitem__(self, name: str) -> Part:
+        return self._own[name] if name in self._own else self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def subclass_of(base: type[Part]) -> Callable[[str, Any], type[Part]]:
+    """The `admit` function of a registry of classes."""
+
+    def admit(name: str, part: Any) -> type[Part]:
+        if not (isinstance(part, type) and issubclass(part, base)):
+            raise TypeError(f"a subclass of {base.__module__}.{base.__qualname__} is needed, not {part!r}")
+        return part
+
+    return admit

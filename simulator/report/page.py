@@ -1,0 +1,189 @@
+"""Pieces of a self-contained HTML page: its frame, tables, pictures with captions, curves the size of a word.
+
+Nothing is loaded from elsewhere: styles and pictures are inside. Text is escaped here; functions take plain text
+unless they say HTML.
+"""
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+Verdict = Literal["good", "warn", "bad", "note"]
+_MARKS: Mapping[Verdict, str] = {"good": "✓", "warn": "!", "bad": "✗", "note": "·"}
+
+_STYLE = """
+:root { --ink: #1c1e21; --soft: #5d646d; --line: #dfe3e8; --ground: #fff; --raised: #f6f7f9; --accent: #0072b2;
+  --good: #007a57; --warn: #a65a00; --bad: #b3261e; }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 1080px; margin: 0 auto; padding: 24px 20px 64px; }
+h1 { font-size: 26px; line-height: 1.2; margin: 0 0 4px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 40px 0 12px; padding-bottom: 4px; border-bottom: 1px solid var(--line); }
+p { margin: 6px 0; max-width: 75ch; overflow-wrap: anywhere; }
+.soft { color: var(--soft); }
+.badge { display: inline-block; padding: 1px 10px; border-radius: 10px; font-size: 13px; font-weight: 600;
+  color: #fff; background: var(--soft); vertical-align: 3px; margin-left: 8px; }
+.badge.good { background: var(--good); }
+.badge.warn { background: var(--warn); }
+.badge.bad { background: var(--bad); }
+.bar { height: 8px; border-radius: 4px; background: var(--line); overflow: hidden; margin: 10px 0;
+  max-width: 560px; }
+.bar > div { height: 100%; background: var(--accent); }
+.wide { overflow-x: auto; }
+.close td, .close th { white-space: nowrap; }
+table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 4px 14px 4px 0; vertical-align: top; border-bottom: 1px solid var(--line); }
+th { font-weight: 600; color: var(--soft); white-space: nowrap; }
+td.number, th.number { text-align: right; white-space: nowrap; }
+td.good .mark { color: var(--good); }
+td.warn .mark { color: var(--warn); }
+td.bad .mark { color: var(--bad); }
+.mark { display: inline-block; width: 1.1em; font-weight: 700; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 24px; }
+figure { margin: 0; }
+figure img { width: 100%; height: auto; border: 1px solid var(--line); border-radius: 4px; background: #fff; }
+figcaption { font-size: 13px; color: var(--soft); margin-top: 4px; }
+details { margin: 8px 0; }
+summary { cursor: pointer; color: var(--accent); overflow-wrap: anywhere; }
+pre { background: var(--raised); border: 1px solid var(--line); border-radius: 4px; padding: 10px 12px;
+  overflow-x: auto; font-size: 13px; line-height: 1.4; margin: 8px 0; }
+a { color: var(--accent); }
+.shares { display: grid; grid-template-columns: max-content minmax(60px, 1fr) max-content; gap: 3px 12px;
+  font-size: 14px; align-items: center; max-width: 640px; }
+.shares .track { background: var(--raised); height: 12px; border-radius: 3px; }
+.shares .track > div { background: var(--accent); height: 100%; border-radius: 3px; min-width: 1px; }
+svg.spark { display: block; width: 120px; height: 26px; }
+@media (max-width: 560px) { main { padding: 16px 12px 48px; } h1 { font-size: 21px; } }
+"""
+
+
+def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
+    """The whole document. `refresh`: seconds after which a browser loads it again."""
+    again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
+
+
+def heading(title: str, word: str, verdict: Verdict) -> str:
+    """The title, with a state in a word or a few."""
+    return f'<h1>{escape(title)} <span class="badge {verdict}">{escape(word)}</span></h1>'
+
+
+def section(title: str, *parts: str) -> str:
+    """A heading and the HTML below it; nothing where there is none."""
+    inside = "\n".join(part for part in parts if part)
+    return f"<section><h2>{escape(title)}</h2>\n{inside}</section>" if inside else ""
+
+
+def paragraph(text: str, *, soft: bool = False) -> str:
+    return f"<p{' class=soft' if soft else ''}>{escape(text)}</p>"
+
+
+def progress(percent: float) -> str:
+    """A bar; nothing of it is text."""
+    return f'<div class="bar"><div style="width:{min(max(percent, 0), 100):.1f}%"></div></div>'
+
+
+def facts(rows: Mapping[str, str]) -> str:
+    """Names and values, both plain text."""
+    cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items() if v)
+    return f'<div class="wide"><table>{cells}</table></div>' if cells else ""
+
+
+def marked(verdict: Verdict, text: str) -> str:
+    """A table cell with a mark before its text."""
+    return f'<td class="{verdict}"><span class="mark">{_MARKS[verdict]}</span>{escape(text)}</td>'
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Iterable[int] = (),
+    *,
+    close: bool = False,
+) -> str:
+    """Rows of cells; a cell that begins with `<td` is HTML. Columns with these `numbers` stand to the right. `close`:
+    a row is one line, and a table that is too wide is scrolled."""
+    right = set(numbers)
+
+    def kind(i: int) -> str:
+        return ' class="number"' if i in right else ""
+
+    head = "".join(f"<th{kind(i)}>{escape(name)}</th>" for i, name in enumerate(header))
+    head = f"<thead><tr>{head}</tr></thead>" if any(header) else ""
+    body = "".join(
+        "<tr>"
+        + "".join(c if c.startswith("<td") else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    kinds = "wide close" if close else "wide"
+    return f'<div class="{kinds}"><table>{head}<tbody>{body}</tbody></table></div>'
+
+
+def pictures(found: Iterable[tuple[Path, str]]) -> str:
+    """PNG or SVG files, each with its caption, inside the page."""
+    made = [
+        f'<figure><img alt="{escape(caption)}" loading="lazy" src="{_embedded(path)}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        for path, caption in found
+    ]
+    return f'<div class="pictures">{"".join(made)}</div>' if made else ""
+
+
+def _embedded(path: Path) -> str:
+    kind = "svg+xml" if path.suffix == ".svg" else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def shares(parts: Mapping[str, float], unit: str) -> str:
+    """Bars whose lengths are shares of the whole."""
+    total = sum(parts.values()) or 1.0
+    rows = "".join(
+        f"<span>{escape(name)}</span>"
+        f'<div class="track"><div style="width:{100 * value / total:.1f}%"></div></div>'
+        f"<span>{value:.3g} {escape(unit)}</span>"
+        for name, value in parts.items()
+    )
+    return f'<div class="shares">{rows}</div>' if parts else ""
+
+
+def folded(title: str, text: str) -> str:
+    """Plain text that a click shows."""
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>" if text else ""
+
+
+def link(path: str, text: str) -> str:
+    """HTML: a link relative to the page."""
+    return f'<a href="{escape(path, quote=True)}">{escape(text)}</a>'
+
+
+def spark(x: np.ndarray, y: np.ndarray, most: int = 60) -> str:
+    """A table cell with the curve y(x), the size of a few words, from zero where y has one sign."""
+    good = np.isfinite(x) & np.isfinite(y)
+    x, y = x[good], y[good]
+    if len(x) < 2 or x[-1] <= x[0]:
+        return "<td></td>"
+    step = max(1, math.ceil(len(x) / most))
+    x, y = np.append(x[::step], x[-1]), np.append(y[::step], y[-1])
+    low, high = min(0.0, float(y.min())), max(0.0, float(y.max()))
+    if high == low:
+        return "<td></td>"
+    across = 118 * (x - x[0]) / (x[-1] - x[0]) + 1
+    down = 24 - 22 * (y - low) / (high - low)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, down, strict=True))
+    return (
+        '<td><svg class="spark" viewBox="0 0 120 26" preserveAspectRatio="none">'
+        f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="1.5"/></svg></td>'
+    )

@@ -1,0 +1,106 @@
+"""What a run's checkpoints were computed with, held against the configuration that is to continue them.
+
+Every checkpoint and snapshot carries the resolved configuration in its manifest, under the manifest's checksum.
+`RUN/config.yaml` can be edited by anybody; the blocks that may not change are therefore taken from there.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
+from simulator.config.compare import FROZEN
+from simulator.config.load import parse_config
+from simulator.errors import RunFailure, UserError
+from simulator.run.folder import CONFIG, Action, Decision, RunFolder
+
+ATTRIBUTE = "configuration"
+
+
+def decide(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
+    """What `run` does with the folder of `config` as it is now. Writes nothing."""
+    folder = Path(config.output.directory)
+    decision = RunFolder(folder).decide(
+        config, computed_with, diff_configs, stop=config.time.stop, overwrite=overwrite, allow=allow
+    )
+    if decision.action is not Action.REFUSE or not (folder / CONFIG).is_file():
+        return decision
+    line = _edited(folder / CONFIG, config, allow)
+    return replace(decision, lines=(line,)) if line else decision
+
+
+def stored_config(checkpoint: Path) -> RunConfig | None:
+    """The configuration in the manifest of a checkpoint; None where an earlier version wrote it without one.
+
+    Raises what `open_snapshot` raises, and UserError where this version cannot read the configuration.
+    """
+    from simulator.storage.manifest import NAME, read_manifest
+
+    text = read_manifest(checkpoint).attributes.get(ATTRIBUTE)
+    return parse_config(text, str(checkpoint / NAME)) if text else None
+
+
+def computed_with(config_file: Path) -> RunConfig:
+    """The configuration of the run in the folder of `config_file`, with the frozen blocks of its newest checkpoint.
+
+    Raises UserError where the file cannot be read.
+    """
+    from simulator.storage import committed
+
+    found = load_config(config_file, check_files=False)
+    for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
+        try:
+            stored = stored_config(checkpoint)
+        except (RunFailure, UserError):  # damaged, or another version's: not what the run continues from
+            continue
+        return found if stored is None else with_frozen_of(found, stored)
+    return found
+
+
+def with_frozen_of(config: RunConfig, stored: RunConfig) -> RunConfig:
+    """`config` with the blocks of `stored` that may not change."""
+    return config.model_copy(update={block: getattr(stored, block) for block in FROZEN})
+
+
+def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str] = ()) -> list[Difference]:
+    """The frozen keys in which `now` differs, without those that `allow` names or that lie within one of them."""
+    return [
+        d
+        for d in diff_configs(stored, now)
+        if d.change is Change.FROZEN and not any(d.key == a or d.key.startswith(f"{a}.") for a in allow)
+    ]
+
+
+def _edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | None:
+    """The refusal of a run whose `config.yaml` was edited; None where that is not the trouble."""
+    truth = computed_with(config_file)
+    wrong = frozen_differences(truth, now, allow)
+    edited = {d.key for d in frozen_differences(truth, load_config(config_file, check_files=False))}
+    if not wrong or not edited.issuperset(d.key for d in wrong):
+        return None
+    keys = ", ".join(
+        f"{d.key} is {_text(d.new)}, but the checkpoints were computed with {_text(d.old)}" for d in wrong
+    )
+    return (
+        f"{config_file}: was edited: {keys}; put it back, or allow the change: "
+        f"simulator resume {config_file.parent} {_allowing(wrong)}"
+    )
+
+
+def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> None:
+    """Raises UserError where `checkpoint` was computed with other frozen keys than `now`."""
+    stored = stored_config(checkpoint)
+    if stored is not None and (wrong := frozen_differences(stored, now, allow)):
+        keys = ", ".join(f"{d.key} (there {_text(d.old)}, now {_text(d.new)})" for d in wrong)
+        raise UserError(
+            f"{checkpoint}: was computed with another {keys}; continue with its value, or allow the change: "
+            f"{_allowing(wrong)}"
+        )
+
+
+def _allowing(differences: list[Difference]) -> str:
+    return " ".join(f"--allow {d.key}" for d in differences)
+
+
+def _text(value: object) -> str:
+    return "nothing" if value is None else str(value)

@@ -1,0 +1,195 @@
+"""What a run does between claiming its folder and its first step: choose where to continue, and mend the folder."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from simulator.config import RunConfig, dump_config
+from simulator.errors import RunFailure, UserError
+from simulator.files import Journal
+from simulator.output.ledger import NAME as LEDGER
+from simulator.output.ledger import Ledger
+from simulator.output.output import Output, events
+from simulator.output.schedule import Schedule
+from simulator.read.audit import Audit, lost_or_altered
+from simulator.run import fingerprint
+from simulator.run.folder import Decision, RunFolder
+from simulator.run.log import RunLog
+from simulator.simulation import provenance
+from simulator.simulation.equation import model_name
+from simulator.simulation.simulation import Simulation
+from simulator.spectral.native import described
+from simulator.storage import clean_leftovers, committed, newest_good, open_snapshot, rebuild_index, remove
+from simulator.storage.time_index import write_time_index
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How `run` treats an existing folder."""
+
+    overwrite: bool = False
+    allow: tuple[str, ...] = ()
+    """Frozen keys that may differ all the same."""
+    command: Sequence[str] = ()
+
+
+def look(config: RunConfig, choices: Choices) -> Decision:
+    """What `run` would do with the folder as it is now. Writes nothing."""
+    return fingerprint.decide(config, overwrite=choices.overwrite, allow=choices.allow)
+
+
+def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest good checkpoint of the run in `folder`, and lines that say so and why others were skipped.
+
+    (None, line) where none was ever written: the run starts anew, after `RunFolder.clear`.
+    RunFailure where there are some but none is good.
+    """
+    chosen, skipped = newest_good(folder / "checkpoints")
+    lines = [f"skipped {path}: {problem}" for path, problem in skipped]
+    if chosen is not None:
+        return chosen, [*lines, f"continuing from {chosen}"]
+    if not skipped:
+        return None, [f"{folder}: no checkpoint was written; starting from the beginning"]
+    raise RunFailure(
+        "\n".join([*lines, f"{folder}: none of its checkpoints is good; start anew with --overwrite"])
+    )
+
+
+def find_start(config: RunConfig, choices: Choices, log: RunLog) -> Path | None:
+    """The checkpoint that the run continues from; None: it begins anew, in a folder that was cleared for it.
+
+    UserError where the checkpoint was computed with another configuration.
+    """
+    folder = config.output.directory
+    for kind in ("snapshots", "checkpoints"):
+        for line in clean_leftovers(folder / kind):
+            log.say(line)
+    chosen, lines = choose_checkpoint(folder)
+    for line in lines:
+        log.say(line)
+    if chosen is None:
+        RunFolder(folder).clear()
+    else:
+        fingerprint.check_restored(chosen, config, choices.allow)
+    return chosen
+
+
+def prepare_folder(
+    simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]
+) -> Ledger:
+    """Opens ledger and log, writes what a run leaves before its first step, and mends what a killed start has left.
+
+    Says what was lost or altered since the last start. `check` raises where the folder is no longer this run's.
+    """
+    path = simulation.config.output.directory
+    folder = RunFolder(path)
+    changed = _changed(path)
+    ledger = Ledger(path, folder.recorded(), check)
+    log.open(path / "run.log", ledger)
+    for line in changed:
+        log.warn(f"{line}; the run goes on with what is there")
+    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots", ledger)):
+        log.say(line)
+    simulation.inputs.keep(path / "inputs", ledger)
+    folder.write_config(dump_config(simulation.config), ledger)
+    _record_provenance(simulation, choices, ledger)
+    return ledger
+
+
+def _record_provenance(simulation: Simulation, choices: Choices, journal: Journal) -> None:
+    cluster, transform = simulation.cluster, simulation.transform
+    provenance.record(
+        simulation.config.output.directory,
+        provenance.collect(
+            choices.command or sys.argv,
+            os.environ,
+            devices={
+                "platform": cluster.platform,
+                "kind": cluster.devices[0].device_kind,
+                "count": len(cluster.devices),
+                "processes": cluster.num_processes,
+                "source": cluster.allocation.source,
+            },
+            mesh={
+                "axes": dict(transform.layout.mesh.shape),
+                "transform": transform.name,
+                "physical": str(transform.physical.spec),
+                "spectral": str(transform.layout.spec),
+                "order": transform.layout.order,
+                "kernels": described(transform.kernels, cluster.platform),
+                "choice": simulation.placement.measured,
+            },
+            environment_set=cluster.environment.made,
+        ),
+        journal,
+    )
+
+
+def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
+    """The run's schedule; with a checkpoint as it was there, and the simulation in the checkpoint's state. All
+    processes call."""
+    settings, planned = simulation.config.time, events(simulation.config.output)
+    if chosen is None:
+        return Schedule(planned, settings.stop, max_steps=settings.max_steps)
+    state = simulation.restored(chosen)
+    stored = open_snapshot(chosen).attributes
+    if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
+        # With a fixed dt the time is origin + since * dt: another dt counts from here.
+        state = replace(state, origin=state.time + 0, since=state.since * 0)
+    simulation.state = state
+    time, dt = float(state.time), float(state.dt)
+    return Schedule.restored(planned, settings.stop, stored["schedule"], time, dt, settings.max_steps)
+
+
+def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:
+    """Removes what the interrupted run wrote after the checkpoint: the continued one writes it again.
+
+    Later checkpoints are damaged, else the run would continue from them. Should their disk come to its senses,
+    a later start must not return to what is no longer this run's past.
+    """
+    removed = output.truncate(step)
+    for name in ("snapshot", "checkpoint"):
+        for saved in committed(folder / f"{name}s"):
+            if int(saved.name) > step:
+                journal.removing(saved, f"later than step {step}, from which the run continues")
+                remove(saved)
+                removed.append(f"{name} {saved.name}")
+    write_time_index(folder / "snapshots")
+    if removed:
+        log.say(f"removed what is later than step {step}: {', '.join(removed)}")
+
+
+def headline(simulation: Simulation) -> str:
+    """The first line of a run: what is computed, and on what."""
+    config, cluster, transform = simulation.config, simulation.cluster, simulation.transform
+    shape = " x ".join(map(str, config.grid.shape))
+    devices, kind = len(cluster.devices), cluster.devices[0].device_kind
+    processes = f" in {cluster.num_processes} processes" if cluster.num_processes > 1 else ""
+    return (
+        f"{config.name}: {model_name(config)}, {shape}, {config.precision} precision, "
+        f"{devices} {kind} device{'s' if devices > 1 else ''}{processes}, {transform.name}, "
+        f"kernels {described(transform.kernels, cluster.platform)}"
+    )
+
+
+def _changed(folder: Path) -> list[str]:
+    """What is lost or altered since the last start, a line each."""
+    audit = Audit(folder)
+    if not audit.expected:
+        return []
+    problem = audit.ledger_problem()
+    return [*([f"{folder / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
+
+
+def _indices_made(parent: Path, journal: Journal) -> list[str]:
+    """Makes the indices that a killed run did not come to make; a line for each."""
+    lines: list[str] = []
+    for folder in committed(parent):
+        with contextlib.suppress(UserError, RunFailure):  # a damaged snapshot is verify's to report
+            made = rebuild_index(folder, open_snapshot(folder).manifest)
+            journal.kept(made)
+            lines += [f"{path}: was missing, made again" for path in made]
+    return lines

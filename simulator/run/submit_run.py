@@ -1,0 +1,151 @@
+"""From a configuration to a job in Slurm's queue. Starts no JAX: this runs on a login node."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
+from simulator.config.execution import SlurmSettings
+from simulator.config.messages import explain
+from simulator.config.run_config import Places
+from simulator.errors import UserError
+from simulator.files import replace_file
+from simulator.planning.check_run import check
+from simulator.read.run_status import look_at, remember_job
+from simulator.run import fingerprint
+from simulator.run.folder import CONFIG, Action, Found, RunFolder
+from simulator.slurm.jobscript import Resources, render
+from simulator.slurm.queue import needs_sbatch, sbatch
+
+SCRIPT = "job.sbatch"
+CORES_PER_GPU = 4
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """What `submit` would do. `script` is None where there is nothing to do; `lines` say why."""
+
+    folder: Path
+    script: str | None
+    lines: tuple[str, ...] = ()
+    fresh: bool = True
+    """The folder holds no run yet: the configuration is written beside the script."""
+
+
+def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
+    """The user's slurm.yaml, if there is one: defaults of every block `slurm`. Raises UserError, with the line, for
+    mistakes in it."""
+    base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    path = Path(base) / "simulator" / "slurm.yaml"
+    if not path.exists():
+        return SlurmSettings()
+    document = read_yaml(path, needs="")
+    try:
+        return SlurmSettings.model_validate(document.value)
+    except ValidationError as error:
+        places = Places({key: f"{path}:{line}" for key, line in document.lines.items()})
+        raise explain(error, SlurmSettings, document.value, places) from None
+
+
+def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
+    """The job script of a run. Raises UserError where `run` would refuse the configuration or the folder, or a job is
+    at it already."""
+    check(config)
+    folder = Path(config.output.directory)
+    decision = fingerprint.decide(config)
+    decision.raise_if_refused()
+    if decision.action is Action.FINISHED:
+        return PreparedJob(folder, None, decision.lines)
+    status = look_at(folder, datetime.now().astimezone())
+    if status.job_lives:
+        assert status.job_state is not None
+        raise UserError(
+            f"{folder}: job {status.job} is {status.job_state.lower()} for this run; wait, or end it with: "
+            f"scancel {status.job}"
+        )
+    if status.writing:
+        raise UserError(
+            f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}"
+        )
+    found = RunFolder(folder).found()
+    fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
+    resources, prologue = wishes(config.slurm, site)
+    script = render(
+        config.name,
+        folder,
+        program(),
+        resources,
+        arguments=["$run/config.yaml", *([] if fresh else _changes(folder, config))],
+        site=prologue,
+        about=_about(config, resources, fresh),
+    )
+    return PreparedJob(folder, script, () if fresh else decision.lines, fresh)
+
+
+def submit(config: RunConfig, job: PreparedJob) -> str:
+    """Writes the script (and a new run's configuration) and gives it to sbatch. Returns the job's id.
+
+    Raises RunFailure with sbatch's own words where it refuses.
+    """
+    needs_sbatch()
+    assert job.script is not None
+    RunFolder(job.folder).create()
+    (job.folder / "logs").mkdir(exist_ok=True)
+    if job.fresh:
+        replace_file(job.folder / CONFIG, dump_config(config))
+    replace_file(job.folder / SCRIPT, job.script)
+    number = sbatch(job.folder / SCRIPT)
+    remember_job(job.folder, number)
+    return number
+
+
+def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[Resources, str]:
+    """What a job asks for, and the shell lines before it: the configuration's (with the command line's) wishes over
+    the site's; one task and four cores for each GPU."""
+    merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
+    prologue = merged.pop("prologue", "")
+    merged.pop("device", None)
+    merged["other"] = merged.pop("sbatch", None)
+    if gpus := merged.get("gpus_per_node"):
+        tasks = merged.setdefault("tasks_per_node", gpus)
+        if not re.search(r"(^|\s)(-c|--cpus-per-|--exclusive)", merged["other"] or ""):
+            # Slurm's default is one core for a process, which compiles, writes files and drives the network too
+            merged.setdefault("cpus_per_task", CORES_PER_GPU * max(1, gpus // tasks))
+    return Resources(**merged), prologue
+
+
+def program() -> list[str]:
+    """What starts this program: its console command where that lies beside the interpreter."""
+    beside = Path(sys.executable).with_name("simulator")
+    return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
+
+
+def _changes(folder: Path, config: RunConfig) -> list[str]:
+    """What differs from the folder's own configuration, as overrides."""
+    different = {
+        key: new
+        for key, _, new, _ in diff_configs(load_config(folder / CONFIG, check_files=False), config)
+        if key != "output.directory" and not key.startswith("slurm.")
+    }
+    for key, other in (("time.cfl", "time.dt"), ("time.dt", "time.cfl")):
+        if different.get(key, "") is None and different.get(other) is not None:
+            del different[key]  # giving the one removes the other
+    return [f"{key}={json.dumps(value)}" for key, value in different.items()]
+
+
+def _about(config: RunConfig, resources: Resources, fresh: bool) -> list[str]:
+    shape = " x ".join(map(str, config.grid.shape))
+    where = f"{resources.nodes or 1} node{'s' if (resources.nodes or 1) > 1 else ''}"
+    return [
+        f"{config.name}: {config.model.kind}, {shape}, to t = {config.time.stop:g}, on {where}.",
+        "Written by `simulator submit`; submit it again with sbatch, it continues where the run is."
+        if fresh
+        else "Written by `simulator submit` to continue the run that is in this folder.",
+    ]

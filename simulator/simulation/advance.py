@@ -1,0 +1,225 @@
+"""The loop over steps, on the device."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from simulator.config.timing import EVENT_TOLERANCE
+from simulator.diagnostics.budget import RESIDUAL, budget, residual
+from simulator.forcing import Forcing
+from simulator.models import Fields, Model, SplitModel, State
+from simulator.particles.swarm import Sets, Swarm
+from simulator.stepping.integrator import History, Integrator
+from simulator.stepping.shifts import phase_shift
+from simulator.stepping.splitting import Splitting
+
+
+class TimeStep(NamedTuple):
+    """How dt is chosen: fixed, or from the CFL number; never above `largest`."""
+
+    fixed: float | None
+    cfl: float | None
+    largest: float | None
+
+    def choose(self, rate: jax.Array) -> jax.Array:
+        """dt from the model's largest rate (1/time); NaN where that is not finite, which ends the run."""
+        if self.fixed is not None:
+            dt = jnp.float64(self.fixed)
+        else:
+            dt = cast(float, self.cfl) / rate.astype(jnp.float64)
+            dt = dt if self.largest is None else jnp.minimum(dt, self.largest)
+        return jnp.where(jnp.isfinite(rate), dt, jnp.nan)
+
+
+class Until(NamedTuple):
+    """Where the loop pauses: it hits `aligned` exactly, and stops after the first step at or beyond `soft`."""
+
+    aligned: jax.Array | float
+    soft: jax.Array | float
+    steps: jax.Array | np.int64 | int
+
+
+Advance = Callable[[State, Until], State]
+
+
+def beginning(
+    fields: Fields,
+    memory: dict[str, jax.Array] | None = None,
+    history: History | None = None,
+    particles: Sets | None = None,
+    time: float = 0.0,
+) -> State:
+    """The state at the beginning of a run."""
+    return State(
+        fields,
+        time=jnp.float64(time),
+        step=jnp.int64(0),
+        dt=jnp.float64(0),
+        origin=jnp.float64(time),
+        since=jnp.int64(0),
+        memory=memory or {},
+        history=history or {},
+        particles=particles or {},
+    )
+
+
+def one_step(
+    model: Model,
+    integrator: Integrator,
+    state: State,
+    choose: Callable,
+    forcing: Forcing | None = None,
+    swarm: Swarm | None = None,
+) -> State:
+    """One step of the size `choose(rate)` = (dt, origin, since, time at its end). dt is NaN where a particle got
+    lost: it moved farther than its device can see."""
+    if isinstance(integrator, Splitting):
+        return _split_step(cast(SplitModel, model), integrator, state, choose)
+    force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
+
+    swarm = swarm or Swarm((), model)
+
+    def tendency(moving: Fields, time: jax.Array, stage: jax.Array | int):
+        shift = phase_shift(model.transform.grid, state.step, stage)
+        fields = {name: moving[name] for name in state.fields}
+        rates, maxima = model.tendency(fields, time, None if force is None else force(fields, time), shift)
+        return rates | swarm.rates(fields, rates, moving, state.memory), maxima
+
+    memory = dict(state.memory)
+    moving = state.fields | swarm.moving(state.particles)
+    before = None
+    if RESIDUAL in memory:
+        before = budget(model, state.fields, state.time, force)
+    first, maxima = tendency(moving, state.time, 0)
+    dt, origin, since, time = choose(swarm.rate(model.rate(maxima), state.particles, memory))
+
+    if before is not None:
+        # The budget is evaluated before the step: otherwise XLA would keep the initial fields until its end.
+        dt = dt + 0 * before.energy.astype(dt.dtype)
+
+    def later(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
+        return tendency(fields, time, stage)[0]
+
+    linear = model.linear_terms() | swarm.linear(memory)
+    moving, history = integrator.multistep(
+        moving, state.time, dt, first, later, linear, state.history, state.dt
+    )
+    fields = _constrained(model, state, {name: moving[name] for name in state.fields}, dt)
+    particles, found = swarm.moved(state.particles, moving)
+    if before is not None:
+        memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
+    if forcing is not None:
+        memory |= forcing.renewed(memory, state.step + 1, dt)
+    dt = jnp.where(found, dt, jnp.nan) if particles else dt
+    return State(fields, time, state.step + 1, dt, origin, since, memory, history, particles)
+
+
+def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
+    """dt comes from the rate of the previous step's last kick, which the memory carries."""
+    dt, origin, since, time = choose(state.memory["rate"])
+    fields, rate = integrator.alternate(model, state.fields, state.time, dt)
+    fields = _constrained(model, state, fields, dt)
+    memory = {**state.memory, "rate": rate}
+    return State(fields, time, state.step + 1, dt, origin, since, memory, particles=state.particles)
+
+
+def _constrained(model: Model, state: State, fields: Fields, dt: jax.Array) -> Fields:
+    """The new fields in their layouts; of a guarded model the old ones where no step could be taken."""
+    if model.guarded:
+        fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
+    return {n: model.transform_of(n).layout.hold(f) for n, f in fields.items()}
+
+
+def rate_of(model: Model, state: State) -> jax.Array:
+    """The largest rate (1/time) that the state's next step has to resolve."""
+    if "rate" in state.memory:
+        return state.memory["rate"]
+    return model.rate(model.tendency(state.fields, state.time)[1])
+
+
+def step_of(
+    model: Model, integrator: Integrator, forcing: Forcing | None = None, swarm: Swarm | None = None
+) -> Callable[[State, jax.Array | float], State]:
+    """The pure function (state, dt) -> state."""
+
+    def step(state: State, dt) -> State:
+        dt = jnp.asarray(dt, jnp.float64)
+        time = state.time + dt
+        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing, swarm)
+
+    return step
+
+
+def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
+    """dt, origin, since and time of a step that respects the times to be hit.
+
+    A remainder between one and two steps is halved. Where an event falls on the step's end, dt stays and the clock
+    is set to the event's time.
+    """
+    target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
+    remaining = target - state.time
+    on_it = abs(remaining - dt) <= EVENT_TOLERANCE * dt
+    shorter = ~on_it & (remaining < dt)
+    halved = ~on_it & ~shorter & (remaining < (2 - EVENT_TOLERANCE) * dt)
+    chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
+    # Steps are counted while they are alike; another dt, of a run that continues, counts from here.
+    alike = fixed & (state.dt == dt)
+    since = jnp.where(alike, state.since, 0) + 1
+    start = jnp.where(alike, state.origin, state.time)
+    natural = start + since * chosen if fixed else state.time + chosen
+    changed = shorter | halved | (not fixed)
+    time = jnp.where(changed, state.time + chosen, natural)
+    time = jnp.where(abs(time - soft) <= EVENT_TOLERANCE * chosen, soft, time)
+    time = jnp.where(on_it | shorter, target, time)
+    origin = jnp.where(changed, time, start)
+    return chosen, origin, jnp.where(changed, 0, since), time
+
+
+def advance_of(
+    model: Model,
+    integrator: Integrator,
+    time_step: TimeStep,
+    forcing: Forcing | None = None,
+    swarm: Swarm | None = None,
+    name: str | None = None,
+) -> Advance:
+    """`advance(state, until)`, one compiled loop with donated buffers. `name`: of the compiled program, which the
+    compile cache goes by.
+
+    It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, where
+    buffers of particles have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is
+    NaN, and step and time are those of the first such state.
+    """
+
+    def advance(state: State, until: Until) -> State:
+        last = state.step + until.steps
+
+        def unfinished(s: State) -> jax.Array:
+            crowded = [particles.crowded for particles in s.particles.values()]
+            room = ~jnp.stack(crowded).any() if crowded else True
+            due = (s.time < until.aligned) & (s.time < until.soft)
+            return (s.step < last) & due & ~jnp.isnan(s.dt) & room
+
+        def body(s: State) -> State:
+            def choose(rate):
+                dt = time_step.choose(rate)
+                return aligned(s, dt, until, time_step.fixed is not None)
+
+            new = one_step(model, integrator, s, choose, forcing, swarm)
+            failed = jnp.isnan(new.dt)
+            return replace(
+                new,
+                step=jnp.where(failed, s.step, new.step),
+                time=jnp.where(failed, s.time, new.time),
+            )
+
+        return lax.while_loop(unfinished, body, state)
+
+    parts = (type(model).__name__, type(integrator).__name__, model.transform.name)
+    advance.__name__ = name or "_".join(("advance", *parts))
+    return jax.jit(advance, donate_argnums=0)

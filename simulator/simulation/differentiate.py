@@ -1,0 +1,158 @@
+"""Gradients through a run, in reverse mode and in bounded memory.
+
+    from simulator import differentiate
+
+    gradient = differentiate(simulation, loss, steps=50, dt=0.01)
+    value, slopes = gradient({"fields": simulation.state.fields, "model.viscosity": 0.01})
+
+`loss(state)` is any real function of the last state, made of jax.numpy operations. Nothing else has to be written:
+the step is differentiated by JAX, every array stays sharded, and physical space is visited in blocks as in a run.
+
+A step's reverse needs the state that it began with. States are kept at the beginnings of about sqrt(steps) segments;
+going back, each segment is computed once more and its own states are kept meanwhile: 2 sqrt(steps) states beside what
+the reverse of one step takes, for two more runs. Griewank, Optim. Methods Softw. 1, 35 (1992).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from math import isqrt
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from simulator.errors import UserError
+from simulator.models import State
+from simulator.simulation import start
+from simulator.simulation.simulation import Simulation
+
+FIELDS = "fields"
+VARIED = ("model.", "forcing.", "initial.")
+"""Blocks of a configuration whose numbers may be variables."""
+
+Loss = Callable[..., jax.Array]
+
+
+class Gradient:
+    """The value of a loss after a run and its gradient, as a function of the run's variables.
+
+    Variables are a mapping: `fields` are the spectral fields at the beginning, by name; `model.viscosity`,
+    `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration. What is not named is as in the
+    configuration. `fields` and `initial` exclude each other.
+
+    The gradient has the same keys. Of complex arrays it is the direction of ascent: fields - rate * gradient lowers
+    the loss. Functions are compiled once for each set of keys.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        loss: Loss,
+        *,
+        steps: int | Sequence[int],
+        dt: float,
+        segment: int | None = None,
+    ):
+        """`steps`: how many, or the numbers of the steps, rising, after which `loss` gets a state each. `segment`:
+        steps between states that are kept throughout; by default about the square root of the number of steps."""
+        ends = (steps,) if isinstance(steps, int) else tuple(steps)
+        if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
+            raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
+        if segment is not None and segment < 1:
+            raise UserError(f"segment: a number of steps, 1 or more, is needed, not {segment}")
+        self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
+        self._segment = segment or max(1, isqrt(ends[-1]))
+
+    def __call__(self, variables: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
+        """The loss and its gradient."""
+        return self._compiled(self._checked(variables), self._simulation.state)
+
+    def value(self, variables: Mapping[str, Any]) -> jax.Array:
+        """The loss alone."""
+        return self._forward(self._checked(variables), self._simulation.state)
+
+    def lower(self, variables: Mapping[str, Any]) -> Any:
+        """The program of value and gradient, to be compiled, for those who look at its memory or communication."""
+        return self._compiled.lower(self._checked(variables), self._simulation.state)
+
+    def states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
+        """The states that `loss` gets, from the state `begin` where no variable gives the start; a pure function."""
+        numbers = {key: value for key, value in variables.items() if key != FIELDS}
+        simulation = self._simulation.varied(numbers) if numbers else self._simulation
+        state = begin
+        if FIELDS in variables:
+            state = simulation.begin({**begin.fields, **variables[FIELDS]})
+        elif any(key.startswith("initial.") for key in numbers):
+            state = simulation.begin(
+                start.traced_fields(simulation.config, simulation.model, simulation.inputs)
+            )
+        found = []
+        for before, end in pairwise((0, *self._ends)):
+            state = _steps(lambda s: simulation.step(s, self._dt), state, end - before, self._segment)
+            found.append(state)
+        return tuple(found)
+
+    def _total(self, variables: Mapping[str, Any], begin: State) -> jax.Array:
+        return self._loss(*self.states(variables, begin))
+
+    @cached_property
+    def _forward(self) -> Any:
+        return jax.jit(self._total)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        def value_and_gradient(variables: Mapping[str, Any], begin: State) -> tuple[jax.Array, Any]:
+            value, slopes = jax.value_and_grad(self._total)(variables, begin)
+            return value, jax.tree.map(jnp.conj, slopes)
+
+        return jax.jit(value_and_gradient)
+
+    def _checked(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        simulation = self._simulation
+        for key, value in variables.items():
+            if key == FIELDS:
+                if unknown := value.keys() - simulation.model.fields.keys():
+                    known = ", ".join(simulation.model.fields)
+                    raise UserError(
+                        f"variables: {unknown.pop()!r} is no field of the model, which has {known}"
+                    )
+            elif not key.startswith(VARIED):
+                raise UserError(
+                    f"variables: {key!r}; fields, and numbers of model, forcing and initial, can vary"
+                )
+        if FIELDS in variables and any(key.startswith("initial.") for key in variables):
+            raise UserError("variables: fields and initial exclude each other; both give the start")
+        dtype = simulation.dtype
+        return {k: v if k == FIELDS else jnp.asarray(v, dtype) for k, v in variables.items()}
+
+
+def _steps(step: Callable[[State], State], state: State, count: int, segment: int) -> State:
+    """`count` steps, of which the reverse keeps the states at the beginnings of segments."""
+
+    # A step is recomputed too: of its stages nothing is kept but for the step that is gone through.
+    @jax.checkpoint
+    def one(state: State, _: None) -> tuple[State, None]:
+        return step(state), None
+
+    def run(state: State, length: int) -> State:
+        return lax.scan(one, state, None, length=length)[0] if length else state
+
+    whole, rest = divmod(count, segment)
+    if whole:
+        body = jax.checkpoint(lambda state, _: (run(state, segment), None))
+        state, _ = lax.scan(body, state, None, length=whole)
+    return jax.checkpoint(lambda state: run(state, rest))(state) if rest else state
+
+
+def differentiate(
+    simulation: Simulation,
+    loss: Loss,
+    *,
+    steps: int | Sequence[int],
+    dt: float,
+    segment: int | None = None,
+) -> Gradient:
+    """The gradient of `loss` after a run of so many steps of dt: see `Gradient`."""
+    return Gradient(simulation, loss, steps=steps, dt=dt, segment=segment)

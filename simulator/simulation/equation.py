@@ -1,0 +1,68 @@
+"""The model and the forcing of a configuration, on its transform."""
+
+from simulator.config import RunConfig
+from simulator.config.messages import explain
+from simulator.config.run_config import check_fitting
+from simulator.errors import UserError
+from simulator.forcing import FORCINGS, Forcing
+from simulator.models import MODELS, Model
+from simulator.models.python import WrongParameters
+from simulator.particles.swarm import Swarm
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.placement import Placement
+
+
+def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model:
+    """The model that the block `model` describes. Raises UserError, with the place, where it cannot be made."""
+    kind = MODELS[config.model.kind]
+    try:
+        model = kind.create(config.model, placement.transform, inputs)
+    except UserError as error:
+        raise config.error("model", str(error)) from error
+    except WrongParameters as wrong:
+        raise explain(wrong.error, wrong.settings, wrong.data, config.places) from None
+    if placement.grid.planar and not model.planar:
+        shape = ", ".join(map(str, config.grid.shape))
+        raise config.error(
+            "grid.shape",
+            f"{config.model.kind} is solved in three dimensions; [{shape}, 1] makes fields that do not depend on z",
+        )
+    if kind.open:
+        check_fitting(config, model)
+    model.settle()
+    return model
+
+
+def model_name(config: RunConfig) -> str:
+    """The kind of the model, or the class of a user's file."""
+    settings = config.model
+    return settings.equation if MODELS[settings.kind].open else settings.kind
+
+
+def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | None:
+    """The forcing that the block `forcing` describes. Raises UserError where the model takes none."""
+    settings = config.forcing
+    if settings is None:
+        return None
+    if model.unforced is not None:
+        raise config.error("forcing", model.unforced)
+    try:
+        return FORCINGS[settings.kind](settings, model.transform, model, inputs)
+    except UserError as error:
+        key, _, message = str(error).partition(": ")
+        raise config.error(f"forcing.{key}", message) from error
+
+
+def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
+    """The particles of a configuration. Raises UserError, with its place, where the model carries none."""
+    if config.particles and ("velocity" not in model.fields or model.split):
+        raise config.error(
+            "particles",
+            f"move with the velocity of a fluid, which {config.model.kind} does not evolve; "
+            "navier_stokes, boussinesq and mhd do",
+        )
+    try:
+        return Swarm(config.particles, model, inputs)
+    except UserError as error:
+        key, _, message = str(error).partition(": ")
+        raise config.error(f"particles.{key}", message) from error

@@ -1,0 +1,143 @@
+"""Files that a configuration names: the user's Python functions and tables."""
+
+import hashlib
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from simulator.errors import UserError
+from simulator.files import UNRECORDED, Journal, replace_file, replace_json
+
+if TYPE_CHECKING:
+    from simulator.simulation.stored_fields import StoredFields
+    from simulator.simulation.stored_particles import ParticlesOnDisk
+
+INDEX = "inputs.json"
+_MOST_BYTES = 1 << 28
+
+
+class Inputs:
+    """Opens input files, and keeps copies of them in `RUN/inputs` with their checksums.
+
+    Where the folder holds a copy, the copy is what runs: a continued run does not change because the original did.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self._read: dict[str, bytes] = {}
+        self._given: dict[tuple[str, str], Any] = {}
+        self._folder = folder
+        self._kept: dict[str, dict[str, str]] = {}
+        if folder is not None and (folder / INDEX).exists():
+            self._kept = json.loads((folder / INDEX).read_text())
+
+    def read(self, path: str) -> bytes:
+        """The contents of `path`, or of the run's copy. UserError where it cannot be read."""
+        if path not in self._read:
+            source = Path(path)
+            if self._folder is not None and path in self._kept:
+                source = self._folder / self._kept[path]["file"]
+            try:
+                with source.open("rb") as file:
+                    content = file.read(_MOST_BYTES + 1)
+            except OSError as error:
+                raise UserError(f"{source}: cannot be read: {error.strerror}") from None
+            if len(content) > _MOST_BYTES:
+                raise UserError(
+                    f"{source}: too large for a table or a Python file, of which the run keeps a copy"
+                )
+            self._read[path] = content
+            if path in self._kept and _checksum(self._read[path]) != self._kept[path]["sha256"]:
+                raise UserError(
+                    f"{source}: the run's copy of {path} was altered; put it back or use --overwrite"
+                )
+        return self._read[path]
+
+    def function(
+        self, path: str, name: str, what: Literal["function", "class"] = "function"
+    ) -> Callable[..., Any]:
+        """The function or class `name` of the Python file `path`. UserError where there is none."""
+        if (path, name) in self._given:
+            return self._given[path, name]
+        code = self.read(path)
+        spec = importlib.util.spec_from_loader(f"simulator_input_{Path(path).stem}", loader=None, origin=path)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        module.__file__ = path
+        sys.modules[spec.name] = module  # dataclasses and annotations look their module up
+        beside = str(Path(path).parent)
+        sys.path.insert(0, beside)  # its own imports lie beside it
+        try:
+            exec(compile(code, path, "exec"), module.__dict__)
+        except Exception as error:
+            raise UserError(
+                f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            sys.path.remove(beside)
+        function = getattr(module, name, None)
+        if not callable(function):
+            own = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
+            raise UserError(f"{path}: has no {what} {name!r}; it has {', '.join(own) or 'none'}")
+        return function
+
+    def give(self, path: str, name: str, found: Any) -> None:
+        """Takes a function or a class that a script or a notebook holds for what the file `path` defines by this
+        name. If there is such a file, the run keeps a copy of it."""
+        self._given[path, name] = found
+        if Path(path).is_file():
+            self.read(path)
+
+    def snapshot(self, path: str) -> "StoredFields":
+        """A snapshot or checkpoint of a run. It is read in place: the run's own checkpoints make it dispensable."""
+        from simulator.simulation.stored_fields import StoredFields
+
+        return StoredFields(path)
+
+    def particles(self, path: str, name: str) -> "ParticlesOnDisk":
+        """The particles of a snapshot or checkpoint, read in place."""
+        from simulator.simulation.stored_particles import particles_in
+
+        return particles_in(path, name)
+
+    def keep(self, folder: Path, journal: Journal = UNRECORDED) -> None:
+        """Writes the copies of everything that was read so far, with an index of paths and checksums."""
+        for path, content in self._read.items():
+            if path in self._kept:
+                continue
+            taken = {entry["file"] for entry in self._kept.values()}
+            checksum = _checksum(content)
+            name = Path(path).name if Path(path).name not in taken else f"{checksum[:8]}_{Path(path).name}"
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / name, content, journal)
+            self._kept[path] = {"file": name, "sha256": checksum}
+        if self._kept and self._read:
+            replace_json(folder / INDEX, self._kept, journal)
+
+
+def _line(error: Exception, path: str) -> str:
+    """`:line` of a user's file that an error comes from; empty where that is not known."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)[::-1]
+    return next((f":{frame.lineno}" for frame in frames if frame.filename == path), "")
+
+
+def altered(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """Each copy in `RUN/inputs`, with what is wrong with it (None: nothing)."""
+    if not (folder / INDEX).exists():
+        return
+    for entry in json.loads((folder / INDEX).read_text()).values():
+        path = folder / entry["file"]
+        if not path.is_file():
+            yield path, "missing"
+        else:
+            good = _checksum(path.read_bytes()) == entry["sha256"]
+            yield path, None if good else "altered (its checksum does not match)"
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

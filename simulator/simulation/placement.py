@@ -1,0 +1,225 @@
+"""How a configuration's grid is shared among devices: which counts work, the devices themselves, the transform."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from simulator.config import RunConfig
+from simulator.config.execution import MOST_DEVICES
+from simulator.errors import UserError
+from simulator.models import MODELS
+from simulator.processes import Allocation
+from simulator.processes.compile_cache import base_folder
+from simulator.processes.hardware import usable_cores
+from simulator.processes.start import Cluster, start
+from simulator.simulation import provenance
+from simulator.spectral import Grid, Modes, Transform, jaxdecomp, largest_count, native, staged, stages
+from simulator.spectral.backends import build, choose, kernels_of, preferred
+from simulator.spectral.candidates import Candidate
+from simulator.spectral.measure import measured
+
+CUSTOM_PARTITIONING, SMALLEST = staged.NAME, stages.ZX_THEN_Y.name
+"""The backend that knows `run.memory: low`, and its plan that holds least."""
+UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
+"""The share of a wave function's mass that a transform with narrow exchanges gains or loses: measured, 32^3 random
+values on four devices."""
+
+
+def grid_of(config: RunConfig) -> Grid:
+    return Grid.of(config.grid.shape, config.grid.box, config.grid.dealias, config.grid.shell_width)
+
+
+def modes_of(config: RunConfig) -> Modes:
+    """The modes that the transform of a configuration keeps."""
+    return Modes(grid_of(config))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the fields of a run lie and who transforms them: decided once, and passed down."""
+
+    config: RunConfig
+    cluster: Cluster
+    candidate: Candidate
+    """Backend, plan, and how the devices are arranged."""
+    kernels: Literal["native", "xla"]
+    """Who does the local stages of transforms: native code only where every process has it."""
+    low: bool = False
+    """Whether a step holds as little as it can, rather than being fast."""
+    measured: Mapping[str, Any] | None = None
+    """What `fft.backend: auto` measured, and what it holds for."""
+
+    @property
+    def grid(self) -> Grid:
+        return grid_of(self.config)
+
+    @property
+    def saves_memory(self) -> bool:
+        """Whether there is a way to hold less."""
+        return self.candidate.backend == CUSTOM_PARTITIONING
+
+    def with_low_memory(self) -> "Placement":
+        """The same devices, with the plan that holds least. Raises UserError where the backend has none."""
+        if not self.saves_memory:
+            raise self.config.error(
+                "run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {self.candidate.backend}"
+            )
+        config = self.config
+        candidates = _candidates(config, len(self.cluster.devices))
+        least = next((c for c in candidates if c.plan == SMALLEST), self.candidate)
+        return replace(self, candidate=least, low=True)
+
+    def transform(self, **kind: bool) -> Transform:
+        """The transform of one kind of field: `real=True, every=False` says real or complex, all modes or those that
+        dealiasing keeps. All of them lie on one arrangement of points."""
+        config = self.config
+        return build(
+            replace(modes_of(config), **kind),
+            self.candidate,
+            self.cluster.devices,
+            np.float64 if config.precision == "double" else np.float32,
+            None if config.fft.block == "auto" else config.fft.block,
+            self.low,
+            self.cluster.platform,
+            "xla" if self.kernels == "xla" else config.fft.kernels,
+            config.fft.exchange,
+        )
+
+
+def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print) -> Placement:
+    """How the run of a configuration lies on the devices of `cluster`. All processes call.
+
+    Raises UserError where grid, devices, backend, plan and kernels do not fit together.
+    """
+    check_devices(config, len(cluster.devices), cluster.num_processes)
+    kernels = _agreed_kernels(config, cluster)
+    check_exchange(config)
+    candidates = _candidates(config, len(cluster.devices))
+    candidate, choice = preferred(candidates, kernels, cluster.platform), None
+    if config.fft.backend == "auto":
+        choice = _measured_choice(config, cluster, kernels, report)
+        candidate = next((c for c in candidates if _is(c, choice)), candidate)
+    placement = Placement(config, cluster, candidate, kernels, measured=choice)
+    return placement.with_low_memory() if config.run.memory == "low" else placement
+
+
+def _agreed_kernels(config: RunConfig, cluster: Cluster) -> Literal["native", "xla"]:
+    kernels = chosen_kernels(config, cluster.platform)
+    if cluster.num_processes > 1:
+        return "native" if all(k == "native" for k in cluster.gather(kernels)) else "xla"
+    return kernels
+
+
+def _measured_choice(
+    config: RunConfig, cluster: Cluster, kernels: Literal["native", "xla"], report: Callable[[str], None]
+) -> dict[str, Any]:
+    """The fastest backend and plan: as the run's folder has it from an earlier start on the same devices, else
+    measured."""
+    here = {
+        "devices": len(cluster.devices),
+        "processes": cluster.num_processes,
+        "kind": cluster.devices[0].device_kind,
+        "decomposition": config.fft.decomposition,
+        "mesh": config.fft.mesh if config.fft.mesh == "auto" else list(config.fft.mesh),
+        "kernels": kernels,
+    }
+    earlier = provenance.read(Path(config.output.directory)) if cluster.is_first else {}
+    known = cluster.broadcast(earlier.get("mesh", {}).get("choice"))
+    if known and all(known.get(key) == value for key, value in here.items()):
+        return known
+    fastest = measured(
+        modes_of(config),
+        cluster.devices,
+        np.float64 if config.precision == "double" else np.float32,
+        decomposition=config.fft.decomposition,
+        mesh=config.fft.mesh,
+        kernels=kernels,
+        folder=base_folder(os.environ),
+        broadcast=cluster.broadcast,
+        report=report if cluster.is_first else lambda line: None,
+    )
+    return {**here, "backend": fastest.backend, "plan": fastest.decomposition, "on": fastest.mesh}
+
+
+def _is(candidate: Candidate, choice: Mapping[str, Any]) -> bool:
+    """Whether it is the measured choice; those of earlier versions name no mesh."""
+    found = (candidate.backend, candidate.plan) == (choice["backend"], choice["plan"])
+    return found and choice.get("on") in (None, list(candidate.mesh))
+
+
+def _candidates(config: RunConfig, devices: int) -> list[Candidate]:
+    fft = config.fft
+    return choose(modes_of(config), devices, fft.backend, fft.decomposition, fft.mesh)
+
+
+def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
+    """Refuses a number of devices that the layout or the processes cannot share out."""
+    if count == "auto":
+        # Nobody knows yet how many there will be, only that every process has one.
+        if most_devices(config, MOST_DEVICES, processes) is not None:
+            return
+        count = processes
+    if count % processes:
+        nearest = max(count // processes, 1) * processes
+        raise config.error(
+            "devices.count", f"{count} is not a multiple of {processes} processes; {nearest} is"
+        )
+    try:
+        _candidates(config, count)
+    except UserError as error:
+        key, _, message = str(error).partition(": ")
+        raise config.error(key, message) from None
+    if config.fft.kernels == "native":
+        chosen_kernels(config, "cpu")
+
+
+def check_exchange(config: RunConfig) -> None:
+    """Refuses to send narrow numbers where it has no effect, or a bad one."""
+    kind, model = config.fft.exchange, MODELS[config.model.kind]
+    if kind == "full":
+        return
+    if model.split:
+        raise config.error(
+            "fft.exchange",
+            f"{kind} would cost wave functions their unitarity ({UNITARITY[kind]} of the mass in every transform, "
+            f"against 1e-16); remove the key for {config.model.kind}",
+        )
+    if config.precision == "single" and kind == "single":
+        raise config.error(
+            "fft.exchange", "single is what precision: single sends; full or half_scaled works"
+        )
+    if config.fft.backend == jaxdecomp.NAME:
+        raise config.error("fft.exchange", f"{kind} needs fft.backend: {CUSTOM_PARTITIONING}")
+
+
+def chosen_kernels(config: RunConfig, platform: str) -> Literal["native", "xla"]:
+    """Who does the local stages of transforms on a platform; refuses `native` where it cannot be had."""
+    try:
+        return native.chosen(kernels_of(grid_of(config), config.fft.kernels), platform)
+    except UserError as error:
+        raise config.error("fft.kernels", str(error).removeprefix("fft.kernels: ")) from None
+
+
+def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
+    """The largest number of devices up to `most` that the layout and so many processes can share; None where there is
+    none."""
+    fft = config.fft
+    return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes)
+
+
+def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
+    """Starts JAX on what the configuration and the allocation say. Refuses before that what cannot fit."""
+    processes = allocation.num_processes
+    check_devices(config, config.devices.count, processes)
+    return start(
+        allocation,
+        platform=config.devices.platform,
+        count=config.devices.count,
+        limit=most_devices(config, usable_cores() * processes, processes),
+        folder=folder,
+        wait=config.run.rendezvous,
+    )

@@ -1,0 +1,112 @@
+"""`RUN/provenance.json`: what computed this run, so that it can be told apart and repeated."""
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from simulator.files import UNRECORDED, Journal, replace_json
+from simulator.processes.recorded_variables import RECORDED
+
+NAME = "provenance.json"
+_PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")
+
+
+def collect(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    devices: Mapping[str, Any],
+    mesh: Mapping[str, Any],
+    environment_set: Mapping[str, str],
+) -> dict[str, Any]:
+    """Everything about this start. `devices` and `mesh` as plain values, from the parts that know them.
+
+    `environment_set`: what this program set itself before JAX started, by name. Of the environment only variables
+    on a list of names are recorded, as they are.
+    """
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": list(command),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "git": git_state(Path(__file__).parent),
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "processor": _processor(),
+            "interpreter": sys.executable,
+        },
+        "devices": dict(devices),
+        "mesh": dict(mesh),
+        "environment": {name: environ[name] for name in sorted(RECORDED & environ.keys())},
+        "environment_set": dict(environment_set),
+    }
+
+
+def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:
+    """Write `now` to `provenance.json`; what earlier starts of this run recorded is kept under `earlier`."""
+    before = read(folder)
+    earlier = [*before.pop("earlier", []), before] if before else []
+    replace_json(folder / NAME, {**now, "earlier": earlier}, journal)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The recorded provenance; empty where there is none."""
+    try:
+        return json.loads((folder / NAME).read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are None where git
+    does not say in time); None where it is an installed copy."""
+
+    def git(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                # without its locks: a run that is killed here would leave one, and nobody could commit any more
+                ["git", "--no-optional-locks", "-C", str(folder), *arguments],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return answer.stdout.rstrip("\n") if answer.returncode == 0 else None
+
+    # A package installed inside somebody else's checkout (.venv) is not that checkout's.
+    if (
+        git("ls-files", "--error-unmatch", "__init__.py") is None
+        or (commit := git("rev-parse", "HEAD")) is None
+    ):
+        return None
+    status = git("status", "--porcelain", "--untracked-files=no")
+    if status is None:  # a slow disk: not known is not clean
+        return {"commit": commit, "dirty": None, "changed": None}
+    changed = [line[3:] for line in status.splitlines()]
+    return {"commit": commit, "dirty": bool(changed), "changed": changed}
+
+
+def _versions() -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -1,0 +1,108 @@
+"""Quantities of a state, to be compiled: its diagnostics, and the values of its fields on the grid."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from simulator.config import RunConfig
+from simulator.diagnostics.budget import RESIDUAL, injection, residual_now
+from simulator.forcing import Forcing
+from simulator.models import Fields, Force, Model, State
+from simulator.particles.sampled import ACCELERATION, COMPONENTS
+from simulator.particles.swarm import Swarm
+
+
+def force_of(forcing: Forcing | None, state: State) -> Force | None:
+    """The acceleration that a forcing exerts in this state, as a function of fields and time."""
+    if forcing is None:
+        return None
+    return lambda fields, time: forcing.acceleration(fields, time, state.memory)
+
+
+def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, jax.Array]:
+    """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
+    row = model.diagnostics(state.fields, state.time)
+    rate = row.pop("rate")
+    force = force_of(forcing, state)
+    if forcing is not None and model.budget != "none":
+        row["injection"] = injection(model, state.fields, state.time, force)
+    if RESIDUAL in state.memory:
+        row[RESIDUAL] = state.memory[RESIDUAL]
+    elif model.budget == "row":
+        row[RESIDUAL] = residual_now(model, state.fields, state.time, force)
+    return {**row, "rate": rate}
+
+
+def columns_of(model: Model, forcing: Forcing | None, template: State) -> tuple[str, ...]:
+    """Names of the diagnostics, in the model's order (a compiled function sorts them)."""
+    names: list[str] = []
+
+    def noted(state: State) -> dict[str, jax.Array]:
+        row = diagnostics_of(model, forcing, state)
+        names.extend(row)
+        return row
+
+    jax.eval_shape(noted, template)
+    return tuple(names)
+
+
+def check_names(config: RunConfig, model: Model) -> None:
+    """Refuses names of fields that snapshots ask for and the model does not have."""
+    known = tuple(model.specs())
+    for name in config.output.snapshots.fields or ():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f", did you mean {close[0]}?" if close else ";"
+            raise config.error(
+                "output.snapshots.fields", f"unknown field {name!r}{meant} known: {', '.join(known)}"
+            )
+    seen = sampled_names(model)
+    for name in config.output.snapshots.sample:
+        if name not in seen:
+            raise config.error("output.snapshots.sample", f"unknown {name!r}; known: {', '.join(seen)}")
+
+
+def sampled_names(model: Model) -> tuple[str, ...]:
+    """What particles can see of the fluid."""
+    return (*COMPONENTS, *(n for n, shape in model.shapes.items() if not shape))
+
+
+def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> jax.Array:
+    """Coefficients (3, *order) of the velocity's partial derivative by time."""
+    force = force_of(forcing, state)
+    accelerations = None if force is None else force(state.fields, state.time)
+    explicit, _ = model.tendency(state.fields, state.time, accelerations)
+    return explicit["velocity"] + model.linear_terms()["velocity"] * state.fields["velocity"]
+
+
+def sampled(
+    model: Model, forcing: Forcing | None, swarm: Swarm, state: State, name: str, names: tuple[str, ...]
+) -> dict[str, jax.Array]:
+    """What the particles `name` see of the fluid, as records: `fluid_velocity` and so on; scalars are (entries,)."""
+    rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
+    seen = swarm.sample(name, names, state.fields, rate, state.particles[name].records["position"])
+    return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in seen.items()}
+
+
+def are_finite(fields: Fields) -> dict[str, jax.Array]:
+    """Whether each field is finite everywhere."""
+    return {name: jnp.isfinite(field).all() for name, field in fields.items()}
+
+
+class PhysicalFields(Mapping[str, jax.Array]):
+    """Values of fields by name, (..., x, y, z) or, in two dimensions, (..., x, y), without padding; each is computed
+    when asked for."""
+
+    def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
+        self._names, self._shape, self._values = names, shape, values
+
+    def __getitem__(self, name: str) -> jax.Array:
+        return self._values(name)[(..., *(slice(n) for n in self._shape))]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

@@ -1,0 +1,254 @@
+"""A configured simulation: its devices, transform, model and state, without any files of a run."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from simulator.config import RunConfig
+from simulator.forcing import Forcing
+from simulator.models import Fields, Model, State
+from simulator.processes import discover
+from simulator.processes.start import Cluster
+from simulator.simulation import checkpoint, quantities, start
+from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
+from simulator.simulation.equation import make_forcing, make_model, make_swarm
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.memory import fits
+from simulator.simulation.placement import Placement, connect, place
+from simulator.simulation.varied import with_value
+from simulator.stepping import INTEGRATORS
+
+Report = Callable[[str], None]
+
+
+class Simulation:
+    """A configuration on the devices at hand; `simulator.Simulation` can also run it, with all output.
+
+        simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
+        simulation.state                      # the spectral state, a pytree of sharded jax arrays
+        simulation.fields["velocity"]         # values (3, x, y, z) on the grid
+        step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
+
+    Raises UserError where configuration and devices do not fit together.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        cluster: Cluster | None = None,
+        inputs: Inputs | None = None,
+        report: Report = print,
+    ):
+        self.config, self.report = config, report
+        self.cluster = cluster or connect(config, discover(os.environ))
+        self.inputs = inputs or Inputs()
+        self.integrator = INTEGRATORS[config.time.integrator]()
+        self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
+        self._build(place(config, self.cluster, report))
+        if config.run.memory == "auto" and self.placement.saves_memory and not self._fits():
+            self._build(self.placement.with_low_memory())
+        quantities.check_names(config, self.model)
+        self._state: State | None = None
+
+    def varied(self, values: Mapping[str, Any]) -> "Simulation":
+        """The same simulation on the same devices, with other values of keys (`model.viscosity`), which are not
+        validated: they may be traced, so that one program serves many values, or is differentiated by them."""
+        other = Simulation.__new__(Simulation)
+        other.config, other.report = self.config, self.report
+        for key, value in values.items():
+            other.config = with_value(other.config, key, value)
+        other.cluster, other.inputs, other.integrator = self.cluster, self.inputs, self.integrator
+        settings = other.config.time
+        other.time_step = TimeStep(settings.dt, settings.cfl, settings.max_dt)
+        other._build(self.placement)
+        other._state = None
+        return other
+
+    def _fits(self) -> bool:
+        return fits(self.cluster, self.template, self.compiled_loop)
+
+    def _build(self, placement: Placement) -> None:
+        """The model and its forcing as they lie on the devices."""
+        for name in ("step", "advance", "template"):
+            self.__dict__.pop(name, None)
+        self.placement, self.grid = placement, placement.grid
+        self.model: Model = make_model(self.config, placement, self.inputs)
+        self.transform = self.model.transform
+        self.dtype = self.transform.dtype
+        self.forcing: Forcing | None = make_forcing(self.config, self.model, self.inputs)
+        self.swarm = make_swarm(self.config, self.model, self.inputs)
+
+    # ---- the state ---------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The current state; at first the initial condition's."""
+        if self._state is None:
+            self._state = self.placed(self.start())
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+
+    @property
+    def fields(self) -> Mapping[str, jax.Array]:
+        """Values of the current state's fields on the grid, evolved and derived ones, by name."""
+        return quantities.PhysicalFields(
+            self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state)
+        )
+
+    def start(self) -> State:
+        """The initial condition as a state. Raises UserError where it cannot be built."""
+        warn = self.report if self.cluster.is_first else lambda line: None
+        state = jax.jit(self.begin)(start.initial_fields(self.config, self.model, self.inputs, warn))
+        return start.with_particles(self.config, state, self.swarm)
+
+    def begin(self, fields: Fields) -> State:
+        """The state that a run begins with, from its spectral fields."""
+        return start.begin(fields, self.model, self.integrator, self.forcing)
+
+    def check_start(self) -> None:
+        """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
+        start.check_start(self.config, self.state, self.model, self.forcing, self.swarm, self.time_step)
+
+    @cached_property
+    def template(self) -> State:
+        """Shapes and types of a state, without making one."""
+        state = jax.eval_shape(self.begin, start.templates(self.model))
+        return start.with_particle_templates(state, self.swarm)
+
+    @property
+    def placed_template(self) -> State:
+        """The template with shardings: what the compiled loop takes, without making any of it."""
+        return jax.tree.map(
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
+            self.template,
+            start.shardings(self.model, self.swarm, self.template),
+        )
+
+    def placed(self, state: State) -> State:
+        """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        return jax.jit(lambda s: s, out_shardings=start.shardings(self.model, self.swarm, state))(state)
+
+    def grow(self, state: State) -> State:
+        """The state with its particles where they live, in larger buffers where these are too small.
+
+        `template` follows; what was compiled for smaller buffers does not take the new state. Raises RunFailure where
+        they cannot grow.
+        """
+        particles = {name: self.swarm.homed(name, found) for name, found in state.particles.items()}
+        self.__dict__.pop("template", None)
+        return replace(state, particles=particles)
+
+    def restored(self, folder: Path) -> State:
+        """The state in a checkpoint; `template` follows where buffers of particles had to grow."""
+        state = checkpoint.load(folder, self.template, self.model, self.swarm)
+        self.__dict__.pop("template", None)
+        return state
+
+    # ---- steps -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def step(self) -> Callable[[State, Any], State]:
+        """The pure function (state, dt) -> state, to be jitted, differentiated or looped over."""
+        return step_of(self.model, self.integrator, self.forcing, self.swarm)
+
+    @cached_property
+    def advance(self) -> Callable[[State, Until], State]:
+        """The compiled loop over steps; it consumes the state that it is given."""
+        return self.make_advance()
+
+    def make_advance(self, name: str | None = None) -> Callable[[State, Until], State]:
+        """`advance`, not compiled yet; with `name`, apart from the one that a run compiles."""
+        return advance_of(self.model, self.integrator, self.time_step, self.forcing, self.swarm, name)
+
+    def lowered_loop(self, name: str | None = None) -> Any:
+        """The loop over steps, lowered without a state. `name` sets it apart from the run's own."""
+        until = Until(np.float64(0), np.float64(0), np.int64(0))
+        advance: Any = self.advance if name is None else self.make_advance(name)
+        return advance.lower(self.placed_template, until)
+
+    def compiled_loop(self, name: str | None = None) -> Any:
+        """The compiled loop over steps, without a state. `name` compiles it apart from the run's own."""
+        return self.lowered_loop(name).compile()
+
+    # ---- quantities of a state ---------------------------------------------------------------------------
+
+    @cached_property
+    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the scalars of diagnostics.csv for a state."""
+        return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the diagnostics, in the model's order."""
+        return quantities.columns_of(self.model, self.forcing, self.template)
+
+    @cached_property
+    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the shell spectra of a state."""
+        return jax.jit(lambda state: self.model.spectra(state.fields))
+
+    def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: what the particles `name` see of the fluid's quantities `names`, as records `fluid_velocity` and
+        so on."""
+        key = f"{name} {names}"
+        if key not in self._sampled:
+            self._sampled[key] = jax.jit(
+                lambda state: quantities.sampled(self.model, self.forcing, self.swarm, state, name, names)
+            )
+        return self._sampled[key]
+
+    @cached_property
+    def _sampled(self) -> dict[str, Callable[[State], dict[str, jax.Array]]]:
+        return {}
+
+    @cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """Fields that output may ask for."""
+        return tuple(self.model.specs())
+
+    def values(self, name: str) -> Callable[[State], jax.Array]:
+        """Compiled: the values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y),
+        zero in padding."""
+        if name not in self.field_names:
+            raise KeyError(name)
+        if name not in self._values:
+            seen = self.transform.physical.as_seen
+            self._values[name] = jax.jit(lambda state: seen(self.model.field_values(name, state.fields)))
+        return self._values[name]
+
+    @cached_property
+    def _values(self) -> dict[str, Callable[[State], jax.Array]]:
+        return {}
+
+    @cached_property
+    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+        """Compiled: whether each field is finite everywhere."""
+        return jax.jit(quantities.are_finite)
+
+    def nonfinite(self) -> str | None:
+        """Name of a field of the current state that is not finite."""
+        finite = jax.device_get(self.are_finite(self.state.fields))
+        return next((name for name in self.model.fields if not finite[name]), None)
+
+    def trouble(self) -> tuple[str, str]:
+        """Why no further step can be taken from the current state, and what may help."""
+        name = self.nonfinite()
+        if name is None and (lost := self.swarm.lost(self.state.particles)) is not None:
+            return (
+                f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite",
+                "A smaller time.cfl or time.dt",
+            )
+        if name is None and (reason := self.model.trouble(self.state.fields)) is not None:
+            return reason
+        cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
+        return f"{name or 'the rate of change'} is not finite", cure

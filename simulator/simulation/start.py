@@ -1,0 +1,144 @@
+"""The beginning of a run: the initial condition as a state, checked."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.config import RunConfig
+from simulator.diagnostics.budget import RESIDUAL
+from simulator.errors import UserError
+from simulator.forcing import Forcing
+from simulator.initial import INITIALS, start_of
+from simulator.models import Fields, Model, State
+from simulator.models.equation import Equation
+from simulator.particles.swarm import Swarm
+from simulator.simulation.advance import TimeStep, beginning, rate_of
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.quantities import are_finite, force_of
+from simulator.stepping.integrator import Integrator
+
+
+def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> Fields:
+    """The initial condition in spectral space. Solenoidal fields are projected; `warn` gets a line where that removes
+    something. Raises UserError where the condition cannot be built or is not finite."""
+    initial = INITIALS[config.initial.kind](config.initial)
+    try:
+        fields = start_of(initial, model, cast(Any, inputs))
+    except UserError as error:
+        raise config.error("initial", str(error)) from error
+    for name in model.solenoidal:
+        fields[name], removed = _solenoidal(model, fields[name])
+        if removed > 1e4 * float(np.finfo(model.transform.dtype).eps) ** 2:
+            warn(f"warning: initial {name} has divergence: {removed:.2%} of its energy was removed")
+    finite = jax.device_get(jax.jit(are_finite)(fields))
+    if bad := [name for name in fields if not finite[name]]:
+        raise config.error("initial", f"{' and '.join(bad)} has values that are not finite")
+    return {name: fields[name] for name in model.fields}
+
+
+def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
+    """`initial_fields` of settings whose numbers may be traced: without a look at values."""
+    fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
+    for name in model.solenoidal:
+        layout = model.transform.layout
+        fields[name] = layout.hold(jnp.where(layout.mask, model.solenoidal_part(fields[name]), 0))
+    return {name: fields[name] for name in model.fields}
+
+
+def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
+    """The field without its divergence, and the fraction of its energy that this removes."""
+    layout = model.transform.layout
+
+    @jax.jit
+    def split(f: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        kept = layout.hold(jnp.where(layout.mask, model.solenoidal_part(f), 0))
+        removed = layout.inner(f - kept, f - kept).sum()
+        return kept, removed, layout.inner(f, f).sum()
+
+    kept, removed, total = split(field)
+    return kept, float(removed) / float(total) if float(total) > 0 else 0.0
+
+
+def begin(fields: Fields, model: Model, integrator: Integrator, forcing: Forcing | None) -> State:
+    """The state at the beginning of a run, with the memory and history that its steps need."""
+    memory = model.memory(fields, jnp.float64(0))
+    if forcing is not None:
+        memory |= forcing.memory()
+    if model.budget == "step":
+        memory[RESIDUAL] = jnp.float64(0)
+    return beginning(fields, memory, integrator.begin(fields))
+
+
+def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
+    """The state with the particles at their beginning. Raises UserError where they cannot begin there."""
+    try:
+        particles, memory = swarm.start(state.fields)
+    except UserError as error:
+        key, _, message = str(error).partition(": ")
+        raise config.error(f"particles.{key}", message) from error
+    return replace(state, particles=particles, memory=state.memory | memory)
+
+
+def with_particle_templates(state: State, swarm: Swarm) -> State:
+    """The shapes and types of a state, those of particles included."""
+    memory = jax.eval_shape(swarm.memory, jax.ShapeDtypeStruct((), jnp.float64))
+    return replace(state, particles=swarm.template(), memory=state.memory | memory)
+
+
+def templates(model: Model) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types of a model's spectral fields."""
+    kind = np.result_type(model.transform.dtype, np.complex64)
+    return {
+        name: jax.ShapeDtypeStruct((*lead, *model.transform_of(name).layout.shape), kind)
+        for name, lead in model.shapes.items()
+    }
+
+
+def shardings(model: Model, swarm: Swarm, state: State) -> State:
+    """Where the compiled loop leaves the arrays of a state: fields in their layouts, particles on the devices where
+    they live, all else on every device."""
+    everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
+
+    def spectral(fields: Fields) -> dict[str, NamedSharding]:
+        return {n: model.transform_of(n).layout.sharding(f.ndim) for n, f in fields.items()}
+
+    return replace(
+        jax.tree.map(lambda array: everywhere, state),
+        fields=spectral(state.fields),
+        history={name: spectral(fields) for name, fields in state.history.items()},
+        particles=swarm.shardings(state.particles),
+    )
+
+
+def check_start(
+    config: RunConfig, state: State, model: Model, forcing: Forcing | None, swarm: Swarm, time_step: TimeStep
+) -> None:
+    """Refuses a start for which no dt can be chosen, or whose forcing is not finite."""
+    if time_step.fixed is not None and (line := swarm.too_slow(time_step.fixed, state.memory)) is not None:
+        raise config.error("time.dt", line)
+    force = force_of(forcing, state)
+    if force is not None:
+        rates = jax.jit(lambda s: force(s.fields, s.time))(state)
+        if not all(bool(jnp.isfinite(rate).all()) for rate in rates.values()):
+            raise config.error(
+                "forcing",
+                "is not finite at the start (constant_power needs a velocity with energy in the band)",
+            )
+    longest, dt = model.longest_step(), time_step.fixed
+    if longest is not None and dt is not None and dt > longest:
+        raise config.error(
+            "time.dt",
+            f"the linear term lets modes grow at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not "
+            f"follow; at most {longest:.3g} is needed",
+        )
+    if dt is not None or time_step.largest is not None:
+        return
+    if float(jax.jit(lambda s: rate_of(model, s))(state)) == 0:
+        unstated = isinstance(model, Equation) and type(model).advection is Equation.advection
+        why = "the equation states no advection" if unstated else "the initial state is at rest"
+        raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")

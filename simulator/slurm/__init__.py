@@ -1,0 +1,1 @@
+"""Slurm's host lists, job scripts and queue."""

@@ -1,0 +1,138 @@
+"""Queries Slurm's queue and submits jobs; the only module that calls Slurm's commands.
+
+If Slurm is not installed or does not answer, the result of a query is "not known".
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from simulator.errors import RunFailure, UserError
+
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+"""States of jobs that have ended and will not be requeued."""
+WORKING = frozenset(
+    {
+        "COMPLETING",
+        "CONFIGURING",
+        "RESIZING",
+        "RUNNING",
+        "SIGNALING",
+        "STAGE_OUT",
+        "STOPPED",
+        "SUSPENDED",
+    }
+)
+"""States of jobs whose processes may be alive."""
+_WAITING = ("PENDING", "REQUEUED")
+_PATIENCE = 10.0
+"""Timeout of a query in seconds."""
+_MAX_ARRAY_SIZE = 1001
+"""Slurm's default."""
+
+
+def _ask(
+    *command: str, environ: Mapping[str, str] | None = None, timeout: float = _PATIENCE
+) -> subprocess.CompletedProcess[str] | None:
+    """The answer of one of Slurm's commands; None if it is not installed or does not answer."""
+    environ = os.environ if environ is None else environ
+    if shutil.which(command[0], path=environ.get("PATH")) is None:
+        return None
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, check=False, env=dict(environ)
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _states(job: str) -> subprocess.CompletedProcess[str] | None:
+    return _ask("squeue", "--noheader", f"--job={job}", "--states=all", "--format=%T")
+
+
+def job_state(job: str) -> str | None:
+    """The state of a job: PENDING, RUNNING, ...; None if not known. Slurm remembers ended jobs for some minutes
+    (MinJobAge)."""
+    answer = _states(job)
+    return None if answer is None else next(iter(answer.stdout.split()), None)
+
+
+def job_is_gone(job: str) -> bool:
+    """Whether Slurm says that no process of the job is alive, because it has ended, is waiting, or does not exist.
+    False if not known."""
+    answer = _states(job)
+    if answer is None:
+        return False
+    if answer.returncode != 0:
+        return "invalid job id" in answer.stderr.lower()
+    return not WORKING & set(answer.stdout.split())
+
+
+def waiting_tasks(arrays: Collection[str]) -> set[str]:
+    """The tasks of these job arrays that are waiting in the queue, as ARRAY_TASK."""
+    jobs = ",".join(sorted(arrays))
+    answer = _ask("squeue", "--noheader", "--array", f"--jobs={jobs}", "--format=%i %T", timeout=30)
+    tasks = [] if answer is None else [line.split() for line in answer.stdout.splitlines()]
+    return {words[0] for words in tasks if len(words) == 2 and words[1] in _WAITING}
+
+
+def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None] | None:
+    """Seconds until the job's end, and its time limit in seconds (None without one); None if not known."""
+    answer = _ask("squeue", "-h", "-j", job, "-o", "%L %l", environ=environ)
+    if answer is None or answer.returncode != 0:
+        return None
+    left, limit = (seconds(word) for word in (*answer.stdout.split(), "", "")[:2])
+    return None if left is None else (left, limit)
+
+
+def seconds(text: str) -> float | None:
+    """A time as Slurm writes it (MM:SS, HH:MM:SS, D-HH:MM:SS); None for UNLIMITED, INVALID and the like."""
+    parts = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
+    if parts is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in parts.groups())
+    return 86400.0 * days + 3600 * hours + 60 * minutes + rest
+
+
+def largest_array() -> int:
+    """One more than the largest task number of an array on this cluster."""
+    answer = _ask("scontrol", "show", "config", timeout=30)
+    stated = answer and re.search(r"^MaxArraySize\s*=\s*(\d+)", answer.stdout, re.MULTILINE)
+    return max(1, int(stated[1])) if stated else _MAX_ARRAY_SIZE
+
+
+def needs_sbatch() -> None:
+    """Raises UserError if sbatch is not installed."""
+    if shutil.which("sbatch") is None:
+        raise UserError(
+            "sbatch is not here: submit on a login node of the cluster, or print the script with --dry-run"
+        )
+
+
+def sbatch(script: Path, *options: str) -> str:
+    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if it refuses."""
+    # without the variables of a surrounding job, which would take precedence over the script
+    environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
+    environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    command = ["sbatch", "--parsable", *options, str(script)]
+    answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        reason = " ".join(answer.stderr.split()) or f"exit code {answer.returncode}"
+        raise RunFailure(f"{reason} (the script is {script})")
+    return answer.stdout.strip().partition(";")[0]

@@ -1,0 +1,69 @@
+"""What a backend is asked: in which ways a grid's modes can be shared among a number of devices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import Literal
+
+import numpy as np
+
+from simulator.processes.mesh import Device
+from simulator.spectral.grid import AXES, Grid
+
+Devices = Sequence[Device]
+"""JAX devices, of all processes."""
+
+
+Kernels = Literal["auto", "native", "xla"]
+"""Who does the local stages of a transform: `auto` takes native code on processors where it can be compiled."""
+
+
+Shape = Literal["auto"] | tuple[int, int]
+"""Of a mesh: rows and columns."""
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Which coefficients a transform keeps: of real or complex fields, all or those that dealiasing keeps."""
+
+    grid: Grid
+    real: bool = True
+    every: bool = False
+
+    def labels(self, axis: str) -> np.ndarray:
+        return self.grid.labels(axis, half=self.real and axis == "z", every=self.every)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Number of modes along x, y, z."""
+        x, y, z = (len(self.labels(a)) for a in AXES)
+        return x, y, z
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to do it: a backend, its plan, and how the devices are arranged."""
+
+    backend: str
+    decomposition: str
+    """`slab` or `pencil`."""
+    plan: str
+    """Name of the plan where a decomposition has several, else the decomposition."""
+    mesh: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.plan} on {' x '.join(map(str, self.mesh))}"
+
+    def is_a(self, decomposition: str) -> bool:
+        return decomposition in ("auto", self.decomposition, self.plan)
+
+    def is_on(self, mesh: "Shape") -> bool:
+        """Whether its devices are arranged so; slabs are on one row or one column."""
+        return mesh == "auto" or self.mesh in (tuple(mesh), (max(mesh),) if min(mesh) == 1 else None)
+
+
+def factors(count: int) -> list[tuple[int, int]]:
+    """All ways to write `count` as a product of two, the first factor rising."""
+    small = [n for n in range(1, isqrt(count) + 1) if count % n == 0]
+    large = [count // n for n in reversed(small) if n * n < count]
+    return [(n, count // n) for n in small + large]

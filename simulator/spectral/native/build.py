@@ -1,0 +1,151 @@
+"""Compiles the native kernels: once for every version of their sources, into the user's cache folder.
+
+`python -m simulator.spectral.native` does it ahead of the first run and never fails: without a compiler it says
+in a line what to install. The library holds a variant of the kernels for every set of instructions that matters and
+chooses when it is loaded, so that one built on a login node is safe on any compute node of the same architecture.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from simulator.processes.compile_cache import base_folder
+
+SOURCES = Path(__file__).parent
+VARIANTS = {
+    "baseline": (),
+    "avx2": ("-mavx2", "-mfma", "-mprfchw"),
+    "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mprfchw"),
+}
+"""Names in `dispatch.h` and the instructions that each may use, on x86-64; elsewhere there is the baseline alone."""
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
+KEPT = 8
+"""Libraries of earlier versions that stay in the cache."""
+INSTALL = "apt-get install g++ (or: dnf install gcc-c++, module load gcc), or name a compiler with CXX="
+
+
+class Unavailable(Exception):
+    """Why there are no native kernels here, and what would bring them; one line."""
+
+
+def compiler(environ: Mapping[str, str]) -> str:
+    """CXX, else g++, clang++ or c++, whichever is on PATH first. Raises Unavailable."""
+    names = (environ["CXX"],) if environ.get("CXX") else ("g++", "clang++", "c++")
+    for name in names:
+        if found := shutil.which(name, path=environ.get("PATH")):
+            return found
+    raise Unavailable(f"no C++ compiler ({', '.join(names)}) is on PATH: {INSTALL}")
+
+
+def sources_hash() -> str:
+    """Of the kernels' sources and of jaxlib, whose headers they include."""
+    digest = hashlib.sha256(f"jaxlib {metadata.version('jaxlib')} {platform.machine()}".encode())
+    for path in sorted((*SOURCES.glob("*.cc"), *SOURCES.glob("*.h"), SOURCES / "build.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
+    """The compiled library, made where it is missing; `anew`: in any case. Raises Unavailable."""
+    key = sources_hash()
+    folder = base_folder(environ) / "kernels"
+    # The compiler is part of the name where it is asked for: another one then does not find what this one made.
+    asked = hashlib.sha256(environ["CXX"].encode()).hexdigest()[:8] if environ.get("CXX") else "any"
+    path = folder / f"{platform.machine()}-{asked}-{key}.so"
+    if not anew and _intact(path):
+        return path
+    with_compiler = compiler(environ)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder / "lock"):
+            if anew or not _intact(path):  # else another process made it meanwhile
+                with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                    made = compiled(with_compiler, Path(scratch), key)
+                    summed = made.with_suffix(".sum")
+                    summed.write_text(_sum(made))
+                    summed.replace(path.with_suffix(".sum"))
+                    made.replace(path)
+                _prune(folder)
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror or error}; name a writable SIMULATOR_CACHE") from None
+    return path
+
+
+def _sum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _intact(path: Path) -> bool:
+    """Whether the library is what was built: one that was cut short would end the process when it is loaded."""
+    try:
+        return path.with_suffix(".sum").read_text() == _sum(path)
+    except OSError:
+        return False
+
+
+def compiled(with_compiler: str, folder: Path, key: str) -> Path:
+    """Compiles all sources into `folder`; the library. Raises Unavailable with the compiler's first complaint."""
+    made = folder / "kernels.so"
+    parts = objects(with_compiler, folder, key, (), ("ffi", "plan"))
+    _run(with_compiler, [[with_compiler, "-shared", *map(str, parts), "-o", made.name]], folder)
+    return made
+
+
+def objects(
+    with_compiler: str, folder: Path, key: str, flags: tuple[str, ...], common: tuple[str, ...]
+) -> list[Path]:
+    """Compiles the sources named in `common`, and every variant of the kernels, all at the same time."""
+    import jax
+
+    on_x86 = platform.machine() in ("x86_64", "AMD64")
+    variants = VARIANTS if on_x86 else {"baseline": ()}
+    sources = {name: (f"{name}.cc", ("-O1",)) for name in common}
+    sources |= {name: ("variant.cc", (*own, f"-DSIMULATOR_ISA={name}")) for name, own in variants.items()}
+    # XLA's headers as those of the system, so that their warnings are not ours.
+    every = (*FLAGS, *flags, "-isystem", jax.ffi.include_dir(), f'-DSIMULATOR_KEY="{key}"')
+    _run(
+        with_compiler,
+        [
+            [with_compiler, *every, *own, "-c", str(SOURCES / source), "-o", f"{name}.o"]
+            for name, (source, own) in sources.items()
+        ],
+        folder,
+    )
+    return [folder / f"{name}.o" for name in sources]
+
+
+def _run(with_compiler: str, commands: list[list[str]], folder: Path) -> None:
+    """Runs compilers side by side. Raises Unavailable with the first complaint."""
+    running = [
+        subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for c in commands
+    ]
+    said = [process.communicate()[0].splitlines() for process in running]
+    for process, lines in zip(running, said, strict=True):
+        if process.returncode:
+            found = [line for line in lines if "error" in line] or lines or [f"exit {process.returncode}"]
+            raise Unavailable(f"{with_compiler} cannot compile them ({found[0].strip()}): {INSTALL}")
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process of this host at a time; where files cannot be locked, all at once, which only costs time."""
+    with path.open("w") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _prune(folder: Path) -> None:
+    found = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
+    for path in found[:-KEPT]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+            path.with_suffix(".sum").unlink()

@@ -1,0 +1,36 @@
+// The variants of the kernels that were compiled, and the one that this processor runs.
+
+#ifndef SIMULATOR_DISPATCH_H
+#define SIMULATOR_DISPATCH_H
+
+#include <string>
+
+#include "plan.h"
+
+#define SIMULATOR_VARIANT(NAME)              \
+  namespace NAME {                           \
+  void run_double(const simulator::Stage &); \
+  void run_single(const simulator::Stage &); \
+  }
+
+#if defined(__x86_64__)
+SIMULATOR_VARIANT(avx512)
+SIMULATOR_VARIANT(avx2)
+#endif
+SIMULATOR_VARIANT(baseline)
+
+namespace simulator {
+
+typedef void (*Run)(const Stage &);
+
+// Runs a stage of numbers of type T with the widest instructions that this processor has.
+template <class T> Run runner();
+
+const char *variant_name();
+
+// Takes another variant from here on, for tests; false where this processor or this binary lacks it.
+bool choose_variant(const std::string &name);
+
+}  // namespace simulator
+
+#endif

@@ -1,0 +1,120 @@
+// What XLA calls: a stage, and an array for a loop to fill.
+//
+// A stage's operands are its source's parcels, then, with `start_in`, the plane that it starts at, and the parcels of
+// the target where it fills a part of them, which the results take the place of. Its results are the target's parcels
+// and scratch memory.
+
+#include <algorithm>
+#include <string>
+
+#include "dispatch.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+using simulator::Geometry;
+using simulator::index;
+using simulator::Side;
+
+constexpr index MOST_PARCELS = 4096;
+
+index numbers(const Side &side) {
+  return side.extents[0] * side.extents[1] * side.extents[2] * (side.complex_values ? 2 : 1);
+}
+
+// Numbers of the stage's precision in an array.
+index numbers(const ffi::AnyBuffer &buffer) {
+  const bool two = buffer.element_type() == ffi::C128 || buffer.element_type() == ffi::C64;
+  return index(buffer.element_count()) * (two ? 2 : 1);
+}
+
+bool holds_double(const ffi::AnyBuffer &buffer) {
+  return buffer.element_type() == ffi::C128 || buffer.element_type() == ffi::F64;
+}
+
+ffi::Error wrong(const std::string &what) {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "native transform: " + what);
+}
+
+ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const int64_t> geometry, double scale) {
+  if (geometry.size() != simulator::GEOMETRY_LENGTH) return wrong("a geometry of another version");
+  simulator::Stage stage;
+  std::copy(geometry.begin(), geometry.end(), reinterpret_cast<index *>(&stage.geometry));
+  const Geometry &g = stage.geometry;
+  const index sources = g.source.parcels, targets = g.target.parcels;
+  const index operands = sources + (g.start_in ? 1 : 0) + (g.start_in == 2 ? targets : 0);
+  if (index(given.size()) != operands || index(made.size()) != targets + 1) return wrong("a number of arrays is wrong");
+  if (sources > MOST_PARCELS || targets > MOST_PARCELS) return wrong("more than 4096 parcels");
+  void *from[MOST_PARCELS], *to[MOST_PARCELS];
+  const ffi::AnyBuffer first = *given.get<ffi::AnyBuffer>(0);
+  const bool is_double = holds_double(first);
+  stage.components = numbers(first) / std::max<index>(numbers(g.source), 1);
+  for (index i = 0; i < sources; ++i) {
+    const ffi::AnyBuffer parcel = *given.get<ffi::AnyBuffer>(i);
+    if (numbers(parcel) != stage.components * numbers(g.source) || holds_double(parcel) != is_double)
+      return wrong("a source of another shape");
+    from[i] = parcel.untyped_data();
+  }
+  stage.start = 0;
+  if (g.start_in) {
+    const ffi::AnyBuffer start = *given.get<ffi::AnyBuffer>(sources);
+    if (start.element_type() != ffi::S32 || start.element_count() != 1) return wrong("a start that is no number");
+    stage.start = *start.typed_data<int32_t>();
+    const Side &side = g.start_in == 1 ? g.source : g.target;
+    for (int i = 0; i < 3; ++i)
+      if (side.order[i] == g.block && (stage.start < 0 || stage.start + g.planes > side.extents[i]))
+        return wrong("planes beyond the array's end");
+  }
+  for (index i = 0; i < targets; ++i) {
+    ffi::AnyBuffer parcel = **made.get<ffi::AnyBuffer>(i);
+    if (numbers(parcel) != stage.components * numbers(g.target) || holds_double(parcel) != is_double)
+      return wrong("a target of another shape");
+    to[i] = parcel.untyped_data();
+    if (g.start_in == 2 && to[i] != given.get<ffi::AnyBuffer>(sources + 1 + i)->untyped_data())
+      return wrong("a target that is not filled in place");
+  }
+  ffi::AnyBuffer scratch = **made.get<ffi::AnyBuffer>(targets);
+  const index needed = is_double ? simulator::scratch_bytes<double>(g) : simulator::scratch_bytes<float>(g);
+  if (index(scratch.size_bytes()) < needed) return wrong("too little scratch memory");
+  stage.scale = scale;
+  stage.source = from;
+  stage.target = to;
+  stage.scratch = static_cast<char *>(scratch.untyped_data());
+  if (stage.components > 0) (is_double ? simulator::runner<double>() : simulator::runner<float>())(stage);
+  return ffi::Error::Success();
+}
+
+// Memory as it comes, for a loop that fills all of it.
+ffi::Error blank(ffi::RemainingRets, int64_t) { return ffi::Error::Success(); }
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_stage, stage,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const int64_t>>("geometry")
+                                  .Attr<double>("scale"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_blank, blank, ffi::Ffi::Bind().RemainingRets().Attr<int64_t>("number"));
+
+extern "C" {
+
+// Of the sources that this was compiled from.
+const char *simulator_key() { return SIMULATOR_KEY; }
+
+const char *simulator_variant() { return simulator::variant_name(); }
+
+int simulator_choose(const char *name) { return simulator::choose_variant(name); }
+
+// Bytes of scratch memory that a stage of GEOMETRY_LENGTH numbers needs; -1 where it is of another version.
+int64_t simulator_scratch(const int64_t *geometry, int64_t length, int is_double) {
+  if (length != simulator::GEOMETRY_LENGTH) return -1;
+  Geometry g;
+  std::copy(geometry, geometry + length, reinterpret_cast<index *>(&g));
+  return is_double ? simulator::scratch_bytes<double>(g) : simulator::scratch_bytes<float>(g);
+}
+
+}

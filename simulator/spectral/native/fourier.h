@@ -1,0 +1,206 @@
+// Complex Fourier transforms over the lanes of a tile: Stockham's algorithm, which needs no reordering at the end.
+//
+// With n = R m, and s the product of the radices before, a pass computes for p < m, q < s, k < R
+//
+//   y[q + s (R p + k)] = exp(-2 pi i p k / n) sum_j exp(-2 pi i j k / R) x[q + s (p + m j)]
+//
+// where every x and y is a cell. (Van Loan, Computational Frameworks for the Fast Fourier Transform, 1992, 1.7.)
+// The sign of the exponent is always minus: with real and imaginary parts exchanged on both sides it is plus.
+
+#ifndef SIMULATOR_FOURIER_H
+#define SIMULATOR_FOURIER_H
+
+#include "lanes.h"
+
+namespace SIMULATOR_ISA {
+
+using simulator::Fourier;
+using simulator::index;
+using simulator::Pass;
+
+template <class T> struct Complex {
+  typename Lanes<T>::vec re, im;
+};
+
+template <class T> static inline Complex<T> operator+(Complex<T> a, Complex<T> b) { return {a.re + b.re, a.im + b.im}; }
+template <class T> static inline Complex<T> operator-(Complex<T> a, Complex<T> b) { return {a.re - b.re, a.im - b.im}; }
+template <class T> static inline Complex<T> times(Complex<T> a, T re, T im) {
+  return {a.re * re - a.im * im, a.re * im + a.im * re};
+}
+// a - i b and a + i b
+template <class T> static inline Complex<T> minus_i(Complex<T> a, Complex<T> b) { return {a.re + b.im, a.im - b.re}; }
+template <class T> static inline Complex<T> plus_i(Complex<T> a, Complex<T> b) { return {a.re - b.im, a.im + b.re}; }
+
+template <class T> static inline void four(Complex<T> &a, Complex<T> &b, Complex<T> &c, Complex<T> &d) {
+  Complex<T> even = a + c, odd = a - c, sum = b + d, difference = b - d;
+  a = even + sum;
+  b = minus_i(odd, difference);
+  c = even - sum;
+  d = plus_i(odd, difference);
+}
+
+// b_k = sum_j exp(-2 pi i j k / R) a_j, in place. Odd radices join the terms j and R - j:
+// b_k, b_(R-k) = a_0 + sum_j cos(2 pi j k / R) (a_j + a_(R-j)) -+ i sum_j sin(2 pi j k / R) (a_j - a_(R-j)).
+template <class T, int R> struct Butterfly {
+  static inline void apply(Complex<T> *a, const T *roots) {
+    constexpr int H = (R - 1) / 2;
+    Complex<T> sum[H], difference[H], first = a[0], total = a[0];
+#pragma GCC unroll 8
+    for (int j = 0; j < H; ++j) {
+      sum[j] = a[1 + j] + a[R - 1 - j];
+      difference[j] = a[1 + j] - a[R - 1 - j];
+      total = total + sum[j];
+    }
+    a[0] = total;
+#pragma GCC unroll 8
+    for (int k = 1; k <= H; ++k) {
+      Complex<T> even = first, odd = {first.re * T(0), first.im * T(0)};
+#pragma GCC unroll 8
+      for (int j = 1; j <= H; ++j) {
+        const T *root = roots + 2 * ((j * k) % R);
+        even.re += root[0] * sum[j - 1].re;
+        even.im += root[0] * sum[j - 1].im;
+        odd.re -= root[1] * difference[j - 1].re;
+        odd.im -= root[1] * difference[j - 1].im;
+      }
+      a[k] = minus_i(even, odd);
+      a[R - k] = plus_i(even, odd);
+    }
+  }
+};
+
+template <class T> struct Butterfly<T, 2> {
+  static inline void apply(Complex<T> *a, const T *) {
+    Complex<T> b = a[1];
+    a[1] = a[0] - b;
+    a[0] = a[0] + b;
+  }
+};
+
+template <class T> struct Butterfly<T, 4> {
+  static inline void apply(Complex<T> *a, const T *) { four(a[0], a[1], a[2], a[3]); }
+};
+
+template <class T> struct Butterfly<T, 8> {
+  static inline void apply(Complex<T> *a, const T *) {
+    four(a[0], a[2], a[4], a[6]);
+    four(a[1], a[3], a[5], a[7]);
+    const T r = T(0.70710678118654752440);
+    Complex<T> one = {(a[3].re + a[3].im) * r, (a[3].im - a[3].re) * r};
+    Complex<T> two = {a[5].im, -a[5].re};
+    Complex<T> three = {(a[7].im - a[7].re) * r, -(a[7].re + a[7].im) * r};
+    Complex<T> e0 = a[0], e1 = a[2], e2 = a[4], e3 = a[6], o0 = a[1];
+    a[0] = e0 + o0;
+    a[1] = e1 + one;
+    a[2] = e2 + two;
+    a[3] = e3 + three;
+    a[4] = e0 - o0;
+    a[5] = e1 - one;
+    a[6] = e2 - two;
+    a[7] = e3 - three;
+  }
+};
+
+// The butterflies of one p.
+template <class T, int R, bool TURNED>
+static inline void butterflies(const T *x, T *y, index s, index apart, const T *twiddles, const T *roots) {
+  typedef Lanes<T> L;
+  for (index q = 0; q < s; ++q) {
+#pragma GCC unroll 4
+    for (int part = 0; part < L::PARTS; ++part) {
+      Complex<T> a[R];
+      const T *from = x + q * 2 * L::CELL + part * L::WIDTH;
+      T *to = y + q * 2 * L::CELL + part * L::WIDTH;
+#pragma GCC unroll 8
+      for (int j = 0; j < R; ++j) {
+        const T *cell = from + j * apart * 2 * L::CELL;
+        a[j] = {L::load(cell), L::load(cell + L::CELL)};
+      }
+      Butterfly<T, R>::apply(a, roots);
+#pragma GCC unroll 8
+      for (int k = 0; k < R; ++k) {
+        if (TURNED && k) a[k] = times(a[k], twiddles[2 * (k - 1)], twiddles[2 * (k - 1) + 1]);
+        T *cell = to + k * s * 2 * L::CELL;
+        L::store(cell, a[k].re);
+        L::store(cell + L::CELL, a[k].im);
+      }
+    }
+  }
+}
+
+template <class T, int R> static void pass(const T *x, T *y, const Pass<T> &of) {
+  constexpr index CELL = 2 * Lanes<T>::CELL;
+  butterflies<T, R, false>(x, y, of.s, of.s * of.m, of.twiddles, of.roots);
+  for (index p = 1; p < of.m; ++p)
+    butterflies<T, R, true>(x + p * of.s * CELL, y + p * R * of.s * CELL, of.s, of.s * of.m,
+                            of.twiddles + p * 2 * (R - 1), of.roots);
+}
+
+// Any odd radix, by its definition.
+template <class T> static void general_pass(const T *x, T *y, const Pass<T> &of) {
+  typedef Lanes<T> L;
+  constexpr index CELL = 2 * L::CELL;
+  const index R = of.radix, apart = of.s * of.m * CELL;
+  for (index p = 0; p < of.m; ++p)
+    for (index q = 0; q < of.s; ++q)
+      for (int part = 0; part < L::PARTS; ++part) {
+        const T *from = x + (q + of.s * p) * CELL + part * L::WIDTH;
+        T *to = y + (q + of.s * R * p) * CELL + part * L::WIDTH;
+        const Complex<T> first = {L::load(from), L::load(from + L::CELL)};
+        Complex<T> total = first;
+        for (index j = 1; j < R; ++j)
+          total = total + Complex<T>{L::load(from + j * apart), L::load(from + j * apart + L::CELL)};
+        L::store(to, total.re);
+        L::store(to + L::CELL, total.im);
+        for (index k = 1; k <= (R - 1) / 2; ++k) {
+          Complex<T> even = first, odd = {first.re * T(0), first.im * T(0)};
+          for (index j = 1, jk = k; j <= (R - 1) / 2; ++j, jk = jk + k < R ? jk + k : jk + k - R) {
+            const T *one = from + j * apart, *other = from + (R - j) * apart;
+            const T cosine = of.roots[2 * jk], sine = -of.roots[2 * jk + 1];
+            const Complex<T> a = {L::load(one), L::load(one + L::CELL)};
+            const Complex<T> b = {L::load(other), L::load(other + L::CELL)};
+            even.re += cosine * (a.re + b.re);
+            even.im += cosine * (a.im + b.im);
+            odd.re += sine * (a.re - b.re);
+            odd.im += sine * (a.im - b.im);
+          }
+          const T *w = of.twiddles + 2 * (p * (R - 1));
+          const Complex<T> low = times(minus_i(even, odd), w[2 * (k - 1)], w[2 * (k - 1) + 1]);
+          const Complex<T> high = times(plus_i(even, odd), w[2 * (R - k - 1)], w[2 * (R - k - 1) + 1]);
+          L::store(to + k * of.s * CELL, low.re);
+          L::store(to + k * of.s * CELL + L::CELL, low.im);
+          L::store(to + (R - k) * of.s * CELL, high.re);
+          L::store(to + (R - k) * of.s * CELL + L::CELL, high.im);
+        }
+      }
+}
+
+// Transforms the tile `x` by way of the tiles `a` and `b`, and says which of them holds the result. `x` may be `b`.
+template <class T> static T *transform(const Fourier<T> &of, const T *x, T *a, T *b) {
+  typedef Lanes<T> L;
+  if (of.count == 0) {
+    for (int i = 0; i < 2 * L::CELL; ++i) a[i] = x[i];
+    return a;
+  }
+  for (index i = 0; i < of.count; ++i) {
+    const Pass<T> &one = of.passes[i];
+    switch (one.radix) {
+      case 2: pass<T, 2>(x, a, one); break;
+      case 3: pass<T, 3>(x, a, one); break;
+      case 4: pass<T, 4>(x, a, one); break;
+      case 5: pass<T, 5>(x, a, one); break;
+      case 7: pass<T, 7>(x, a, one); break;
+      case 8: pass<T, 8>(x, a, one); break;
+      default: general_pass<T>(x, a, one);
+    }
+    x = a;
+    T *free = b;
+    b = a;
+    a = free;
+  }
+  return b;
+}
+
+}  // namespace SIMULATOR_ISA
+
+#endif

@@ -1,0 +1,80 @@
+"""The compiled kernels in this process: loaded once, and registered with XLA."""
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import jax
+import numpy as np
+
+from simulator.spectral.native.build import Unavailable, library, sources_hash
+
+STAGE, BLANK = "simulator_stage", "simulator_blank"
+"""Targets of `jax.ffi.ffi_call`."""
+
+
+class Library:
+    """The kernels' functions. Raises Unavailable where they cannot be built or loaded."""
+
+    def __init__(self, environ: Mapping[str, str]):
+        try:
+            self._functions = self._loaded(str(library(environ)))
+        except OSError:  # of another system, or cut short
+            try:
+                self._functions = self._loaded(str(library(environ, anew=True)))
+            except OSError as error:
+                raise Unavailable(f"the compiled library does not load: {error}") from None
+        for name in (STAGE, BLANK):
+            target = jax.ffi.pycapsule(getattr(self._functions, name))
+            jax.ffi.register_ffi_target(name, target, platform="cpu")
+
+    @staticmethod
+    def _loaded(path: str) -> ctypes.CDLL:
+        functions = ctypes.CDLL(path)
+        functions.simulator_key.restype = ctypes.c_char_p
+        if functions.simulator_key().decode() != sources_hash():
+            raise OSError("built from other sources")
+        functions.simulator_variant.restype = ctypes.c_char_p
+        functions.simulator_scratch.restype = ctypes.c_int64
+        functions.simulator_scratch.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
+        return functions
+
+    @property
+    def variant(self) -> str:
+        """The instructions in use: avx512, avx2 or baseline."""
+        return self._functions.simulator_variant().decode()
+
+    def choose(self, variant: str) -> bool:
+        """Takes another variant from here on; False where this processor lacks it. For tests."""
+        return bool(self._functions.simulator_choose(variant.encode()))
+
+    def scratch_bytes(self, geometry: Sequence[int], double: bool) -> int:
+        """Scratch memory of a stage."""
+        numbers = np.asarray(geometry, np.int64)
+        found = self._functions.simulator_scratch(numbers.ctypes.data, len(numbers), double)
+        if found < 0:
+            raise ValueError(f"a stage has no {len(numbers)} numbers")
+        return found
+
+
+@cache
+def _outcome() -> Library | Unavailable:
+    try:
+        return Library(os.environ)
+    except Unavailable as reason:
+        return reason
+
+
+def load() -> Library:
+    """The library of this process, built and loaded by the first call. Raises Unavailable."""
+    found = _outcome()
+    if isinstance(found, Unavailable):
+        raise found
+    return found
+
+
+def missing() -> str | None:
+    """Why there are no native kernels here; None where there are."""
+    found = _outcome()
+    return str(found) if isinstance(found, Unavailable) else None

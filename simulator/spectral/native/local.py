@@ -1,0 +1,184 @@
+"""The local side of a plan in native code: one call for every stage, from the parcels of an exchange to the next's.
+
+Values are visited with x contiguous, and modes are held with x contiguous, as parcels are: lines of x are neighbours
+in a processor's lanes, so that y and z are transformed where they lie and only x is turned, inside a tile.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from simulator.spectral.grid import AXES
+from simulator.spectral.local import (
+    LocalTransform,
+    Parcels,
+    Pointwise,
+    Reductions,
+    combine,
+    reductions_start,
+)
+from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
+
+ORDER = "zyx"
+"""Of modes."""
+VALUES = "yzx"
+"""Of a block of values."""
+
+
+def points_order(stage_order: str) -> str:
+    """Memory order of a block of values, whose planes are visited along the first axis of the plan's own order."""
+    return stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
+
+
+@dataclass(frozen=True, eq=False)
+class NativeTransform(LocalTransform):
+    """`LocalTransform` whose stages are calls of the native kernels, on processors.
+
+    `evaluate` visits values in blocks of planes; all other stages, and whole transforms, are one call each.
+    """
+
+    @property
+    def last(self) -> int:
+        return len(self.plan.stages) - 1
+
+    def _form(
+        self, i: int, forward: bool, given: Side, wanted: Side, planes: int | None = None, start_in: int = 0
+    ) -> Form:
+        stage, first = self.plan.stages[i], i == 0
+        lines = [Transformed(a, self.points(a), self.modes(a)) for a in stage.axes]
+        # A real transform begins, or ends, with z. Of complex ones, those that truncate go first.
+        if first and "z" in stage.axes:
+            lines.sort(key=lambda line: line.axis != "z")
+        else:
+            lines.sort(key=lambda line: line.axis != "x")
+        if not forward:
+            lines.reverse()
+        other = [a for a in stage.order if a != stage.block and a not in stage.axes]
+        axes = len(lines)
+        lines += [Transformed(a, self.local(i, a), self.local(i, a)) for a in other]
+        real = first and self.real
+        return Form(
+            lines=(lines[0], lines[1]),
+            axes=axes,
+            to_points=not forward,
+            sign=-1 if forward else 1,
+            real=real,
+            doubled=real and not forward,
+            block=stage.block,
+            planes=self.local(i, stage.block) if planes is None else planes,
+            source=given,
+            target=wanted,
+            start_in=start_in,
+            # The coefficients are means: the 1/N of all axes is taken by the first stage.
+            scale=1.0 / self.layout.grid.points if first and forward else 1.0,
+            dtype=self.dtype.name,
+        )
+
+    # ---- where the arrays lie ----------------------------------------------------------------------------
+
+    def _parcels(self, i: int, stage: int) -> Side:
+        """The parcels of exchange `i` as stage `i` (before it) or `i + 1` (after it) sees them."""
+        exchange, before = self.plan.exchanges[i], stage == i
+        parts = self._parts(exchange.over)
+        split = exchange.cut if before else exchange.join
+
+        def extent(axis: str) -> int:
+            if axis != split:
+                return self._at(stage, axis, modes=before)
+            return self._split_extent(axis, modes=before, parts=parts)
+
+        a, b, c = (extent(axis) for axis in exchange.order)
+        return Side(exchange.order, (a, b, c), parcels=parts, split=split)
+
+    def _at(self, stage: int, axis: str, *, modes: bool) -> int:
+        """A device's extent of an axis on the side of a stage where it holds modes, or points."""
+        if axis in self.plan.stages[stage].axes:
+            return self.modes(axis) if modes else self.points(axis)
+        return self.local(stage, axis)
+
+    def _split_extent(self, axis: str, *, modes: bool, parts: int) -> int:
+        return -(-(self.modes(axis) if modes else self.points(axis)) // parts)
+
+    def _modes(self) -> Side:
+        a, b, c = (self._at(self.last, axis, modes=True) for axis in self.layout.order)
+        return Side(self.layout.order, (a, b, c))
+
+    def _values(self, order: str, planes: int | None = None) -> Side:
+        block = self.plan.stages[0].block
+        a, b, c = (planes if planes and axis == block else self.local(0, axis) for axis in order)
+        return Side(order, (a, b, c), real=self.real)
+
+    # ---- transforms --------------------------------------------------------------------------------------
+
+    def _outer_forward_of(self, parcels: Parcels) -> jax.Array:
+        for i in range(1, len(self.plan.stages)):
+            wanted = self._modes() if i == self.last else self._parcels(i, i)
+            parcels = run(
+                self._form(i, True, self._parcels(i - 1, i), wanted), self._exchange(i - 1, parcels)
+            )
+        return parcels[0]
+
+    def _outer_inverse_of(self, modes: jax.Array) -> Parcels:
+        parcels: Parcels = (modes,)
+        for i in range(self.last, 0, -1):
+            given = self._modes() if i == self.last else self._parcels(i, i)
+            parcels = self._exchange(
+                i - 1, run(self._form(i, False, given, self._parcels(i - 1, i)), parcels)
+            )
+        return parcels
+
+    def forward(self, array: jax.Array) -> jax.Array:
+        """One device's values (component, x, y, z) to its modes (component, *layout.order)."""
+        return self._outer_forward(
+            run(self._form(0, True, self._values(AXES), self._parcels(0, 0)), (array,))
+        )
+
+    def inverse(self, array: jax.Array) -> jax.Array:
+        """One device's modes to its values (component, x, y, z), zero in padding."""
+        parcels = self._outer_inverse(array)
+        return run(self._form(0, False, self._parcels(0, 0), self._values(AXES)), parcels)[0]
+
+    def evaluate(
+        self, array: jax.Array, pointwise: Pointwise, components: int
+    ) -> tuple[jax.Array | None, Reductions]:
+        """As `LocalTransform.evaluate`. What is transformed back goes straight to its place among the parcels."""
+        stage = self.plan.stages[0]
+        total = self.local(0, stage.block)
+        size = min(self.blocks(0, components), total)
+        count = -(-total // size)
+        order, parcels = points_order(stage.order), self._outer_inverse(array)
+        side, values = self._parcels(0, 0), self._values(order, size)
+        to_values = self._form(0, False, side, values, size, start_in=1)
+        to_parcels = self._form(0, True, values, side, size, start_in=2)
+
+        def at_points(parcels, start, fresh):
+            points, inside = self._points_of(start, size, order)
+            (found,) = run(to_values, parcels, start)
+            shape = [size if a == stage.block else 1 for a in order]
+            products, reduced = pointwise(found, points, inside & fresh.reshape(shape))
+            return None if products is None else products.astype(found.dtype), reduced
+
+        products, reduced = jax.eval_shape(at_points, parcels, jnp.int32(0), jnp.ones(size, bool))
+        made = 0 if products is None else products.shape[0]
+
+        @jax.checkpoint
+        def visit(into, i, parcels):
+            start = jnp.minimum(i * size, total - size).astype(jnp.int32)
+            found, extra = at_points(parcels, start, start + jnp.arange(size) >= i * size)
+            return (run(to_parcels, (found,), start, into) if made else ()), extra
+
+        def body(carry, i):
+            into, reduced = carry
+            into, extra = visit(into, i, parcels)
+            return (into, combine(reduced, extra)), None
+
+        empty = ()
+        if made:
+            shape, kind = side.array(made), to_parcels.dtype_of(side)
+            empty = tuple(blank(shape, kind, number) for number in range(side.parcels))
+        start = (empty, cast(Reductions, reductions_start(reduced)))
+        (sent, reduced), _ = lax.scan(body, start, jnp.arange(count))
+        return (self._outer_forward(sent) if made else None), self._over_devices(cast(Reductions, reduced))

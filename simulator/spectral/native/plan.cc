@@ -1,0 +1,150 @@
+// Factors and twiddles of transforms, and which variant of the kernels this processor runs.
+
+#include "plan.h"
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "dispatch.h"
+
+namespace simulator {
+namespace {
+
+// Radices whose product is n. Twos go into eights and fours, and these come last: the last pass has no twiddles.
+std::vector<index> factors(index n) {
+  index twos = 0;
+  while (n % 2 == 0) n /= 2, ++twos;
+  std::vector<index> found;
+  for (index p = 3; p * p <= n; p += 2)
+    while (n % p == 0) n /= p, found.push_back(p);
+  if (n > 1) found.push_back(n);
+  if (twos == 1) found.push_back(2), twos = 0;
+  for (; twos % 3; twos -= 2) found.push_back(4);
+  for (; twos; twos -= 3) found.push_back(8);
+  return found;
+}
+
+// exp(-2 pi i k / n), by the octant that k / n lies in, so that it is exact where it is 0 or 1.
+void root(index k, index n, long double *cosine, long double *sine) {
+  const long double pi = 3.14159265358979323846264338327950288L;
+  k %= n;
+  index octant = 8 * k / n;
+  // The distance to the nearest multiple of a quarter turn, in units of 1 / 8n.
+  index quarter = (octant + 1) / 2;
+  long double angle = 2 * pi * static_cast<long double>(4 * k - quarter * n) / static_cast<long double>(4 * n);
+  long double c = std::cos(angle), s = std::sin(angle);
+  long double re[] = {c, -s, -c, s}, im[] = {s, c, -s, -c};
+  *cosine = re[quarter % 4];
+  *sine = -im[quarter % 4];
+}
+
+template <class T> struct Held {
+  Fourier<T> fourier;
+  std::vector<std::vector<T>> tables;
+};
+
+template <class T> std::unique_ptr<Held<T>> made(index n) {
+  auto held = std::make_unique<Held<T>>();
+  auto table = [&](index count, auto place) {
+    std::vector<T> values(2 * count);
+    for (index i = 0; i < count; ++i) {
+      auto [k, of] = place(i);
+      long double c, s;
+      root(k, of, &c, &s);
+      values[2 * i] = T(c), values[2 * i + 1] = T(s);
+    }
+    held->tables.push_back(std::move(values));
+    return held->tables.back().data();
+  };
+  held->fourier.n = n;
+  held->fourier.count = 0;
+  index rest = n, done = 1;
+  for (index radix : factors(n)) {
+    const index m = rest / radix, length = rest;
+    Pass<T> &pass = held->fourier.passes[held->fourier.count++];
+    pass = {radix, m, done, nullptr, nullptr};
+    pass.twiddles = table(m * (radix - 1), [&](index i) {
+      return std::pair{(i / (radix - 1)) * (i % (radix - 1) + 1), length};
+    });
+    pass.roots = table(radix, [&](index i) { return std::pair{i, radix}; });
+    rest = m;
+    done *= radix;
+  }
+  return held;
+}
+
+}  // namespace
+
+template <class T> const Fourier<T> &fourier(index n) {
+  static std::mutex mutex;
+  static std::map<index, std::unique_ptr<Held<T>>> known;
+  std::lock_guard lock(mutex);
+  auto &held = known[n];
+  if (!held) held = made<T>(n);
+  return held->fourier;
+}
+template const Fourier<double> &fourier(index);
+template const Fourier<float> &fourier(index);
+
+template <class T> index scratch_bytes(const Geometry &g) {
+  const index longest = g.first_points > g.second_points ? g.first_points : g.second_points;
+  const index cell = 2 * CELL_BYTES, lanes = CELL_BYTES / index(sizeof(T));
+  const index rows = g.to_points ? g.first_points : g.first_modes;
+  const index plane = g.axes == 2 ? (rows + lanes - 1) / lanes * g.second_points * cell : 0;
+  return 4 * longest * cell + 4 * longest * index(sizeof(index)) + plane + 2 * CELL_BYTES;
+}
+template index scratch_bytes<double>(const Geometry &);
+template index scratch_bytes<float>(const Geometry &);
+
+namespace {
+
+struct Variant {
+  const char *name;
+  Run run_double, run_single;
+  bool usable;
+};
+
+std::vector<Variant> variants() {
+  std::vector<Variant> found;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  found.push_back({"avx512", avx512::run_double, avx512::run_single, avx512});
+  found.push_back({"avx2", avx2::run_double, avx2::run_single, avx2});
+#endif
+  found.push_back({"baseline", baseline::run_double, baseline::run_single, true});
+  return found;
+}
+
+const Variant *best() {
+  static const std::vector<Variant> known = variants();
+  for (const Variant &variant : known)
+    if (variant.usable) return &variant;
+  return &known.back();
+}
+
+const Variant *chosen = best();
+
+}  // namespace
+
+template <> Run runner<double>() { return chosen->run_double; }
+template <> Run runner<float>() { return chosen->run_single; }
+
+const char *variant_name() { return chosen->name; }
+
+bool choose_variant(const std::string &name) {
+  static const std::vector<Variant> known = variants();
+  for (const Variant &variant : known)
+    if (variant.usable && name == variant.name) {
+      chosen = &variant;
+      return true;
+    }
+  return false;
+}
+
+}  // namespace simulator

@@ -1,0 +1,54 @@
+"""`simulator init` writes configurations that are valid; `simulator cite` names the methods of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import main
+from simulator.cli.init import cases_folder
+from simulator.config import load_config
+
+CASES = sorted(path.stem for path in cases_folder().glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
+def test_a_case_is_the_shipped_one_with_its_further_keys(case: str, somewhere: Path, capsys) -> None:
+    assert main(["init", case]) == 0
+    assert capsys.readouterr().out == f"{case}.yaml\n"
+    written = somewhere / f"{case}.yaml"
+    mine, shipped = load_config(written), load_config(cases_folder() / f"{case}.yaml")
+    paths = {"initial": {"path"}}  # of the user's files, which lie elsewhere
+    assert mine.model_dump(exclude=paths) == shipped.model_dump(exclude=paths)
+    assert "#   time.max_steps: none" in written.read_text()
+
+
+def test_a_sweep_comes_with_its_base(somewhere: Path, capsys) -> None:
+    assert main(["init", "sweep_viscosity"]) == 0
+    assert "simulator sweep plan sweep_viscosity.yaml" in capsys.readouterr().err
+    assert (somewhere / "taylor_green.yaml").exists()
+    assert "Further keys" not in (somewhere / "sweep_viscosity.yaml").read_text()
+    assert main(["sweep", "plan", "sweep_viscosity.yaml"]) == 0
+
+
+def test_nothing_is_overwritten(somewhere: Path, capsys) -> None:
+    (somewhere / "taylor_green.yaml").write_text("mine")
+    assert main(["init", "taylor_green"]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert (somewhere / "taylor_green.yaml").read_text() == "mine"
+    assert main(["init", "taylor_grin"]) == 2
+    assert "did you mean taylor_green?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
+def test_every_case_can_be_cited(case: str, capsys) -> None:
+    assert main(["cite", str(cases_folder() / f"{case}.yaml")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("@software{simulator,")
+    assert printed.count("{") == printed.count("}")
+    assert ("TaylorGreen1937" in printed) == case.startswith("taylor_green")

@@ -1,0 +1,59 @@
+"""The fenced blocks of the README and the pages."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.cli.pages import FOLDER, GENERATED, names
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *(FOLDER / f"{name}.md" for name in names() if name not in GENERATED)]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The text of a block, without its fences, and where it stands."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(language: str, pages: list[Path] = PAGES) -> list[Block]:
+    """All blocks of a language, in order."""
+    found = []
+    for page in pages:
+        text = page.read_text()
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            if match[1] == language:
+                found.append(Block(page, text[: match.start()].count("\n") + 1, language, match[2]))
+    return found
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """The commands of a console block with the output shown for each; continued lines are joined."""
+    found: list[tuple[str, str]] = []
+    text = block.text.replace("\\\n", " ")
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], ""))
+        elif found:
+            found[-1] = (found[-1][0], found[-1][1] + line + "\n")
+    return found
+
+
+def shown(expected: str) -> re.Pattern[str]:
+    """Matches output in which a line `...`, or the end `...` of a line, stands for anything."""
+    parts = []
+    for line in expected.splitlines():
+        if line == "...":
+            parts.append(r"(.*\n)*")
+        elif line.endswith("..."):
+            parts.append(re.escape(line[:-3]) + r".*\n")
+        else:
+            parts.append(re.escape(line) + r"\n")
+    return re.compile("".join(parts))

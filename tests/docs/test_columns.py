@@ -1,0 +1,184 @@
+"""Every column of diagnostics.csv and every variable of a series has its formula in the reference."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from simulator import Simulation, load_config
+from simulator.cli.pages import FOLDER
+from simulator.output.recorder import series_of
+
+FLOW = """
+output:
+  spectra: {every: 1, axis: z}
+  transfer: {every: 1}
+  structure_functions: {every: 1}
+  histograms: {every: 1}
+"""
+MATTER = """
+output: {spectra: {every: 1}, histograms: {every: 1}, profiles: {every: 1}, projections: {every: 1}}
+"""
+CASES = {
+    "navier_stokes": """
+model:
+  kind: navier_stokes
+  viscosity: 0.1
+  hyperviscosity: {order: 2, coefficient: 1e-4}
+  drag: {coefficient: 0.1, below: 1}
+  scalars: [{name: dye, diffusivity: 0.1, mean_gradient: [1, 0, 0]}]
+initial: {kind: abc}
+forcing: {kind: linear, coefficient: 0.1}
+"""
+    + FLOW,
+    "particles": """
+model: {kind: navier_stokes, viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1}]}
+initial: {kind: abc}
+particles:
+  - {name: SPECIES, kind: inertial, count: 8, relaxation_time: 1}
+output:
+  spectra: {every: 1}
+  transfer: {every: 1}
+  particle_statistics: {every: 1}
+  trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}
+""",
+    "boussinesq": """
+model:
+  kind: boussinesq
+  viscosity: 0.1
+  diffusivity: 0.1
+  stratification: 1
+  drag: {coefficient: 0.1, below: 1}
+initial: {kind: abc}
+"""
+    + FLOW,
+    "convection": """
+model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: -1}
+initial: {kind: abc}
+"""
+    + FLOW,
+    "mhd": """
+model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
+initial: {kind: abc, magnetic: {energy: 0.1}}
+"""
+    + FLOW,
+    "gas": """
+model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
+initial: {kind: uniform}
+forcing: {kind: linear, coefficient: 0.1}
+"""
+    + MATTER,
+    "waves": """
+model:
+  kind: schrodinger_poisson
+  self_interaction: 0.1
+  external_potential: {kind: harmonic, frequency: [1, 1, 1]}
+initial: {kind: uniform}
+"""
+    + MATTER,
+    "expanding": """
+model: {kind: schrodinger_poisson, cosmology: {start: 0.1, hubble: 1, matter: 1}}
+initial: {kind: uniform}
+"""
+    + MATTER,
+    "composite": """
+model:
+  kind: composite
+  components: [{kind: self_gravitating_gas, sound_speed: 1}, {kind: schrodinger_poisson}]
+initial: {kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}}}
+"""
+    + MATTER,
+}
+COMMON = """
+time: {stop: 1, max_dt: 0.1}
+grid: {shape: [8, 8, 8]}
+devices: {platform: cpu, count: 1}
+"""
+
+
+def listed(page: str, section: str = "") -> list[str]:
+    """The names in the first cells of a page's tables, of one section or of all; every row has all its cells."""
+    text = (FOLDER / "reference" / f"{page}.md").read_text()
+    if section:
+        text = re.split(r"^## ", text.partition(f"\n## {section}\n")[2], flags=re.MULTILINE)[0]
+    names = []
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            cells = re.split(r"(?<!\\)\|", line.strip("|"))
+            assert all(cell.strip() for cell in cells), line
+            names += re.findall(r"`([^`]+)`", cells[0])
+    assert names, (page, section)
+    return names
+
+
+def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[str] = ()) -> list[str]:
+    """What of `names` no listed name stands for. In a listed name NAME is a field or another listed name, COMPONENT a
+    component of a composite, P a number."""
+    plain = [name for name in known if "NAME" not in name]
+    plain += [
+        name.replace("NAME", field) for name in known if name.endswith("NAME_variance") for field in fields
+    ]
+    ends = "|".join(map(re.escape, (*fields, *(name.rpartition("/")[2] for name in plain))))
+    patterns = []
+    for name in known:
+        text = re.sub(r"NAME", lambda _: f"({ends})" if ends else "NAME", re.escape(name))
+        patterns.append(text.replace("COMPONENT", "(gas|waves)").replace("_P", r"_\d+"))
+    return [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)]
+
+
+@cache
+def built(case: str) -> Simulation:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.yaml"
+        path.write_text(CASES[case] + COMMON)
+        return Simulation(load_config(path))
+
+
+@pytest.fixture(params=CASES)
+def simulation(request) -> Simulation:
+    return built(request.param)
+
+
+def columns(simulation: Simulation) -> list[str]:
+    """The columns of diagnostics.csv, those of a component without its name."""
+    parts = tuple(f"{name}_" for name in getattr(simulation.model, "parts", ()))
+    names = [name for name in simulation.columns if name != "rate"]
+    own = [next((name.removeprefix(p) for p in parts if name.startswith(p)), name) for name in names]
+    return ["step", "time", "dt", "cfl", *own]
+
+
+def test_every_column_has_a_formula(simulation) -> None:
+    known = [name for name in listed("columns") if not name.startswith("NAME")]
+    known += [name.replace("NAME", "dye") for name in listed("columns") if name.startswith("NAME")]
+    assert undocumented(columns(simulation), known) == []
+
+
+def test_every_listed_column_is_one() -> None:
+    text = (FOLDER / "reference" / "columns.md").read_text()
+    earlier = re.findall(r"`(\w+)`", text.partition("## Earlier names")[2])
+    listed_now = {name.replace("NAME", "dye") for name in listed("columns")} - set(earlier)
+    written = {name for case in CASES for name in columns(built(case))}
+    assert {name for name in listed_now if not name.startswith("COMPONENT_")} - written == set()
+
+
+def test_every_variable_of_every_series_has_a_formula(simulation) -> None:
+    series = series_of(simulation)
+    assert len(series) >= 5
+    for kind, found in series.items():
+        names = [
+            n for n in (*found.coordinates, *found.variables) if n not in ("k_perpendicular", "k_parallel")
+        ]
+        assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], kind
+
+
+def test_what_is_not_listed_is_noticed() -> None:
+    known = listed("columns")
+    assert undocumented(["energy", "colour", "mass_of"], known) == ["colour", "mass_of"]
+    known = listed("series", "histograms.h5")
+    assert undocumented(["vorticity", "velocity", "colour", "log_x"], known, ["velocity"]) == [
+        "colour",
+        "log_x",
+    ]

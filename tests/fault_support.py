@@ -1,0 +1,289 @@
+"""Runs in processes of their own, to be killed, frozen or starved; and what two equal runs have in common."""
+
+import ctypes
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import numpy as np
+
+from simulator.cli import main
+from simulator.files import write_durably
+from simulator.read.open import open_run
+from simulator.run import execute
+from simulator.storage import Axis, Snapshot, Writer, committed, open_snapshot
+from simulator.storage.commit import commit
+from simulator.storage.dataset import Block
+from simulator.storage.manifest import FieldEntry, Manifest
+from simulator.storage.shard import build_shard
+
+CONFIG = """
+name: fault
+model: {kind: navier_stokes, viscosity: 1.0e-3}
+grid: {shape: [16, 16, 16]}
+initial: {kind: taylor_green}
+time: {stop: 1000, cfl: 0.2, max_steps: 40}
+devices: {platform: cpu, count: 2}
+output:
+  diagnostics: {every_steps: 1}
+  spectra: {every_steps: 4}
+  snapshots: {every_steps: 8}
+  checkpoints: {every_steps: 4, keep_last: 3}
+"""
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What is done to one process of a run.
+
+    `stage`, `nth`: where in the protocol of a save it is killed, or `act` is done, the nth time that this process
+    comes there. `largest`: RLIMIT_FSIZE in bytes from the beginning of the loop on. `descriptors`: RLIMIT_NOFILE.
+    `tame`: root's privilege to write anywhere is given up.
+    """
+
+    stage: str | None = None
+    nth: int = 1
+    act: Callable[[], object] | None = None
+    largest: int | None = None
+    descriptors: int | None = None
+    tame: bool = False
+
+
+NONE = Harm()
+
+
+@dataclass
+class Started:
+    """One process of a run; `ended` waits for its exit code (-9: killed) and what it said."""
+
+    process: BaseProcess
+    said: Path
+    timeout: float = 120.0
+    pid: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.process.pid is not None
+        self.pid = self.process.pid
+
+    def ended(self) -> tuple[int, str]:
+        self.process.join(self.timeout)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+            raise TimeoutError(f"did not end; it said:\n{self.said.read_text()}")
+        assert self.process.exitcode is not None
+        return self.process.exitcode, self.said.read_text()
+
+    def kill(self) -> None:
+        if self.process.is_alive():
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.join()
+
+
+def start(arguments: Sequence[object], cache: Path, harm: Harm = NONE, name: str = "said") -> Started:
+    """`simulator ARGUMENTS` in a process forked from one that has imported everything and started nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["simulator.storage", "storage_support", "simulator.run.execute", __name__]
+    )
+    said = cache / f"{name}.{time.monotonic_ns()}"
+    said.touch()
+    process = context.Process(target=_child, args=([str(a) for a in arguments], cache, said, harm))
+    process.start()
+    return Started(process, said)
+
+
+def call(arguments: Sequence[object], cache: Path, harm: Harm = NONE) -> tuple[int, str]:
+    """Exit code and output of `simulator ARGUMENTS`."""
+    return start(arguments, cache, harm).ended()
+
+
+def start_all(
+    arguments: Sequence[object], cache: Path, count: int, harm: Harm = NONE, victim: int = 0
+) -> list[Started]:
+    """`count` processes that form one run; `harm` befalls the `victim`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    many = ["--coordinator", where, "--num-processes", count, "--process-id"]
+    return [
+        start([*arguments, *many, i], cache, harm if i == victim else NONE, f"said.{i}") for i in range(count)
+    ]
+
+
+def _child(arguments: list[str], cache: Path, said: Path, harm: Harm) -> None:
+    descriptor = os.open(said, os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache / "compiled")
+    if harm.descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (harm.descriptors, harm.descriptors))
+    if harm.tame:
+        _give_up_root()
+    _hook(harm)
+    sys.exit(main(arguments))
+
+
+def _hook(harm: Harm) -> None:
+    reached = 0
+
+    def hook(stage: str) -> None:
+        nonlocal reached
+        reached += stage == harm.stage
+        if stage == harm.stage and reached == harm.nth:
+            harm.act() if harm.act else signal.raise_signal(signal.SIGKILL)
+
+    def writer(*arguments, **options) -> Writer:  # made where the loop begins
+        if harm.largest:
+            Limit(harm.largest)()
+        return Writer(*arguments, hook=hook, **options)
+
+    execute.Writer = writer  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """From here on no file of this process may grow beyond `largest` bytes."""
+
+    largest: int
+
+    def __call__(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.largest, self.largest))
+
+
+@dataclass(frozen=True)
+class ReadOnly:
+    """From here on nobody may write into `folder`."""
+
+    folder: Path
+
+    def __call__(self) -> None:
+        self.folder.chmod(0o555)
+
+
+def _give_up_root() -> None:
+    """Clears CAP_DAC_OVERRIDE of this process, so that modes of files mean something to root too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    sets[0] &= ~2
+    assert libc.capset(header, sets) == 0
+
+
+def steps(kind: str, run: Path) -> list[int]:
+    return [int(folder.name) for folder in committed(run / kind)]
+
+
+def stored(kind: str, run: Path) -> dict[str, dict]:
+    """Every bit of every field by folder and name, and what the next start reads beside them."""
+    found = {}
+    for folder in committed(run / kind):
+        snapshot = open_snapshot(folder)
+        known = {k: v for k, v in snapshot.attributes.items() if k in ("time", "dt", "schedule")}
+        found[folder.name] = {name: snapshot[name][...].tobytes() for name in snapshot} | known
+    return found
+
+
+def assert_equal(run: Path, undisturbed: Path) -> None:
+    """Bit for bit: every snapshot, checkpoint and row."""
+    for kind in ("snapshots", "checkpoints"):
+        mine, other = stored(kind, run), stored(kind, undisturbed)
+        assert list(mine) == list(other)
+        assert [name for name in mine if mine[name] != other[name]] == []
+    assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
+    for name in ("spectra", "slices"):
+        mine, other = open_run(run).series(name), open_run(undisturbed).series(name)
+        assert mine.step.tolist() == other.step.tolist() and mine.time.tolist() == other.time.tolist()
+        for variable in other:
+            np.testing.assert_array_equal(mine[variable], other[variable])
+
+
+def compared(snapshot: Snapshot) -> list[str]:
+    """The fields and the clock: a budget's residual is round-off itself, and has no size to be compared with."""
+    return [name for name in snapshot if snapshot.manifest.fields[name].is_mesh or name in ("time", "dt")]
+
+
+def assert_near(run: Path, other: Path, tolerance: float = 1e-12) -> None:
+    """The last checkpoints of two layouts agree, relative to each field's maximum."""
+    mine, theirs = (open_snapshot(committed(r / "checkpoints")[-1]) for r in (run, other))
+    assert mine.step == theirs.step
+    for name in compared(theirs):
+        values = theirs[name][...]
+        assert np.abs(mine[name][...] - values).max() <= tolerance * np.abs(values).max(), name
+
+
+def assert_clean(run: Path) -> None:
+    """Nothing is left of what a killed run was writing, and everything verifies."""
+    assert not [path for path in run.rglob(".tmp-*")]
+    assert main(["verify", str(run), "--quiet"]) == 0
+
+
+def assert_blameless(run: Path) -> None:
+    """A kill is no damage: whatever was committed verifies."""
+    assert (
+        not run.exists() or not (run / "config.yaml").exists() or main(["verify", str(run), "--quiet"]) == 0
+    )
+
+
+def flip(path: Path, place: float) -> None:
+    content = bytearray(path.read_bytes())
+    where = int(place * (len(content) - 1))
+    content[where] ^= 1 << (where % 8)
+    path.write_bytes(content)
+
+
+def cut(path: Path, place: float) -> None:
+    os.truncate(path, int(place * path.stat().st_size))
+
+
+def copy(run: Path, to: Path) -> Path:
+    shutil.copytree(run, to)
+    return to
+
+
+def write_shards(parent: Path, step: int, count: int) -> None:
+    """A checkpoint as `count` processes would write it: each its own third, half, ... of a small field."""
+    axis = Axis.uniform("x", 12, 1 / 12)
+    entry = FieldEntry(dtype="<f8", axes=(axis,))
+    values = np.random.default_rng(step).standard_normal(12)
+    target, temporary = parent / f"{step:08d}", parent / ".tmp-test"
+    (temporary / "shards").mkdir(parents=True)
+    records = []
+    for number, part in enumerate(np.split(values, count)):
+        block = Block((number * part.size,), part.copy())
+        pieces, record = build_shard(number, {"density": entry}, {"density": [block]})
+        write_durably(temporary / record.file, pieces)
+        records.append(record)
+    manifest = Manifest(step=step, time=0.0, index=False, fields={"density": entry}, shards=tuple(records))
+    commit(temporary, target, manifest, lambda: None, lambda stage: None)
+
+
+def wait_for(happened: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def everything(run: Path) -> dict[str, bytes]:
+    """Every file of a run but the lock, by name."""
+    files = (p for p in run.rglob("*") if p.is_file() and p.name != "lock")
+    return {str(p.relative_to(run)): p.read_bytes() for p in files}
+
+
+def freeze() -> None:
+    """Stops this process until somebody continues it."""
+    signal.raise_signal(signal.SIGSTOP)
+
+
+def is_frozen(process: Started) -> bool:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

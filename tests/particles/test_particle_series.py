@@ -1,0 +1,132 @@
+"""Series of particles: paths by id, and statistics with exact values."""
+
+import jax
+import numpy as np
+import pytest
+from particle_cases import advanced, by_id, simulation, source
+from run_support import simulate, write_case
+
+from simulator import open_run
+from simulator.errors import UserError
+from simulator.output.recorder import series_of
+from simulator.plotting import plot_run
+
+pytestmark = pytest.mark.spmd
+
+FALLING = """\
+model: {kind: navier_stokes, viscosity: 0}
+grid: {shape: [8, 16, 16]}
+initial: {kind: python, path: FLOW, function: flow}
+time: {stop: 1.0, dt: 0.1, integrator: rk2}
+devices: {platform: cpu, count: 2}
+particles:
+  - {name: tracers, kind: tracer, count: 100}
+  - {name: drops, kind: inertial, count: 60, relaxation_time: 0.5, gravity: [0, 0, -1]}
+output:
+  diagnostics: {every_steps: 5}
+  particle_statistics: {every_steps: 5, bins: 10, range: 5}
+  trajectories: {every_steps: 1, count: 7, sample: [velocity]}
+"""
+FLOW = """\
+def flow(x, y, z):
+    return {"velocity": [0 * x + 0 * y + 0 * z, 0.3 + 0 * x + 0 * y + 0 * z, 0 * x + 0 * y + 0 * z]}
+"""
+WIND = 0.3
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A uniform wind, in which tracers drift and drops fall."""
+    folder = tmp_path_factory.mktemp("falling")
+    config = write_case(folder, FALLING.replace("FLOW", str(source(FLOW))))
+    assert simulate(config, folder / "run") == 0
+    return open_run(folder / "run")
+
+
+def test_paths_are_those_of_every_so_manieth_particle(run):
+    paths = run.series("trajectories")
+    np.testing.assert_array_equal(paths.coordinates["tracers_id"], np.arange(0, 100, 15))
+    assert len(paths) == 11
+    last = run.snapshots[-1].particles["tracers"]
+    order = np.argsort(last["id"][...])[::15]
+    for i, axis in enumerate("xyz"):
+        np.testing.assert_array_equal(paths[f"tracers/position_{axis}"][-1], last["position"][i][order])
+    along = paths["tracers/displacement_y"]
+    np.testing.assert_allclose(along, WIND * paths.time[:, None] + 0 * along, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(paths["tracers/fluid_velocity_y"], WIND, rtol=0, atol=1e-14)
+
+
+def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
+    """Tracers: <d_y^2> = (U t)^2, no acceleration, full memory. Drops: v_z = -tau g (1 - exp(-t / tau)), and the
+    acceleration is -g exp(-t / tau). Heun's method with a step of a fifth of tau solves the fall to 2 %."""
+    table = run.series("particle_statistics")
+    t = table.time
+    np.testing.assert_allclose(table["tracers/dispersion_y"], (WIND * t) ** 2, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(table["tracers/velocity_autocorrelation"], 1, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(table["tracers/velocity_variance"], 0, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(table["drops/mean_velocity_y"], WIND, rtol=0, atol=1e-3)
+    fall = -0.5 * (1 - np.exp(-t / 0.5))
+    np.testing.assert_allclose(table["drops/mean_velocity_z"], fall, rtol=0.02, atol=1e-13)
+    np.testing.assert_allclose(table["drops/acceleration_variance"], np.exp(-4 * t), rtol=0.1, atol=0)
+    v = np.sqrt(WIND**2 + fall**2)
+    np.testing.assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
+
+
+def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes():
+    """It integrates to 1 with unit variance, up to the bins' width."""
+    text = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [16, 16, 16]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+time: {stop: 1, dt: 0.01}
+particles: [{name: tracers, kind: tracer, count: 3000}]
+output: {particle_statistics: {every: 1, bins: 200, range: 10}}
+"""
+    simulation_ = simulation(text)
+    measured = series_of(simulation_)["particle_statistics"]
+    row = jax.jit(measured.compute)(simulation_.state)
+    sigma, density = measured.coordinates["sigma"], np.asarray(row["tracers/acceleration"])
+    width = sigma[1] - sigma[0]
+    assert density.sum() * width == pytest.approx(1, abs=1e-12)
+    assert (density * sigma**2).sum() * width == pytest.approx(1, abs=0.01)
+
+
+def test_devices_do_not_matter():
+    text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: random, peak: 2}")
+    rows = []
+    for devices in (1, 4):
+        run = simulation(text, devices=devices)
+        state = advanced(run, run.state, 10.0, 2)
+        assert len(by_id(state.particles["drops"])["position"][0]) == 60
+        rows.append(
+            {n: jax.jit(m.compute)(state) for n, m in series_of(run).items() if "partic" in n or "traj" in n}
+        )
+    for name, row in rows[0].items():
+        for variable, values in row.items():
+            np.testing.assert_allclose(rows[1][name][variable], values, rtol=0, atol=1e-12, err_msg=variable)
+
+
+def test_every_series_of_particles_is_drawn(run):
+    names = {path.stem for path in plot_run(run.path).files}
+    assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("{trajectories: {every: 1, particles: [dust]}}", "particles: unknown 'dust'; known: tracers, drops"),
+        (
+            "{trajectories: {every: 1, sample: [heat]}}",
+            "sample: unknown 'heat'; known: velocity, acceleration",
+        ),
+        ("{snapshots: {sample: [heat]}}", r"output\.snapshots\.sample: unknown 'heat'"),
+    ],
+)
+def test_unknown_names_are_refused(output, line):
+    with pytest.raises(UserError, match=line):
+        series_of(simulation(FALLING.replace("FLOW", str(source(FLOW))), f"output={output}"))
+
+
+def test_statistics_without_particles_are_refused():
+    with pytest.raises(UserError, match=r"output\.particle_statistics: there are no particles"):
+        series_of(simulation(FALLING.replace("FLOW", str(source(FLOW))), "particles=[]"))

@@ -1,0 +1,148 @@
+"""Particles on disk: restarted on any devices, read by name, checked by their ids."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from particle_cases import advanced, by_id, simulation
+from run_support import call, simulate, write_case
+
+from simulator import open_run
+from simulator.errors import RunFailure, UserError
+from simulator.simulation import checkpoint
+from simulator.storage import open_snapshot, save, verify
+
+pytestmark = pytest.mark.spmd
+
+FLOW = """\
+model: {kind: navier_stokes, viscosity: 0.02, scalars: [{name: dye, diffusivity: 0.02}]}
+grid: {shape: [12, 16, 12]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+time: {stop: 0.2, dt: 0.05, integrator: rk2}
+devices: {platform: cpu, count: 2}
+particles:
+  - {name: tracers, kind: tracer, count: 150}
+  - {name: drops, kind: inertial, count: 27, start: lattice, stokes_number: 1.0}
+output: {snapshots: {every: 0.1, sample: [velocity, gradient, dye]}, diagnostics: {every_steps: 1}}
+"""
+TOLERANCE = 1e-12  # sums in another order differ by some eps, which a few steps hardly amplify
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The checkpoint of a run on 4 devices, and its state later on."""
+    run, folder = simulation(FLOW, devices=4), tmp_path_factory.mktemp("checkpoints")
+    state = advanced(run, run.state, 10.0, 3)
+    datasets = checkpoint.datasets(state, run.model, run.swarm)
+    saved = save(folder, 3, datasets, {"time": float(state.time)})
+    later = advanced(run, state, 10.0, 3)
+    return saved, {name: by_id(found) for name, found in later.particles.items()}, later
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_restarted_on_other_devices_they_are_the_same_by_id(saved, devices):
+    folder, expected, _ = saved
+    run = simulation(FLOW, devices=devices)
+    found = advanced(run, run.restored(folder), 10.0, 3)
+    for name, records in expected.items():
+        for record, values in by_id(found.particles[name]).items():
+            np.testing.assert_allclose(values, records[record], rtol=0, atol=TOLERANCE)
+
+
+def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
+    folder, _, later = saved
+    run = simulation(FLOW, devices=4)
+    found = advanced(run, run.restored(folder), 10.0, 3)
+    for name, particles in later.particles.items():
+        valid = np.asarray(particles.valid)
+        np.testing.assert_array_equal(found.particles[name].id, particles.id)
+        for record, values in particles.records.items():
+            np.testing.assert_array_equal(
+                np.asarray(found.particles[name].records[record])[..., valid], np.asarray(values)[..., valid]
+            )
+
+
+def test_buffers_grow_where_a_checkpoint_needs_it(saved):
+    """On other devices most particles may live on one; the template follows."""
+    folder, _, _ = saved
+    run = simulation(FLOW, devices=2)
+    run.swarm.capacities["tracers"] = 10
+    found = run.restored(folder)
+    assert found.particles["tracers"].capacity == run.template.particles["tracers"].capacity > 10
+    assert len(by_id(found.particles["tracers"])["position"][0]) == 150
+
+
+def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
+    _, _, later = saved
+    run = simulation(FLOW, devices=4)
+    tracers = later.particles["tracers"]
+    for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
+        broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
+        with pytest.raises(RunFailure, match=r"tracers: .* some are lost or doubled"):
+            checkpoint.datasets(broken, run.model, run.swarm)
+
+
+def test_a_start_from_a_snapshot(saved):
+    """As many as are stored, at their places; other names have to be given."""
+    folder, _, _ = saved
+    stored = open_snapshot(folder).particles["drops"]
+    start = f"{{name: dust, kind: tracer, start: {{kind: snapshot, path: {folder}, name: drops}}}}"
+    run = simulation(FLOW, f"particles=[{start}]", devices=2)
+    order = np.argsort(stored["id"][...])
+    np.testing.assert_array_equal(
+        by_id(run.state.particles["dust"])["position"], stored["position"][...][:, order]
+    )
+    with pytest.raises(UserError, match=r"particles\.0\.start: .* holds no particles 'dust'; it holds drops"):
+        simulation(FLOW, f"particles=[{start.replace(', name: drops', '')}]")
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    assert simulate(write_case(folder, FLOW), folder / "run") == 0
+    return folder / "run"
+
+
+def test_a_snapshot_holds_particles_and_what_they_see(run_folder):
+    tracers = open_run(run_folder).snapshots[-1].particles["tracers"]
+    assert tracers["position"].shape == tracers["fluid_velocity"].shape == (3, 150)
+    assert tracers["fluid_gradient"].shape == (9, 150) and tracers["fluid_dye"].shape == (150,)
+    assert sorted(tracers["id"][...]) == list(range(150))
+    first = open_run(run_folder).snapshots[0].particles["tracers"]
+    ways = [
+        s["displacement"][...][:, np.argsort(s["id"][...])] - s["position"][...][:, np.argsort(s["id"][...])]
+        for s in (first, tracers)
+    ]
+    turns = (ways[1] - ways[0]) / (2 * np.pi)
+    np.testing.assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
+    assert verify(open_run(run_folder).snapshots[-1].path).ok
+
+
+def test_a_continued_run_is_the_uninterrupted_one(run_folder, tmp_path):
+    config = run_folder.parent / "case.yaml"
+    assert simulate(config, tmp_path / "run", "time.stop=0.1") == 0
+    assert simulate(config, tmp_path / "run") == 0
+    one, other = (open_run(f).snapshots[-1].particles["tracers"] for f in (run_folder, tmp_path / "run"))
+    for record in one:
+        np.testing.assert_array_equal(one[record][...], other[record][...])
+
+
+def test_other_particles_make_another_run(run_folder, capsys):
+    assert simulate(run_folder.parent / "case.yaml", run_folder, "particles.0.count=151") == 2
+    assert "particles" in capsys.readouterr().err
+
+
+def test_two_processes_write_and_read_the_same_particles(run_folder, tmp_path):
+    """Each process stores its own; the second start reads them on one process."""
+    config = run_folder.parent / "case.yaml"
+    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2", "time.stop=0.1")
+    assert ended.returncode == 0, ended.stderr
+    assert len(open_run(tmp_path / "run").snapshots[-1].manifest.shards) == 2
+    assert simulate(config, tmp_path / "run") == 0
+    one, other = (open_run(f).snapshots[-1].particles["tracers"] for f in (run_folder, tmp_path / "run"))
+    orders = [np.argsort(p["id"][...]) for p in (one, other)]
+    for record in one:
+        np.testing.assert_allclose(
+            one[record][...][..., orders[0]], other[record][...][..., orders[1]], rtol=0, atol=TOLERANCE
+        )

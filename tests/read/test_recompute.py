@@ -1,0 +1,94 @@
+"""`analyze` and `render`: what a run has measured, again from its snapshots."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from run_support import simulate, write_case
+
+from simulator import open_run
+from simulator.cli import main
+from simulator.output.series import SeriesReader
+
+CASE = """\
+name: case
+model: {kind: navier_stokes, viscosity: 0.02, scalars: [{name: dye, diffusivity: 0.03}]}
+grid: {shape: [16, 12, 10]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1, scalars: {dye: {peak: 2, variance: 1.0}}}
+time: {stop: 0.4, cfl: 0.4}
+devices: {platform: cpu, count: 2}
+output:
+  diagnostics: {every_steps: 1}
+  spectra: {every_steps: 1, axis: z}
+  transfer: {every_steps: 1}
+  histograms: {every_steps: 1, bins: 20}
+  render: {every_steps: 1, size: [40, 32]}
+  snapshots: {every_steps: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    case = write_case(folder, CASE)
+    assert simulate(case, folder / "run") == 0
+    return folder / "run"
+
+
+def test_analysis_gives_what_the_run_measured(finished, capsys):
+    """On other devices: values of snapshots are transformed forth and back, which adds round-off only."""
+    assert main(["analyze", str(finished), "devices.count=4"]) == 0
+    assert str(finished / "analysis") in capsys.readouterr().out
+    run, again = open_run(finished), open_run(finished / "analysis")
+    rows = np.searchsorted(run.diagnostics["step"], again.diagnostics["step"])
+    np.testing.assert_array_equal(again.diagnostics["step"], run.snapshots.steps)
+    size = max(abs(run.diagnostics["energy"]))
+    for name, values in again.diagnostics.items():
+        if name != "budget_residual":  # of the last step, which a snapshot does not know
+            np.testing.assert_allclose(
+                values, run.diagnostics[name][rows], rtol=1e-12, atol=1e-12 * size, err_msg=name
+            )
+    for kind in ("spectra", "transfer", "histograms", "render"):
+        first, second = (
+            SeriesReader(finished / f"{kind}.h5"),
+            SeriesReader(finished / "analysis" / f"{kind}.h5"),
+        )
+        assert second.variables == first.variables
+        for name in first.variables:
+            expected = first[name][np.searchsorted(first.step, second.step)]
+            scale = np.abs(expected).max() or 1.0
+            np.testing.assert_allclose(
+                second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}"
+            )
+
+
+def test_kinds_may_be_named_and_others_refused(finished, capsys):
+    assert main(["analyze", str(finished), "--what", "structure_functions,transfer"]) == 0
+    made = {path.stem for path in (finished / "analysis").glob("*.h5")}
+    always = {"slices", "spectra"}  # of every run
+    assert made == {"structure_functions", "transfer"} | always
+    assert main(["analyze", str(finished), "--what", "profiles"]) == 2
+    assert "needs a mass density" in capsys.readouterr().err
+    assert main(["analyze", str(finished), "--what", "nothing"]) == 2
+    assert "no kind of output 'nothing'; known: all, spectra" in capsys.readouterr().err
+
+
+def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
+    assert main(["render", str(finished)]) == 0
+    (path,) = (finished / "plots").glob("render_*.png")
+    assert capsys.readouterr().out.strip() == str(path)
+    with Image.open(path) as picture:
+        np.testing.assert_array_equal(
+            np.asarray(picture), open_run(finished).series("render").at(-1)["image"]
+        )
+    assert main(["render", str(finished), "--step", "1"]) == 2
+    assert "no snapshot of step 1" in capsys.readouterr().err
+    assert main(["render", str(finished), "--field", "velocity"]) == 2
+    assert "velocity is not a scalar" in capsys.readouterr().err
+
+
+def test_a_movie_of_the_volume_pictures(finished, capsys):
+    assert main(["movie", str(finished), "--render", "--output", str(finished / "m.gif")]) == 0
+    with Image.open(finished / "m.gif") as movie:
+        assert movie.n_frames == len(open_run(finished).series("render"))
+    assert main(["movie", str(finished)]) == 2
+    assert "--field NAME or --render" in capsys.readouterr().err

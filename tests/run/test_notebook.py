@@ -1,0 +1,148 @@
+"""Runs that are described and measured in Python, without a file, as a script or a notebook does."""
+
+import base64
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator import Simulation, load_config, open_run
+from simulator.config.grid import GridSettings
+from simulator.equations import Equation, Positive
+from simulator.errors import UserError
+
+
+class Decay(Equation):
+    """u_t = -rate u - u^2: a mean of u0 decays as rate / ((1 + rate / u0) exp(rate t) - 1)."""
+
+    evolved = ("u",)
+    decay: Positive = 1.0
+
+    def linear(self):
+        return {"u": -self.decay + 0 * self.k_squared}
+
+    def products(self, values):
+        return {"u": -(values["u"] ** 2)}
+
+
+BLOCKS = {
+    "grid": GridSettings(shape=(12, 8), box=(1.0, 1.0)),
+    "time": {"stop": 0.5, "dt": 0.01, "integrator": "etdrk4"},
+    "devices": {"count": 2, "platform": "cpu"},
+    "initial": {"kind": "random", "fields": {"u": {"variance": 1e-20, "mean": 2, "peak": 10}}},
+}
+
+
+def moments(fields, time):
+    return {"mean": fields["u"].mean(), "time_seen": time, "profile": fields["u"].mean(1)}
+
+
+def simulation(folder: Path, **blocks) -> Simulation:
+    given = {"model": Decay, "output": {"directory": folder, "slices": {"every": 0.1}}, **BLOCKS, **blocks}
+    return Simulation(**given, report=lambda line: None)
+
+
+def test_a_run_without_a_file(tmp_path) -> None:
+    """An equation of this module, settings as mappings and objects, and a series by `every`; its mean is exact."""
+    own = simulation(tmp_path / "run", model={"equation": Decay, "parameters": {"decay": 2.0}})
+    own.every(0.1, moments)
+    assert own.run() == 0
+    series = open_run(tmp_path / "run").series("moments")
+    # Rows are taken after the first step at or beyond their time: every tenth of dt = 0.01.
+    np.testing.assert_allclose(series.time, np.arange(6) / 10, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(series["time_seen"][:], series.time, rtol=0, atol=0)
+    assert series["profile"].shape == (6, 12)
+    exact = 2 / ((1 + 2 / 2.0) * np.exp(2 * series.time) - 1)
+    # ETDRK4 with dt = 0.01: (rate dt)^4 = 2.6e-6 of a term of order dt / 100.
+    np.testing.assert_allclose(series["mean"][:], exact, rtol=1e-8)
+    assert (tmp_path / "run" / "inputs" / "test_notebook.py").read_bytes() == Path(__file__).read_bytes()
+    assert own.run() == 0  # says that it is finished
+
+
+def test_it_goes_on_where_it_was_stopped(tmp_path) -> None:
+    whole, parts = (
+        simulation(tmp_path / "whole"),
+        simulation(tmp_path / "parts", time={**BLOCKS["time"], "stop": 0.2}),
+    )
+    for one in (whole, parts):
+        one.every(0.1, moments)
+        assert one.run() == 0
+    later = simulation(tmp_path / "parts")
+    later.every(0.1, moments)
+    assert later.run() == 0
+    found, wanted = (open_run(tmp_path / name).series("moments")["mean"][:] for name in ("parts", "whole"))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda fields, time: {"u": fields["u"]}, "u is a whole field; return a mean"),
+        (lambda fields, time: {"u": fields["v"]}, "KeyError"),
+        (lambda fields, time: {"u": np.sin(fields["u"].mean())}, "uses numpy, or an if"),
+        (lambda fields, time: fields["u"].mean(), "a dict of numbers and small arrays by name is needed"),
+    ],
+)
+def test_callbacks_that_cannot_be_taken(tmp_path, function, message: str) -> None:
+    own = simulation(tmp_path / "run")
+    own.every(0.1, function, name="own")
+    with pytest.raises(UserError, match=message):
+        own.run()
+    assert not (tmp_path / "run").exists()
+
+
+def test_mistakes_name_the_key() -> None:
+    with pytest.raises(UserError, match=r"^Simulation: grid.shape.1: must be at least 1, not 0$"):
+        Simulation(**{**BLOCKS, "model": Decay, "grid": {"shape": [8, 0]}})
+    with pytest.raises(
+        UserError, match=r"^Simulation: model.parameters.decay: must be greater than 0, not -1"
+    ):
+        Simulation(**{**BLOCKS, "model": {"equation": Decay, "parameters": {"decay": -1}}})
+    with pytest.raises(TypeError, match="not both"):
+        Simulation(load_config, **BLOCKS)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="is no equation"):
+        Simulation(**{**BLOCKS, "model": dict})
+
+
+def test_how_they_are_shown(tmp_path) -> None:
+    """A table of parameters, the state, and a picture that is a PNG."""
+    own = simulation(tmp_path / "run")
+    before = own._repr_html_()
+    assert "Decay" in before and "step 0, t = 0" in before and "grid.shape" in before
+    own.run()
+    for text in (own._repr_html_(), open_run(tmp_path / "run")._repr_html_()):
+        assert "step 50, t = 0.5" in text
+        images = re.findall(r"data:image/png;base64,([^']+)'", text)
+        assert len(images) == 1 and base64.b64decode(images[0]).startswith(b"\x89PNG")
+
+
+def test_a_package_declares_an_equation(tmp_path, monkeypatch, capsys) -> None:
+    """An entry point of `simulator.models` is a kind like the others; its parameters are keys of the block."""
+    (tmp_path / "decays.py").write_text(
+        "from simulator.equations import Equation, Positive\n\n\nclass Decay(Equation):\n"
+        '    evolved = ("u",)\n    rate_of_decay: Positive\n\n'
+        '    def products(self, values):\n        return {"u": -self.rate_of_decay * values["u"]}\n'
+    )
+    info = tmp_path / "decays-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: decays\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[simulator.models]\ndecay = decays:Decay\n")
+    (tmp_path / "case.yaml").write_text(
+        "model: {kind: decay, rate_of_decay: 0.5}\ngrid: {shape: [8, 8]}\n"
+        "initial: {kind: random, fields: {u: {mean: 1, peak: 2}}}\ntime: {stop: 1, dt: 0.1}\n"
+        "devices: {platform: cpu, count: 1}\n"
+    )
+    from run_support import call
+
+    path = f"{tmp_path}:{Path(__file__).parents[2]}"
+    schema = call("check", "--schema", PYTHONPATH=path)
+    assert '"rate_of_decay"' in schema.stdout and '"decay"' in schema.stdout
+    ran = call("run", tmp_path / "case.yaml", "--output", tmp_path / "run", PYTHONPATH=path)
+    assert ran.returncode == 0, ran.stderr
+    rows = (tmp_path / "run" / "diagnostics.csv").read_text().splitlines()
+    mean = float(rows[-1].split(",")[rows[0].split(",").index("u_mean")])
+    # RK4 with dt = 0.1: (0.5 dt)^5 / 120 a step.
+    assert abs(mean / np.exp(-0.5) - 1) < 1e-7
+    bad = call("check", tmp_path / "case.yaml", "model.rate_of_decay=-1", PYTHONPATH=path)
+    assert bad.returncode == 2 and "model.rate_of_decay: must be greater than 0, not -1" in bad.stderr

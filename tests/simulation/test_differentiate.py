@@ -1,0 +1,166 @@
+"""Gradients through whole runs: against finite differences, in bounded memory, sharded."""
+
+import subprocess
+import sys
+from math import ceil, sqrt
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_support import CASE, environment, write_case
+
+from simulator import Simulation, differentiate, load_config
+from simulator.errors import UserError
+from simulator.spectral.collectives import collectives
+
+STEPS, DT = 50, 0.01
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory) -> Simulation:
+    config = write_case(tmp_path_factory.mktemp("gradient"), CASE)
+    # Optimised as in a run: without, XLA's buffers tell nothing about memory.
+    return Simulation(load_config(config, ["devices.count=2"]), report=lambda line: None)
+
+
+def energies(simulation: Simulation):
+    """A loss that weighs every mode differently."""
+    layout = simulation.transform.layout
+
+    def loss(state) -> jax.Array:
+        u = state.fields["velocity"]
+        return layout.sum((u.real**2 + u.imag**2) * jnp.cos(layout.k_squared())).sum()
+
+    return loss
+
+
+def test_against_finite_differences(flow) -> None:
+    """After 50 steps on 2 devices: by the viscosity, by the start's energy, and along a direction of the fields.
+    Central differences of width h = 1e-3, extrapolated once, have an error of order h^4, and round-off of order
+    1e-16 / h: both far below 1e-6 of the slope."""
+    loss = energies(flow)
+    gradient = differentiate(flow, loss, steps=STEPS, dt=DT)
+    fields = flow.state.fields
+    key = jax.random.key(1)
+
+    def along(u, key):
+        return jnp.where(flow.transform.layout.mask, jax.random.normal(key, u.shape) * u, 0)
+
+    direction = {n: jax.jit(along)(u, key) for n, u in fields.items()}
+
+    def central(value, width: float) -> float:
+        def slope(h: float) -> float:
+            return float(value(h) - value(-h)) / (2 * h)
+
+        return (4 * slope(width / 2) - slope(width)) / 3
+
+    _, slopes = gradient({"fields": fields, "model.viscosity": 0.02})
+    found = sum(float(jnp.sum((slopes["fields"][n].conj() * direction[n]).real)) for n in fields)
+    wanted = central(
+        lambda h: gradient.value(
+            {"fields": {n: fields[n] + h * direction[n] for n in fields}, "model.viscosity": 0.02}
+        ),
+        1e-3,
+    )
+    assert abs(found / wanted - 1) < 1e-6
+    wanted = central(lambda h: gradient.value({"fields": fields, "model.viscosity": 0.02 + h}), 1e-3)
+    assert abs(float(slopes["model.viscosity"]) / wanted - 1) < 1e-6
+
+
+def test_by_numbers_of_the_start(flow) -> None:
+    gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
+    slope = gradient({"initial.energy": 0.5})[1]["initial.energy"]
+    higher, lower = (gradient.value({"initial.energy": 0.5 + h}) for h in (1e-4, -1e-4))
+    # The loss is nearly linear in the energy: h^2 times its third derivative is far below 1e-6.
+    assert abs(float(slope) / (float(higher - lower) / 2e-4) - 1) < 1e-6
+
+
+PROGRAM = """
+import sys
+from simulator import Simulation, differentiate, load_config
+simulation = Simulation(load_config(sys.argv[1], ["grid.shape=32,32,32"]), report=lambda line: None)
+layout, fields = simulation.transform.layout, simulation.state.fields
+def loss(state):
+    return layout.inner(state.fields["velocity"], state.fields["velocity"]).sum()
+def held(steps):
+    lowered = differentiate(simulation, loss, steps=steps, dt=0.01).lower({"fields": fields})
+    return lowered.compile().memory_analysis().temp_size_in_bytes
+state = sum(u.size * u.dtype.itemsize for u in fields.values()) / 2
+print((held(int(sys.argv[2])) - held(1)) / state)
+"""
+
+
+@pytest.mark.slow
+def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
+    """What the compiler says of the program, optimised as in a run: beside the reverse of a single step, the states
+    at the beginnings of segments and those of one segment."""
+    config = write_case(tmp_path, CASE)
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(config), str(STEPS)],
+        env=environment(JAX_DISABLE_MOST_OPTIMIZATIONS="0"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(found.stdout) <= 2 * ceil(sqrt(STEPS))
+
+
+def test_it_descends(flow) -> None:
+    """fields - rate * gradient lowers the loss by rate |gradient|^2 to first order."""
+    gradient = differentiate(flow, energies(flow), steps=4, dt=DT, segment=2)
+    fields = flow.state.fields
+    value, slopes = gradient({"fields": fields})
+    size = sum(float((abs(g) ** 2).sum()) for g in slopes["fields"].values())
+    rate = 1e-5 / sqrt(size)
+    lower = gradient.value({"fields": {n: u - rate * slopes["fields"][n] for n, u in fields.items()}})
+    assert abs(float(value - lower) / (rate * size) - 1) < 1e-3
+
+
+def test_segments_change_nothing(flow) -> None:
+    """Any segments, and a loss of several states, give the gradient of the plain loop to round-off."""
+    loss = energies(flow)
+
+    def both(first, last):
+        return loss(first) + 2 * loss(last)
+
+    fields = flow.state.fields
+    found = [
+        differentiate(flow, both, steps=(2, 5), dt=DT, segment=segment)({"fields": fields})
+        for segment in (2, 3)
+    ]
+
+    def plain(fields):
+        first = jax.lax.fori_loop(0, 2, lambda _, s: flow.step(s, DT), flow.begin(fields))
+        return both(first, jax.lax.fori_loop(0, 3, lambda _, s: flow.step(s, DT), first))
+
+    value, slopes = jax.jit(jax.value_and_grad(plain))(fields)
+    for other, gradient in found:
+        assert abs(float(other / value) - 1) < 1e-13
+        for name, slope in slopes.items():
+            np.testing.assert_allclose(
+                gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * float(abs(slope).max())
+            )
+
+
+def test_it_stays_sharded(flow) -> None:
+    """Nothing is gathered: the gradient has the fields' sharding, and its program exchanges all-to-all only."""
+    gradient = differentiate(flow, energies(flow), steps=4, dt=DT)
+    variables = {"fields": flow.state.fields}
+    slopes = gradient(variables)[1]["fields"]["velocity"]
+    assert slopes.sharding.is_equivalent_to(flow.state.fields["velocity"].sharding, slopes.ndim)
+    kinds = {k for k, c in collectives(gradient.lower(variables).compile()).items() if c.count}
+    assert "all-gather" not in kinds and "all-to-all" in kinds
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"time.dt": 1.0}, "fields, and numbers of model, forcing and initial, can vary"),
+        ({"fields": {"b": 0}}, "'b' is no field of the model, which has velocity"),
+        ({"fields": {}, "initial.energy": 1.0}, "exclude each other"),
+    ],
+)
+def test_what_cannot_vary(flow, variables, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        differentiate(flow, energies(flow), steps=2, dt=DT).value(variables)

@@ -1,0 +1,115 @@
+"""`run.memory`: components one after another give what all together give, in less memory."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from simulator import Simulation
+from simulator.config import run_config_class
+from simulator.errors import UserError
+from simulator.simulation import memory as module
+from simulator.simulation.advance import Until, beginning
+
+FLOW = {
+    "model": {"kind": "navier_stokes", "viscosity": 0.01, "scalars": [{"name": "dye", "diffusivity": 0.01}]},
+    "grid": {"shape": [8, 10, 6]},
+    "initial": {"kind": "random", "peak": 2, "energy": 0.5, "seed": 3},
+    "time": {"stop": 1, "integrator": "rk3", "cfl": 0.5},
+}
+
+
+def simulation(memory, devices=2, **others):
+    return Simulation(
+        run_config_class().model_validate(
+            {
+                **FLOW,
+                "devices": {"platform": "cpu", "count": devices},
+                "run": {"memory": memory},
+                **others,
+            }
+        )
+    )
+
+
+def after(s, steps=3):
+    until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
+    s.state = s.advance(s.state, until)
+    assert int(s.state.step) == steps
+    return np.asarray(s.fields["velocity"])
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("decomposition", ["auto", pytest.param("pencil", marks=pytest.mark.slow)])
+def test_low_and_fast_are_equal(decomposition):
+    """To round-off: another plan sums in another order, some hundred operations of size 1 each."""
+    found = {
+        memory: after(simulation(memory, 2, fft={"decomposition": decomposition}))
+        for memory in ("low", "fast")
+    }
+    np.testing.assert_allclose(found["low"], found["fast"], atol=1e-13)
+
+
+@pytest.mark.spmd
+def test_auto_is_low_only_where_fast_does_not_fit(monkeypatch):
+    assert not simulation("auto").placement.low
+    monkeypatch.setattr(module, "SMALL", 0)
+    fast = module.Memory.of(simulation("fast").compiled_loop()).total
+    for free, low in ((fast, False), (fast - 1, True)):
+        monkeypatch.setattr(module, "free_everywhere", lambda cluster, free=free: free)
+        s = simulation("auto")
+        assert s.placement.low is low
+        assert s.transform.name.endswith("_in_turn") is low
+
+
+def test_a_backend_that_knows_no_low_is_refused():
+    with pytest.raises(UserError, match=r"run.memory: low needs fft.backend: custom_partitioning"):
+        simulation("low", 1, fft={"backend": "jaxdecomp"})
+
+
+@pytest.mark.slow
+def test_a_gradient_goes_through_low():
+    s, fast = simulation("low", 1), simulation("fast", 1)
+
+    def energy(s, amplitude):
+        state = s.state
+        scaled = {name: amplitude * field for name, field in state.fields.items()}
+        new = s.step(beginning(scaled, state.memory), 1e-2)
+        return s.transform.layout.inner(new.fields["velocity"], new.fields["velocity"]).sum()
+
+    slopes = [jax.grad(lambda a, s=s: energy(s, a))(1.0) for s in (s, fast)]
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-12)
+
+
+WORDS = """
+import json, sys
+from simulator import Simulation
+from simulator.config import run_config_class
+from simulator.simulation.memory import Memory, words
+data = json.loads(sys.argv[1])
+s = Simulation(run_config_class().model_validate(data))
+print(words(Memory.of(s.compiled_loop()).total, s.config, s.grid.points, len(s.cluster.devices)))
+"""
+
+
+@pytest.mark.slow
+def test_eight_words_per_grid_point():
+    """Of Navier-Stokes rk3 in single precision, all arguments and temporaries of the compiled steps included; in a
+    process of its own, with the settings that a run makes."""
+    data = {
+        **FLOW,
+        "model": {"kind": "navier_stokes", "viscosity": 0.01},
+        "grid": {"shape": [256, 256, 256]},
+        "precision": "single",
+        "devices": {"platform": "cpu", "count": 2},
+    }
+    found = {}
+    for memory in ("low", "fast"):
+        command = [sys.executable, "-c", WORDS, json.dumps(data | {"run": {"memory": memory}})]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        found[memory] = float(done.stdout.splitlines()[-1])
+    assert found["low"] <= 8 < found["fast"]

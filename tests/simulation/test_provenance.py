@@ -1,0 +1,91 @@
+"""provenance.json: this start, and those before it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from simulator.simulation.provenance import collect, git_state, read, record
+
+ENVIRON = {
+    "SLURM_JOB_ID": "12",
+    "NCCL_DEBUG": "INFO",
+    "XLA_FLAGS": "--xla_x",
+    "HOME": "/home/me",
+    "API_KEY": "secret",
+    "SLURM_JWT": "secret",
+    "JAX_TOKEN": "secret",
+    "NCCL_PASSWORD": "secret",
+    "SIMULATOR_P": "secret",
+}
+
+
+def collected(command=("simulator", "run", "a.yaml")):
+    return collect(
+        command,
+        ENVIRON,
+        devices={"platform": "cpu", "count": 8},
+        mesh={"axes": ["slab"], "shape": [8]},
+        environment_set={"M_ARENA_MAX": "1"},
+    )
+
+
+def test_what_is_recorded_and_what_is_not(tmp_path):
+    record(tmp_path, collected())
+    found = read(tmp_path)
+    assert found["command"] == ["simulator", "run", "a.yaml"]
+    assert found["environment"] == {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "12", "XLA_FLAGS": "--xla_x"}
+    assert found["environment_set"] == {"M_ARENA_MAX": "1"}
+    assert found["devices"]["count"] == 8 and found["mesh"]["shape"] == [8]
+    assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {"jax", "jaxlib", "h5py", "numpy"} <= found["versions"].keys()
+    assert found["host"]["name"] and found["earlier"] == []
+
+
+def test_a_restart_keeps_what_was_recorded_before(tmp_path):
+    for name in ("first", "second", "third"):
+        record(tmp_path, collected([name]))
+    found = read(tmp_path)
+    assert found["command"] == ["third"]
+    assert [start["command"] for start in found["earlier"]] == [["first"], ["second"]]
+    assert all("earlier" not in start for start in found["earlier"])
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_commit_and_changes_of_the_checkout(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    git(tmp_path, "init", "-q")
+    assert git_state(package) is None, "an untracked package is not the checkout's"
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    state = git_state(package)
+    assert state is not None and len(state["commit"]) == 40 and not state["dirty"]
+    (package / "__init__.py").write_text("changed = 1\n")
+    state = git_state(package)
+    assert state is not None and state["dirty"] and state["changed"] == ["package/__init__.py"]
+
+
+def test_changes_that_git_does_not_tell_are_not_known(tmp_path, monkeypatch):
+    (tmp_path / "__init__.py").write_text("")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    real, slow = shutil.which("git"), tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *status*) exit 1;; esac\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    state = git_state(tmp_path)
+    assert state is not None and state["commit"] and state["dirty"] is None and state["changed"] is None
+
+
+def test_no_checkout_and_no_record(tmp_path):
+    assert git_state(Path("/")) is None
+    assert read(tmp_path) == {}

@@ -1,0 +1,143 @@
+"""Runs in a plane: the numbers of a box of one layer, without its third axis anywhere, at the cost of two axes."""
+
+from pathlib import Path
+
+import h5py
+import jax
+import numpy as np
+import pytest
+from run_support import call
+
+from simulator import Simulation, load_config, open_run
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.spectral import Grid, Modes, make_transform
+
+CODE = """\
+from simulator.equations import Equation, Field
+
+
+class Stirred(Equation):
+    \"\"\"A velocity in the plane (two components of it) that stirs itself and a dye.\"\"\"
+
+    evolved = (Field("velocity", vector=2, solenoidal=True), "dye")
+    viscosity: float = 0.02
+
+    def linear(self):
+        return {"velocity": -self.viscosity * self.k_squared, "dye": -self.viscosity * self.k_squared}
+
+    def products(self, values):
+        u, dye = values["velocity"], values["dye"]
+        return {"uu": u[0] * u, "uv": u[1] * u, "flux": u * dye}
+
+    def advection(self, values):
+        u = values["velocity"]
+        return (*u, 0 * u[0])
+
+    def combine(self, products, fields):
+        kx, ky = self.k[:2]
+        force = -1j * (kx * products["uu"] + ky * products["uv"])
+        return {"velocity": self.project(force), "dye": -self.divergence(products["flux"])}
+"""
+START = """\
+import jax.numpy as jnp
+
+
+def start(x, y, z=0.0):
+    u = jnp.sin(x) * jnp.cos(2 * y) + jnp.sin(3 * y) * jnp.cos(x), 0.1 * jnp.cos(x) + 0 * y
+    return {"velocity": [v + 0 * z for v in u], "dye": jnp.sin(x) * jnp.sin(y) + jnp.cos(2 * x + y) + 0 * z}
+"""
+CASE = """\
+model: {kind: python, path: stirred.py, equation: Stirred}
+grid: {shape: [20, 16]}
+initial: {kind: python, path: start.py, function: start}
+time: {stop: 0.2, dt: 0.02}
+devices: {count: 2, platform: cpu}
+output: {snapshots: {every: 0.1}, diagnostics: {every_steps: 1}, slices: {every: 0.1, fields: [dye]}}
+"""
+LAYERS = ("grid.shape=20,16,1",)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("plane")
+    for name, text in (("stirred.py", CODE), ("start.py", START), ("case.yaml", CASE)):
+        (folder / name).write_text(text)
+    return folder / "case.yaml"
+
+
+@pytest.fixture(scope="module")
+def ran(case) -> Path:
+    assert main(["run", str(case), "--output", str(case.parent / "run")]) == 0
+    return case.parent / "run"
+
+
+def simulation(case: Path, *overrides: str) -> Simulation:
+    return Simulation(load_config(case, overrides), report=lambda line: None)
+
+
+def test_it_is_the_box_of_one_layer(case) -> None:
+    """The same equation on 20 x 16 and on 20 x 16 x 1 points, on 1, 2 and 4 devices, by slabs and pencils, with the
+    usual and the native kernels. Round-off of ten transforms of values of order 1: 1e-13."""
+    one = simulation(case, *LAYERS, "devices.count=1")
+    one.state = jax.jit(one.step)(one.state, 0.02)
+    wanted = {name: np.asarray(one.fields[name])[..., 0] for name in ("velocity", "dye")}
+    spectrum = one.spectra(one.state)["dye"]
+    for layout in ("devices.count=1", "devices.count=4", "devices.count=2 fft.kernels=native"):
+        plane = simulation(case, *layout.split())
+        plane.state = jax.jit(plane.step)(plane.state, 0.02)
+        for name, values in wanted.items():
+            found = np.asarray(plane.fields[name])
+            assert found.shape == values.shape
+            np.testing.assert_allclose(found, values, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(plane.spectra(plane.state)["dye"], spectrum, rtol=1e-12, atol=1e-16)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int) -> None:
+    """A plane of N x N points keeps (2K+1)(K+1) modes, K = (N - 1)//3, padded only to share out its own axes."""
+    transform = make_transform(Grid.of((32, 32), (1.0, 1.0)), jax.devices()[:count])
+    kept = 10
+    assert transform.layout.seen_shape in {(-(-(kept + 1) // count) * count, 2 * kept + 1)}
+    assert transform.physical.seen_shape == (32, 32)
+    assert Modes(transform.grid).counts == (1, 2 * kept + 1, kept + 1)
+
+
+def test_files_have_no_third_axis(ran) -> None:
+    run = open_run(ran)
+    last = run.snapshots[-1]
+    assert last["velocity"].shape == (2, 20, 16) and last["dye"].shape == (20, 16)
+    assert [a.name for a in last["dye"].axes] == ["x", "y"]
+    assert list(run.slices.coordinates) == ["x", "y"] and run.slices["dye/xy"].shape == (3, 20, 16)
+    assert list(run.slices.variables) == ["dye/xy"]
+    with h5py.File(ran / "snapshots" / "00000010.h5") as file:
+        assert {"x", "y"} <= set(file) and "z" not in file
+    assert main(["verify", str(ran)]) == 0
+    assert main(["plot", str(ran)]) == 0
+    assert (ran / "plots" / "slices_dye.png").exists()
+
+
+def test_a_restart_on_other_devices_equals_the_run(case, ran, tmp_path) -> None:
+    """Half the run on 2 devices, the rest on 2 processes of 2 devices each."""
+    assert main(["run", str(case), "--output", str(tmp_path / "run"), "time.stop=0.1"]) == 0
+    arguments = ("run", case, "--output", tmp_path / "run", "--processes", "2", "devices.count=4")
+    assert call(*arguments).returncode == 0
+    for name in ("velocity", "dye"):
+        found, wanted = (open_run(folder).snapshots[-1][name][...] for folder in (tmp_path / "run", ran))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
+    start = f"initial={{kind: snapshot, path: {ran / 'snapshots' / '00000010'}}}"
+    finer = simulation(case, start, "grid.shape=40,32")
+    coarse = open_run(ran).snapshots[-1]["dye"][...]
+    np.testing.assert_allclose(np.asarray(finer.fields["dye"])[::2, ::2], coarse, rtol=0, atol=1e-13)
+    with pytest.raises(UserError, match=r"has 2 dimensions, the run 3; set grid.shape"):
+        _ = simulation(case, start, *LAYERS).state
+
+
+def test_a_model_of_three_dimensions_says_so(case) -> None:
+    with pytest.raises(
+        UserError, match=r"grid.shape: navier_stokes is solved in three dimensions; \[20, 16, 1\]"
+    ):
+        simulation(case, "model={kind: navier_stokes, viscosity: 0.1}", "initial={kind: taylor_green}")

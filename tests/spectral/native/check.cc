@@ -1,0 +1,236 @@
+// Stages of random shapes against the definition of what they compute, in every variant that this processor runs.
+//
+// Arrays lie in heap memory of exactly their size, so that an address sanitiser sees whatever is read or written
+// beside them; targets begin as NaN, so that what is not written is seen too. Arguments: how many stages, a seed.
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "dispatch.h"
+
+using simulator::Geometry;
+using simulator::index;
+using simulator::NONE;
+using simulator::Side;
+typedef std::complex<long double> number;
+
+static std::mt19937_64 generator;
+
+static index any(index low, index high) { return std::uniform_int_distribution<index>(low, high)(generator); }
+
+static index size_of(const Side &side) { return side.extents[0] * side.extents[1] * side.extents[2]; }
+
+// The arrays of a side, and where an element of them is.
+template <class T> struct Arrays {
+  const Side &side;
+  index components;
+  std::vector<std::unique_ptr<T[]>> parcels;
+  std::vector<void *> pointers;
+
+  Arrays(const Side &of, index count, bool random) : side(of), components(count) {
+    std::uniform_real_distribution<double> values(-1, 1);
+    const index numbers = components * size_of(side) * (1 + side.complex_values);
+    for (index p = 0; p < side.parcels; ++p) {
+      parcels.emplace_back(new T[numbers]);
+      for (index i = 0; i < numbers; ++i)
+        parcels.back()[i] = random ? T(values(generator)) : std::numeric_limits<T>::quiet_NaN();
+      pointers.push_back(parcels.back().get());
+    }
+  }
+
+  index local(index axis) const {
+    for (int i = 0; i < 3; ++i)
+      if (side.order[i] == axis) return side.extents[i];
+    std::abort();
+  }
+
+  T *at(index c, const index *where) {
+    index place = c, parcel = 0;
+    for (int i = 0; i < 3; ++i) {
+      const index axis = side.order[i];
+      index coordinate = where[axis];
+      if (axis == side.split) parcel = coordinate / side.extents[i], coordinate %= side.extents[i];
+      place = place * side.extents[i] + coordinate;
+    }
+    return parcels[parcel].get() + place * (1 + side.complex_values);
+  }
+
+  number get(index c, const index *where) {
+    const T *found = at(c, where);
+    return side.complex_values ? number(found[0], found[1]) : number(found[0], 0);
+  }
+};
+
+static number turn(index k, index n, index sign) {
+  const long double angle = sign * 2 * 3.14159265358979323846264338327950288L * (k % n) / n;
+  return {std::cos(angle), std::sin(angle)};
+}
+
+// The signed wavenumber of an entry, for an exponent: modulo n.
+static index wavenumber(index entry, index modes, index points) {
+  return entry < (modes + 1) / 2 ? entry : points - modes + entry;
+}
+
+// One line by the definition.
+static std::vector<number> line(const std::vector<number> &given, index points, index modes, const Geometry &g, bool real) {
+  std::vector<number> found(g.to_points ? points : modes);
+  for (index k = 0; k < modes; ++k) {
+    const index wave = real ? k : wavenumber(k, modes, points);
+    const long double weight = real && g.doubled && k && 2 * k != points ? 2 : 1;
+    for (index n = 0; n < points; ++n) {
+      const number factor = weight * turn(wave * n, points, g.sign);
+      if (g.to_points && real)
+        found[n] += (given[k] * factor).real();
+      else if (g.to_points)
+        found[n] += given[k] * factor;
+      else
+        found[k] += given[n] * factor;
+    }
+  }
+  if (real && !g.to_points)
+    for (index k = 0; k < modes; ++k)
+      if (k == 0 || 2 * k == points) found[k] = found[k].real();
+  return found;
+}
+
+static Geometry random_geometry() {
+  static const index lengths[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 22, 24, 25, 26, 27, 32, 34, 36, 40, 44, 48, 49, 64};
+  auto length = [&] { return lengths[any(0, sizeof(lengths) / sizeof(index) - 1)]; };
+  Geometry g{};
+  g.axes = any(1, 2);
+  g.real = any(0, 1);
+  g.to_points = any(0, 1);
+  g.sign = any(0, 1) ? 1 : -1;
+  g.doubled = g.real && any(0, 1);
+  // Real transforms are along z, which is the first towards modes and the last towards points.
+  index axes[] = {0, 1, 2};
+  std::shuffle(axes, axes + 3, generator);
+  if (g.real) {
+    const int z = g.axes == 2 && g.to_points ? 1 : 0;
+    for (index &axis : axes)
+      if (axis == simulator::Z) std::swap(axis, axes[z]);
+  }
+  g.first = axes[0], g.second = axes[1], g.block = axes[2];
+  g.first_points = length(), g.second_points = length();
+  auto modes = [&](index axis, index points) {
+    if (g.real && axis == simulator::Z) return any(1, points / 2 + 1);
+    return any(1, points);
+  };
+  g.first_modes = modes(g.first, g.first_points);
+  g.second_modes = g.axes == 2 ? modes(g.second, g.second_points) : g.second_points;
+  g.planes = any(1, 3);
+  g.start_in = any(0, 2);
+  auto side = [&](Side &side, bool points, bool offset) {
+    const index lanes = g.axes == 2 ? (points ? g.second_points : g.second_modes) : g.second_points;
+    const index extents[] = {points ? g.first_points : g.first_modes, lanes, g.planes + (offset ? any(0, 2) : 0)};
+    index of_axis[3];
+    of_axis[g.first] = extents[0], of_axis[g.second] = extents[1], of_axis[g.block] = extents[2];
+    side.complex_values = !(g.real && points);
+    // z is never contiguous where there are modes of a real transform: see `gather`.
+    index order[] = {0, 1, 2};
+    do std::shuffle(order, order + 3, generator);
+    while (order[2] == g.block || (g.real && side.complex_values && g.axes == 1 && order[2] == simulator::Z));
+    std::copy(order, order + 3, side.order);
+    side.parcels = side.complex_values ? any(1, 4) : 1;
+    side.split = NONE;
+    if (side.parcels > 1) {
+      side.split = any(0, 1) ? g.first : g.second;
+      of_axis[side.split] = (of_axis[side.split] + side.parcels - 1) / side.parcels;
+      // Lanes of a tile have to lie in one array.
+      if (side.order[2] == side.split && !(&side == &g.source ? side.split == g.first : side.split == (g.axes == 2 ? g.second : g.first)))
+        std::swap(side.order[2], side.order[side.order[0] == g.block ? 1 : 0]);
+    }
+    for (int i = 0; i < 3; ++i) side.extents[i] = of_axis[side.order[i]];
+  };
+  side(g.source, !g.to_points, g.start_in == 1);
+  side(g.target, g.to_points, g.start_in == 2);
+  return g;
+}
+
+template <class T> static bool right(const Geometry &g) {
+  const index components = any(1, 2);
+  Arrays<T> source(g.source, components, true), target(g.target, components, false);
+  simulator::Stage stage;
+  stage.geometry = g;
+  stage.scale = 0.5;
+  stage.components = components;
+  const Side &shifted = g.start_in == 1 ? g.source : g.target;
+  index all_planes = g.planes;
+  for (int i = 0; i < 3; ++i)
+    if (g.start_in && shifted.order[i] == g.block) all_planes = shifted.extents[i];
+  stage.start = any(0, all_planes - g.planes);
+  stage.source = source.pointers.data();
+  stage.target = target.pointers.data();
+  std::unique_ptr<char[]> scratch(new char[simulator::scratch_bytes<T>(g)]);
+  stage.scratch = scratch.get();
+  simulator::runner<T>()(stage);
+
+  const index rows_in = g.to_points ? g.first_modes : g.first_points, rows_out = g.to_points ? g.first_points : g.first_modes;
+  const index lanes_in = g.to_points ? g.second_modes : g.second_points, lanes_out = g.to_points ? g.second_points : g.second_modes;
+  long double worst = 0, largest = 0;
+  index written = 0, numbers = 0;
+  for (index c = 0; c < components; ++c)
+    for (index p = 0; p < g.planes; ++p) {
+      index where[3];
+      std::vector<std::vector<number>> rows(lanes_in);
+      for (index l = 0; l < lanes_in; ++l) {
+        std::vector<number> given(rows_in);
+        for (index r = 0; r < rows_in; ++r) {
+          where[g.first] = r, where[g.second] = l, where[g.block] = p + (g.start_in == 1 ? stage.start : 0);
+          given[r] = source.get(c, where);
+        }
+        rows[l] = line(given, g.first_points, g.first_modes, g, g.real && g.first == simulator::Z);
+      }
+      for (index r = 0; r < rows_out; ++r) {
+        std::vector<number> found(lanes_in);
+        for (index l = 0; l < lanes_in; ++l) found[l] = rows[l][r];
+        if (g.axes == 2) found = line(found, g.second_points, g.second_modes, g, g.real && g.second == simulator::Z);
+        for (index l = 0; l < lanes_out; ++l) {
+          where[g.first] = r, where[g.second] = l, where[g.block] = p + (g.start_in == 2 ? stage.start : 0);
+          const number expected = found[l] * 0.5L, got = target.get(c, where);
+          const long double error = std::abs(got - (g.target.complex_values ? expected : number(expected.real())));
+          worst = std::isnan(error) ? error : std::isnan(worst) ? worst : std::max(worst, error);
+          largest = std::max(largest, std::abs(expected));
+        }
+      }
+      numbers += 1;
+    }
+  // What is written: all planes of the stage with their padding, which is zero, and nothing else.
+  for (auto &parcel : target.parcels)
+    for (index i = 0; i < components * size_of(g.target) * (1 + g.target.complex_values); ++i) written += !std::isnan(parcel[i]);
+  const index expected = components * size_of(g.target) * g.target.parcels * (1 + g.target.complex_values) /
+                         target.local(g.block) * g.planes;
+  // Round-off: eps times the passes, of which there are fewer than ten, or terms of a sum of up to 11, and two axes.
+  const long double allowed = 40 * std::numeric_limits<T>::epsilon() * std::max(largest, 1.0L);
+  if (worst <= allowed && written == expected) return true;
+  std::printf("%s, %s: error %Lg of %Lg, %lld of %lld numbers written\n", simulator::variant_name(),
+              sizeof(T) == 8 ? "double" : "single", worst, largest, written, expected);
+  for (size_t i = 0; i < simulator::GEOMETRY_LENGTH; ++i) std::printf("%lld ", reinterpret_cast<const index *>(&g)[i]);
+  std::printf("\n");
+  return false;
+}
+
+int main(int argc, char **argv) {
+  const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
+  generator.seed(argc > 2 ? std::atoi(argv[2]) : 1);
+  int wrong = 0;
+  for (const char *variant : {"baseline", "avx2", "avx512"}) {
+    if (!simulator::choose_variant(variant)) continue;
+    int bad = 0;
+    for (int i = 0; i < count && bad < 5; ++i) {
+      const Geometry g = random_geometry();
+      if (std::getenv("SHOW")) { for (size_t j = 0; j < simulator::GEOMETRY_LENGTH; ++j) std::fprintf(stderr, "%lld ", reinterpret_cast<const index *>(&g)[j]); std::fprintf(stderr, "\n"); }
+      bad += !right<double>(g) + !right<float>(g);
+    }
+    std::printf("%s: %d stages, %d wrong\n", variant, 2 * count, bad);
+    wrong += bad;
+  }
+  return wrong != 0;
+}

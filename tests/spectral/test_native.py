@@ -1,0 +1,166 @@
+"""The native kernels: all variants, deterministic results, how they are built, and what is said without them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from spectral_cases import Case, coefficients, compiled, error, put, sample, transform
+
+import simulator
+from simulator.errors import UserError
+from simulator.processes import compile_cache
+from simulator.spectral import native
+from simulator.spectral.native import build
+
+ROOT = Path(simulator.__file__).parents[1]
+CONFIG = str(ROOT / "configs" / "taylor_green.yaml")
+needs_kernels = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
+
+
+@pytest.fixture
+def any_variant():
+    before = native.load().variant
+    yield native.load().choose
+    native.load().choose(before)
+
+
+@needs_kernels
+@pytest.mark.spmd
+def test_every_variant_agrees_with_numpy(any_variant) -> None:
+    """The same compiled program, whichever instructions the kernels use: real and complex, single and double."""
+    tried = []
+    for variant in build.VARIANTS:
+        if not any_variant(variant):
+            continue
+        tried.append(variant)
+        for case in (
+            Case(("custom_partitioning", "zx_y"), 2, "prime", kernels="native"),
+            Case(("custom_partitioning", "z_y_x"), 4, "odd", "complex", "single", kernels="native"),
+        ):
+            values = sample(case)
+            expected = coefficients(case, values)
+            modes = compiled(case, "forward")(put(case, values))
+            assert error(modes, expected) < case.tolerance, variant
+            assert (
+                error(compiled(case, "forward")(compiled(case, "inverse")(modes)), expected) < case.tolerance
+            )
+    assert "baseline" in tried
+
+
+@needs_kernels
+@pytest.mark.spmd
+def test_results_are_the_same_bits_every_time() -> None:
+    """Eight devices call the kernels at once, from their own threads."""
+    case = Case(("custom_partitioning", "zx_y"), 8, "even", kernels="native")
+    values = put(case, sample(case, 3))
+    first = np.asarray(compiled(case, "forward")(values))
+    for _ in range(20):
+        assert np.array_equal(np.asarray(compiled(case, "forward")(values)), first)
+
+
+@needs_kernels
+@pytest.mark.spmd
+def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
+    """A whole transform is calls of the kernels and the exchange: nothing is padded, cut or transposed outside."""
+    case = Case(("custom_partitioning", "zx_y"), 2, "even", kernels="native")
+    modes = jax.ShapeDtypeStruct(
+        (2, *transform(case).layout.shape), complex, sharding=transform(case).layout.sharding(4)
+    )
+    text = compiled(case, "inverse").lower(modes).compile().as_text()
+    assert text.count('custom_call_target="simulator_stage"') == 2
+    for loop in (" fft(", " pad(", " transpose(", " concatenate(", " copy("):
+        assert loop not in text, loop
+
+
+def without_compiler(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    keep = {k: v for k, v in os.environ.items() if k not in ("CXX", "JAX_COMPILATION_CACHE_DIR")}
+    environ = keep | {"PATH": str(folder), "SIMULATOR_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env=environ,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_without_a_compiler_xla_does_the_work(tmp_path) -> None:
+    done = without_compiler(tmp_path, "simulator", "devices", CONFIG, "devices.platform=cpu")
+    assert done.returncode == 0
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("kernels"))
+    assert "xla (no C++ compiler (g++, clang++, c++) is on PATH: apt-get install g++" in line
+
+
+def test_native_without_a_compiler_is_refused(tmp_path) -> None:
+    done = without_compiler(tmp_path, "simulator", "devices", CONFIG, "fft.kernels=native")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("command line: fft.kernels: native: no C++ compiler")
+    assert "apt-get install g++" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_set_up_without_a_compiler_is_no_failure(tmp_path) -> None:
+    done = without_compiler(tmp_path, "simulator.spectral.native")
+    assert done.returncode == 0 and "apt-get install g++" in done.stderr
+
+
+def test_a_compiler_that_fails_is_named(tmp_path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'error: no such instruction' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    environ = {"PATH": os.environ["PATH"], "CXX": str(broken), "SIMULATOR_CACHE": str(tmp_path)}
+    with pytest.raises(build.Unavailable, match=r"broken cannot compile them \(error: no such instruction\)"):
+        build.library(environ)
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_gpus_have_no_native_kernels() -> None:
+    assert native.chosen("auto", "gpu") == "xla"
+    with pytest.raises(UserError, match="native is for processors"):
+        native.chosen("native", "gpu")
+
+
+def test_the_compile_cache_knows_the_kernels_version(tmp_path) -> None:
+    package = tmp_path / "simulator" / "spectral" / "native"
+    package.mkdir(parents=True)
+    (package / "tile.h").write_text("// one")
+    before = compile_cache.folder_name("cpu", tmp_path / "simulator")
+    (package / "tile.h").write_text("// another")
+    assert compile_cache.folder_name("cpu", tmp_path / "simulator") != before
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_a_damaged_library_is_built_again(tmp_path) -> None:
+    environ = {"PATH": os.environ["PATH"], "SIMULATOR_CACHE": str(tmp_path)}
+    made = build.library(environ)
+    made.write_bytes(made.read_bytes()[:1000])
+    probe = "from simulator.spectral import native; print(native.load().variant)"
+    keep = {k: v for k, v in os.environ.items() if k not in ("CXX", "JAX_COMPILATION_CACHE_DIR")}
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env=keep | environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.stdout.strip() in build.VARIANTS, done.stderr
+    assert made.stat().st_size > 1000
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_stages_of_random_shapes_under_sanitizers(tmp_path) -> None:
+    """`native/check.cc`: stages against their definition in every variant, with nothing read or written beside."""
+    flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    compiler = build.compiler(os.environ)
+    objects = build.objects(compiler, tmp_path, "check", flags, ("plan",))
+    program = Path(__file__).with_name("native") / "check.cc"
+    command = [compiler, *build.FLAGS, *flags, "-I", str(build.SOURCES), str(program), *map(str, objects)]
+    subprocess.run([*command, "-o", str(tmp_path / "check")], check=True)
+    done = subprocess.run([str(tmp_path / "check"), "400"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,106 @@
+"""The floors of the developers' page: no import runs up, no files form a circle."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "simulator/docs/developers.md"
+
+DEFERRED = {
+    "cli": "each command loads what it needs",
+    "measurements": "files of runs are read, and series drawn, without JAX",
+    "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
+    "planning.abstract_run": "the plan's child process chooses its devices before JAX is loaded",
+    "planning.steps": "only runs whose dt follows from the flow need the model",
+    "planning.suggest": "only a plan without steps needs them",
+    "plotting.density": "only pictures of wave functions need the ground state",
+    "plotting.run_plots": "only pictures of snapshots load the storage of arrays",
+    "plotting.labels": "only runs in an expanding box need the background",
+    "processes.doctor": "the doctor reports a JAX that cannot be loaded",
+    "read.open": "`open_run` answers for tables without loading the storage of arrays",
+    "read.verify_run": "the configuration is read only where it is damaged",
+    "run.command": "the launcher of several processes starts no JAX of its own",
+    "run.fingerprint": "a new folder has no snapshot to hold against",
+    "run.folder": "a new folder has no snapshot to look at",
+    "simulation.inputs": "only starts from snapshots read them",
+    "sweeps.grouping": "only batches compile a step",
+    "sweeps.local": "only batches compile a step",
+}
+"""Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    names = {}
+    for path in (ROOT / "simulator").rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+@cache
+def imports(module: str) -> frozenset[tuple[str, bool]]:
+    """The modules of the package that `module` imports, and whether inside a function."""
+
+    def visit(node: ast.AST, inside: bool) -> Iterator[tuple[str, bool]]:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, inside) for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in modules() else node.module, inside
+        deeper = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, deeper)
+
+    tree = ast.parse(modules()[module].read_text())
+    return frozenset(pair for pair in visit(tree, False) if pair[0] in modules() and pair[0] != module)
+
+
+def floors() -> dict[str, int]:
+    rows = re.findall(r"^\| (\d) \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
+    return {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def package(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_every_package_has_a_floor() -> None:
+    packages = {p.parent.name for p in (ROOT / "simulator").glob("*/__init__.py")}
+    assert packages == set(floors())
+
+
+def test_no_import_runs_up() -> None:
+    floor = floors()
+    up = [
+        f"{importer} imports {imported}"
+        for importer in modules()
+        for imported, _ in imports(importer)
+        if package(importer) in floor
+        and package(imported) in floor
+        and floor[package(imported)] > floor[package(importer)]
+    ]
+    assert not up
+
+
+def test_no_modules_form_a_circle() -> None:
+    """Repeatedly leaves out modules that import nothing that is left; what remains is in a circle or above one."""
+    left = {
+        module: {imported for imported, _ in imports(module)} for module in modules() if module != "simulator"
+    }
+    while free := [module for module, needs in left.items() if not needs & left.keys()]:
+        for module in free:
+            del left[module]
+    assert not left
+
+
+def test_imports_inside_functions_are_named() -> None:
+    importers = {m for m in modules() if any(inside for _, inside in imports(m))}
+    named = {m.removeprefix("simulator.") for m in importers}
+    rooms = {name for name in DEFERRED if "." not in name}
+    assert {name.split(".")[0] if name.split(".")[0] in rooms else name for name in named} == set(DEFERRED)

@@ -1,0 +1,212 @@
+"""Parts of other installed packages: found, used by every command, and refused in one line where they are wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import UserError
+from simulator.registry import Registry, declared, subclass_of
+
+KIND = '''
+from simulator.measurements import Curves, Kind, SeriesCadence
+from simulator.settings import Points
+
+
+class CubeSettings(SeriesCadence):
+    power: Points = 2
+    """The power of speed."""
+
+
+class Cubes(Kind):
+    """<|u|^power>, its square as a curve, and an image."""
+
+    name = "cubes"
+    description = "Moments of speed in cubes.h5."
+    Settings = CubeSettings
+    curves = Curves(title=lambda name: "moment", coordinates={"n": "number"}, log="y")
+
+    def measured(self, subject, settings):
+        import jax.numpy as jnp
+        import numpy as np
+
+        from simulator.diagnostics.measured import Measured
+
+        def compute(state):
+            speed = subject.model.field_values("speed", state.fields)
+            mean = subject.transform.physical.mean(speed**settings.power)
+            ones = jnp.ones((3, 2))
+            return {"moment": mean, "powers": mean ** jnp.arange(1, 4), "map/all": mean * ones}
+
+        return Measured(
+            {"n": np.arange(3), "m": np.arange(2)},
+            {"moment": (), "powers": ("n",), "map/all": ("n", "m")},
+            compute,
+            {"power": settings.power},
+        )
+
+
+class Means(Kind):
+    """The mean over time of the velocity, as values and as modes, of which a row holds the energy."""
+
+    name = "means"
+    description = "Energy of the mean flow in means.h5."
+
+    def measured(self, subject, settings):
+        import jax.numpy as jnp
+
+        from simulator.diagnostics.measured import Carried, Measured
+
+        transform, template = subject.transform, subject.template.fields["velocity"]
+        layout, physical = transform.layout, transform.physical
+
+        def begin():
+            return {
+                "count": jnp.zeros(()),
+                "values": jnp.zeros((3, *physical.shape)),
+                "modes": jnp.zeros(template.shape, template.dtype),
+            }
+
+        def update(state, sums):
+            velocity = state.fields["velocity"]
+            values = subject.model.field_values("velocity", state.fields)
+            return {
+                "count": sums["count"] + 1,
+                "values": sums["values"] + values,
+                "modes": sums["modes"] + velocity,
+            }
+
+        def compute(state, sums):
+            values, modes = (sums[name] / sums["count"] for name in ("values", "modes"))
+            return {
+                "count": sums["count"],
+                "of_values": physical.mean((values**2).sum(0)) / 2,
+                "of_modes": layout.inner(modes, modes).sum() / 2,
+            }
+
+        places = {"values": physical, "modes": layout}
+        names = ("count", "of_values", "of_modes")
+        return Measured({}, dict.fromkeys(names, ()), compute, carried=Carried(begin, update, places))
+'''
+RUN = """
+import sys
+from pathlib import Path
+from simulator import open_run
+from simulator.cli import main
+
+assert main(["run", "run.yaml"]) == 0
+run = open_run("out")
+cubes, energy = run.series("cubes"), run.diagnostics["energy"]
+assert list(cubes.step) == [0, 1, 2] and int(cubes.attributes["power"]) == 2
+assert abs(cubes["moment"] - 2 * energy).max() < 1e-12 * energy[0], "the mean of u^2 is twice the energy"
+assert main(["run", "run.yaml", "time.max_steps=1", "--output", "parts"]) == 0
+assert main(["plot", "out"]) == 0
+assert {"cubes.png", "cubes_powers.png", "cubes_map_all.png"} <= {p.name for p in Path("out/plots").iterdir()}
+assert main(["verify", "out"]) == 0
+Path("out/cubes.h5").unlink()
+assert main(["verify", "out"]) == 1
+"""
+CONTINUED = """
+from simulator import open_run
+from simulator.cli import main
+
+assert main(["run", "run.yaml", "devices.count=2", "--output", "parts"]) == 0
+run = open_run("out")
+energy = run.diagnostics["energy"]
+means, again = run.series("means"), open_run("parts").series("means")
+assert list(again.step) == [0, 1, 2] and list(again["count"]) == [1, 2, 3]
+for name in ("of_values", "of_modes"):  # sums over 8^3 values, on one device and then on two
+    assert abs(again[name] - means[name]).max() < 1e-13, name
+assert abs(means["of_modes"] - means["of_values"]).max() < 1e-13 * energy[0]
+assert energy[2] < means["of_modes"][2] < energy[0], "of a decaying flow that keeps its shape"
+"""
+CONFIG = """
+model: {kind: navier_stokes, viscosity: 0.1}
+grid: {shape: [8, 8, 8]}
+initial: {kind: abc}
+time: {stop: 1, dt: 0.1, max_steps: 2}
+devices: {platform: cpu, count: 1}
+output: {directory: out, diagnostics: {every_steps: 1}, cubes: {every_steps: 1}, means: {every_steps: 1}}
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A folder of installed packages with one that adds a kind of output."""
+    folder = tmp_path / "packages"
+    (folder / "cubes-1.0.dist-info").mkdir(parents=True)
+    (folder / "cubes-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: cubes\nVersion: 1.0\n")
+    (folder / "cubes-1.0.dist-info/entry_points.txt").write_text(
+        "[simulator.outputs]\ncubes = cubes:Cubes\nmeans = cubes:Means\n"
+    )
+    (folder / "cubes.py").write_text(KIND)
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    return folder
+
+
+def python(package: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.path.insert(0, {str(package)!r})\n"
+    return subprocess.run(
+        [sys.executable, "-c", code + words[0]],
+        cwd=package.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_kinds_of_another_package_are_run_continued_drawn_and_verified(package: Path) -> None:
+    """One of them carries sums over time on the devices, which a restart on other devices takes up."""
+    done = python(package, RUN)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "cubes.h5" in done.stdout, "the summary lists it"
+    done = python(package, CONTINUED)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+SCHEMA = "from simulator.cli import main; sys.exit(main(['check', '--schema']))"
+
+
+def test_the_schema_shows_it_with_its_defaults(package: Path) -> None:
+    schema = python(package, SCHEMA).stdout
+    assert '"CubeSettings"' in schema and "The power of speed." in schema
+
+
+@pytest.mark.parametrize(
+    ("declaration", "said"),
+    [
+        (
+            "cubes = cubes:Absent",
+            "cubes in simulator.outputs of the package cubes: cubes:Absent cannot be loaded",
+        ),
+        ("cubes = cubes:CubeSettings", "a subclass of simulator.measurements.Kind is needed"),
+        ("other = cubes:Cubes", "its kind calls itself 'cubes'; the two names must agree"),
+        ("spectra = cubes:Cubes", "spectra in simulator.outputs: simulator itself has a part of that name"),
+    ],
+)
+def test_a_wrong_one_is_one_line(package: Path, declaration: str, said: str) -> None:
+    (package / "cubes-1.0.dist-info/entry_points.txt").write_text(f"[simulator.outputs]\n{declaration}\n")
+    done = python(package, SCHEMA)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_own_parts_need_no_look_at_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that adds a part may import the registry's own parts while it is being loaded."""
+
+    def never(group: str) -> None:
+        raise AssertionError(group)
+
+    monkeypatch.setattr("simulator.registry.declared", never)
+    registry = Registry[type[int]]("simulator.numbers", {"flag": bool}, subclass_of(int))
+    assert registry["flag"] is bool
+    with pytest.raises(AssertionError):
+        list(registry)
+
+
+def test_classes_of_another_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.registry.declared", lambda group: {"text": str})
+    registry = Registry[type[int]]("simulator.numbers", {"flag": bool}, subclass_of(int))
+    with pytest.raises(UserError, match=r"text in simulator\.numbers: a subclass of builtins\.int is needed"):
+        list(registry)
+    assert declared("simulator.numbers.absent") == {}

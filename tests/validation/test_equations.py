@@ -1,0 +1,235 @@
+"""The equations of configs/equations: against exact solutions, invariants, and another program."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from simulator import Simulation, load_config
+from simulator.cli import main
+from simulator.models import State
+
+EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
+
+
+def simulation(name: str, *overrides: str) -> Simulation:
+    usual = ("devices.platform=cpu", "devices.count=2")
+    return Simulation(load_config(EQUATIONS / f"{name}.yaml", (*usual, *overrides)), report=lambda line: None)
+
+
+def stepped(simulation: Simulation, steps: int, dt: float) -> State:
+    """The state after so many steps of dt; the simulation goes on from there."""
+    loop = jax.jit(lambda s: jax.lax.fori_loop(0, steps, lambda _, s: simulation.step(s, dt), s))
+    simulation.state = loop(simulation.state)
+    return simulation.state
+
+
+def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
+    """Puts real or complex values on the grid, the same on every device, into the state."""
+    transform = simulation.transform
+
+    def coefficients(value: jax.Array) -> jax.Array:
+        shape = (*value.shape[: value.ndim - len(transform.physical.seen_order)], *transform.physical.shape)
+        return transform.layout.hold(transform.forward(transform.physical.hold(value.reshape(shape))))
+
+    fields = jax.jit(lambda: {n: coefficients(jnp.asarray(v)) for n, v in values.items()})()
+    begun = jax.jit(lambda: simulation.begin(simulation.model.begin(fields, fields.keys())))()
+    simulation.state = simulation.placed(begun)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EQUATIONS.glob("*.yaml")))
+def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
+    """Its file checks, and a run of two steps on few points ends well."""
+    monkeypatch.chdir(tmp_path)
+    config = EQUATIONS / f"{name}.yaml"
+    shape = "16,16,8" if name == "hall_mhd" else "16,16"
+    dt = "" if name in ("hall_mhd", "turbulence_2d", "surface_quasi_geostrophic") else "time.dt=1e-4"
+    overrides = [o for o in (f"grid.shape={shape}", dt, "time.max_steps=2", "devices.count=1") if o]
+    overrides += ["initial.fields.u.peak=0.2"] if name == "kuramoto_sivashinsky" else []
+    overrides += ["initial.fields.concentration.peak=2"] if name == "cahn_hilliard" else []
+    assert main(["run", str(config), *overrides]) == 0
+    assert len((EQUATIONS / f"{name}.py").read_text().splitlines()) <= (30 if name == "cahn_hilliard" else 60)
+
+
+# ---- against exponax ----------------------------------------------------------------------------------------
+
+
+N, STEPS = 48, 100
+
+
+def smooth(seed: int, length: float, mean: float, size: float) -> np.ndarray:
+    """A real field on N x N points with wavenumbers up to 3."""
+    random = np.random.default_rng(seed)
+    x = np.arange(N) * length / N
+    field = np.full((N, N), mean)
+    for kx in range(-3, 4):
+        for ky in range(4):
+            phase = 2 * np.pi / length * (kx * x[:, None] + ky * x[None, :]) + random.uniform(0, 2 * np.pi)
+            field += size * random.normal() / (1 + kx**2 + ky**2) * np.cos(phase)
+    return field
+
+
+def exponax_case(name: str) -> tuple[Any, dict[str, np.ndarray], float, float]:
+    """exponax's stepper, the start by field, the box and dt."""
+    exponax = pytest.importorskip("exponax")
+    laplace = exponax._spectral.build_laplace_operator
+    # The modes |k| <= (N - 1)//3 that `two_thirds` keeps: the cut-off of exponax lies at FRACTION N/2 - 1.
+    common = {"order": 4, "dealiasing_fraction": ((N - 1) // 3 + 1.5) / (N // 2)}
+
+    class Isotropic(exponax.stepper.KuramotoSivashinsky):
+        """With lap^2 in the place of d_x^4 + d_y^4."""
+
+        def _build_linear_operator(self, derivative_operator):
+            lap = laplace(derivative_operator, order=2)
+            return -lap - lap**2
+
+    if name == "cahn_hilliard":
+        length, dt = 2 * np.pi, 1e-3
+        stepper = exponax.stepper.reaction.CahnHilliard(
+            2, length, N, dt, diffusivity=1.0, gamma=0.02, num_circle_points=64, **common
+        )
+        return stepper, {"concentration": smooth(1, length, 0.1, 0.3)}, length, dt
+    if name == "gray_scott":
+        length, dt = 2.5, 0.1
+        stepper = exponax.stepper.reaction.GrayScott(
+            2, length, N, dt, diffusivity_1=2e-5, diffusivity_2=1e-5, feed_rate=0.04, kill_rate=0.06, **common
+        )
+        return stepper, {"u": smooth(2, length, 0.7, 0.1), "v": smooth(3, length, 0.2, 0.05)}, length, dt
+    length, dt = 30.0, 0.02
+    return (
+        Isotropic(2, length, N, dt, num_circle_points=64, **common),
+        {"u": smooth(4, length, 0.0, 1.0)},
+        length,
+        dt,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cahn_hilliard", "gray_scott", "kuramoto_sivashinsky"])
+def test_as_exponax_has_it(name: str) -> None:
+    """ETDRK4 of both programs from one start, 100 steps: 1e-8 relative. What differs is how the coefficients of the
+    method are evaluated (Taylor series here, contour integrals there), and, in Gray-Scott, that linear reactions are
+    exact here and part of the nonlinear term there: an error of order (f dt)^5 = 1e-12 a step."""
+    stepper, start, length, dt = exponax_case(name)
+    parameters = {"cahn_hilliard": "{gamma: 0.02}", "gray_scott": "{feed: 0.04, kill: 0.06}"}.get(name, "{}")
+    own = simulation(
+        name,
+        f"grid={{shape: [{N}, {N}], box: [{length!r}, {length!r}]}}",
+        f"model.parameters={parameters}",
+        f"time.dt={dt}",
+    )
+    with_values(own, start)
+    wanted = np.asarray(
+        jax.jit(lambda u: jax.lax.fori_loop(0, STEPS, lambda _, u: stepper(u), u))(
+            jnp.stack(list(start.values()))
+        )
+    )
+    stepped(own, STEPS, dt)
+    found = np.stack([np.asarray(own.fields[field]) for field in start])
+    change = abs(wanted - np.stack(list(start.values()))).max()
+    assert change > 1e-2 * abs(wanted).max()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8 * abs(wanted).max())
+
+
+# ---- exact solutions and invariants -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["whistler", "ion_cyclotron"])
+def test_waves_of_hall_mhd(kind: str) -> None:
+    """Beltrami waves, curl b = s k b, along the mean field B are exact at any amplitude, here 0.1: with u = a b the
+    equations u_t = B d_z b and b_t = B d_z (u - d j) agree where a^2 - s d k a - 1 = 0, and b moves at k B / a:
+
+    omega = k B (sqrt(1 + (k d / 2)^2) -+ k d / 2) for s = +-1.
+
+    RK4's error of a frequency is (omega dt)^4 / 120 < 1e-8."""
+    d, b0, k, size, dt, steps = 0.5, 1.0, 2, 0.1, 0.01, 40
+    s = -1 if kind == "whistler" else 1
+    omega = k * b0 * (np.sqrt(1 + (k * d / 2) ** 2) - s * k * d / 2)
+    own = simulation(
+        "hall_mhd",
+        "grid.shape=8,8,16",
+        f"model.parameters={{ion_length: {d}, viscosity: 0, resistivity: 0}}",
+        f"time={{stop: 1, dt: {dt}}}",
+    )
+    z = np.arange(16) * 2 * np.pi / 16 + np.zeros((8, 8, 1))
+    wave = size * np.stack([np.cos(k * z), -s * np.sin(k * z), 0 * z])
+    mean = np.array([0, 0, b0]).reshape(3, 1, 1, 1)
+    with_values(own, {"velocity": k * b0 / omega * wave, "magnetic": wave + mean})
+    stepped(own, steps, dt)
+    after = np.fft.fft(np.asarray(own.fields["magnetic"])[0, 0, 0])[k] / (16 * size / 2)
+    assert abs(abs(after) - 1) < 1e-8
+    assert abs(abs(np.angle(after)) / (steps * dt) / omega - 1) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "invariants"),
+    [
+        ("turbulence_2d", "vorticity", ("energy", "enstrophy")),
+        ("surface_quasi_geostrophic", "buoyancy", ("energy", "surface_energy")),
+    ],
+)
+def test_inviscid_invariants_drift_with_the_order_of_the_integrator(
+    name: str, field: str, invariants
+) -> None:
+    """RK4 changes quadratic invariants by order dt^4 in a fixed time: half the step makes the drift 16 times smaller;
+    2^3.7 is asked for, because the next order adds to it."""
+    zero = "viscosity: 0, drag: 0" if name == "turbulence_2d" else "hyperviscosity: 0"
+    own = simulation(
+        name, "grid.shape=32,32", f"model.parameters={{{zero}}}", "time={stop: 1, dt: 0.1, integrator: rk4}"
+    )
+    random = np.random.default_rng(5)
+    x = np.arange(32) * 2 * np.pi / 32
+    start = sum(
+        random.normal() * np.cos(kx * x[:, None] + ky * x[None, :] + random.uniform(0, 6))
+        for kx in range(-3, 4)
+        for ky in range(1, 4)
+    )
+    drifts = []
+    for steps in (10, 20):
+        with_values(own, {field: np.asarray(start)})
+        before = own.diagnostics(own.state)
+        after = own.diagnostics(stepped(own, steps, 0.4 / steps))
+        drifts.append([abs(float(after[n] / before[n]) - 1) for n in invariants])
+    for coarse, fine in zip(*drifts, strict=True):
+        assert 1e-13 < fine < coarse / 2**3.7
+
+
+def test_plane_waves_of_ginzburg_landau() -> None:
+    """sqrt(1 - k^2) exp(i (k x - omega t)), omega = c + (b - c) k^2, is a solution; the error of ETDRK4 falls by
+    2^4 with half the step (14 asked for)."""
+    own = simulation(
+        "ginzburg_landau", "grid={shape: [16, 16], box: [4*pi, 4*pi]}", "model.parameters={b: 0.5, c: -1.5}"
+    )
+    x = np.arange(16) * 4 * np.pi / 16 + np.zeros((16, 1))
+    k = 0.5
+    omega = -1.5 + (0.5 + 1.5) * k**2
+    wave = np.sqrt(1 - k**2) * np.exp(1j * k * x)
+    errors = []
+    for steps in (10, 20):
+        with_values(own, {"amplitude": wave})
+        stepped(own, steps, 2.0 / steps)
+        errors.append(abs(np.asarray(own.fields["amplitude"]) - wave * np.exp(-2j * omega)).max())
+    assert errors[1] < errors[0] / 14 and errors[0] < 1e-3
+
+
+def test_a_mixture_separates_and_loses_free_energy() -> None:
+    """The mean concentration stays to round-off, the free energy falls, and both phases appear."""
+    own = simulation("cahn_hilliard", "grid.shape=64,64", "model.parameters.gamma=0.02")
+
+    def free_energy() -> float:
+        c = np.asarray(own.fields["concentration"])
+        waves = np.fft.fftfreq(64, 1 / 64)
+        slopes = [np.fft.ifft2(1j * k * np.fft.fft2(c)).real for k in (waves[:, None], waves[None, :])]
+        return float(((c**2 - 1) ** 2 / 4 + 0.01 * (slopes[0] ** 2 + slopes[1] ** 2)).mean())
+
+    before, energies = float(own.diagnostics(own.state)["concentration_mean"]), [free_energy()]
+    for _ in range(5):
+        stepped(own, 60, 0.005)
+        energies.append(free_energy())
+    assert (np.diff(energies) < 0).all()
+    assert abs(float(own.diagnostics(own.state)["concentration_mean"]) - before) < 1e-14
+    c = np.asarray(own.fields["concentration"])
+    assert c.max() > 0.8 and c.min() < -0.8
