@@ -217,6 +217,12 @@ class RunConfig(Settings):
         path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
         return UserError(f"{self._places.of(path)}: {key}: {message}")
 
+    def error_below(self, block: str, error: UserError) -> UserError:
+        """The error for a mistake that a part found in its own settings, `KEY: MESSAGE`: the key stands in `block`,
+        or at the top level if that is empty."""
+        key, _, message = str(error).partition(": ")
+        return self.error(f"{block}.{key}" if block else key, message)
+
 
 def _require_kind(value: Any, kind: str) -> Any:
     if isinstance(value, Mapping) and "kind" not in value:

@@ -26,7 +26,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Carried:
+class ParticleSubject:
     """The particles of a run, and the quantities of the fluid at their positions."""
 
     swarm: "Swarm"
@@ -53,11 +53,11 @@ class Subject:
     transform: "Transform"
     template: "State"
     files: "Files"
-    carried: Carried | None = None
+    carried: ParticleSubject | None = None
     """The particles; None without particles."""
 
     @property
-    def particles(self) -> Carried:
+    def particles(self) -> ParticleSubject:
         """The particles. Raises Unsupported if there are none."""
         if self.carried is None:
             raise Unsupported("there are no particles; the block `particles` names some", of_model=False)

@@ -1,11 +1,11 @@
 """The three mid-planes of scalar fields: slices.h5."""
 
-import difflib
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
+from simulator.errors import did_you_mean
 from simulator.measurements.cadence import SeriesCadence, distinct
 from simulator.measurements.kind import Kind, Subject, Unsupported
 
@@ -41,7 +41,6 @@ def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
     """Refuses a name that is no scalar field of the model; `key` is where the configuration has it."""
     if name in subject.model.scalar_fields:
         return
-    close = difflib.get_close_matches(name, subject.model.scalar_fields, n=1)
-    meant = f", did you mean {close[0]}?" if close else ";"
+    meant = did_you_mean(name, subject.model.scalar_fields)
     what = f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
     raise Unsupported(f"{what}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)

@@ -11,7 +11,7 @@ import numpy as np
 from simulator.diagnostics.measured import Measured
 from simulator.files import UNRECORDED, Journal
 from simulator.measurements import Kind, Subject, Unsupported, requested
-from simulator.measurements.kind import Carried
+from simulator.measurements.kind import ParticleSubject
 from simulator.models import State
 from simulator.output.carried import CarriedArrays, Memory
 from simulator.output.series import Series
@@ -31,7 +31,7 @@ def series_of(simulation: Simulation) -> dict[str, Measured]:
     carried = None
     if simulation.swarm.kinds:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
-        carried = Carried(
+        carried = ParticleSubject(
             swarm,
             partial(quantities.sampled, model, forcing, swarm),
             partial(quantities.velocity_rate, model, forcing),

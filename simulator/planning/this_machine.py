@@ -61,16 +61,23 @@ def _spread(devices: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def _seconds(function: Callable[[Any], Any], array: Any) -> float:
-    """The best of a few calls, after one that compiles."""
+    """The seconds that a function of each device's part takes."""
     import jax
 
     run = jax.jit(jax.shard_map(function, in_specs=array.sharding.spec, out_specs=array.sharding.spec,
                                 mesh=array.sharding.mesh))  # fmt: skip
-    jax.block_until_ready(run(array))
+    return _shortest(lambda: run(array), 3)
+
+
+def _shortest(call: Callable[[], Any], calls: int) -> float:
+    """The seconds of the shortest of some calls, after one that is not counted."""
+    import jax
+
+    jax.block_until_ready(call())
     best = float("inf")
-    for _ in range(3):
+    for _ in range(calls):
         start = time.perf_counter()
-        jax.block_until_ready(run(array))
+        jax.block_until_ready(call())
         best = min(best, time.perf_counter() - start)
     return best
 
@@ -119,10 +126,4 @@ def _transform_rate(devices: Any, dtype: str) -> float:
     )
     run = jax.jit(lambda a: transform.inverse(transform.forward(a))).lower(values).compile()
     array = jax.jit(lambda: jax.numpy.ones(values.shape, kind), out_shardings=values.sharding)()
-    jax.block_until_ready(run(array))
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        jax.block_until_ready(run(array))
-        best = min(best, time.perf_counter() - start)
-    return traffic(run).flops / best * count / len(devices)
+    return traffic(run).flops / _shortest(lambda: run(array), 5) * count / len(devices)

@@ -1,6 +1,5 @@
 """One plane of a field at many times: from a run's slices or projections, or cut out of its snapshots."""
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from simulator.errors import UserError
+from simulator.errors import UserError, did_you_mean
 from simulator.output.series import SeriesReader
 from simulator.plotting.scales import is_density
 from simulator.read.open import Run
@@ -57,8 +56,7 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
             found.append(one)
     if not found:
         what = "projection" if projected else "slice"
-        close = difflib.get_close_matches(field, known, n=1)
-        meant = f", did you mean {close[0]}?" if close else ";"
+        meant = did_you_mean(field, known)
         there = ", ".join(known) or "none yet"
         raise UserError(f"{run.path}: no {what} of a field {field!r}{meant} there are: {there}")
     best = max(found, key=len)

@@ -43,17 +43,13 @@ class Verification:
     reports: Iterator[Report]
 
 
-def verify_path(path: Path) -> Iterator[Report]:
-    """Reports on a run, a folder of snapshots or checkpoints, or one of these. Runs may go on meanwhile.
+def verification(path: Path, cores: int | None = None) -> Verification:
+    """Reports on a run, a folder of snapshots or checkpoints, or one of these, on `cores` threads (default: all that
+    this process may use). Runs may go on meanwhile.
 
     A missing index is made again where nobody else writes the run and the disk allows it. Raises UserError where
     `path` is nothing of ours.
     """
-    return verification(path).reports
-
-
-def verification(path: Path, cores: int | None = None) -> Verification:
-    """`verify_path`, with the number of its reports; on `cores` threads (default: all that this process may use)."""
     cores = cores or len(os.sched_getaffinity(0))
     if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
         return _of_run(path, Audit(path), cores)

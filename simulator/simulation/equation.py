@@ -49,8 +49,7 @@ def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | N
     try:
         return FORCINGS[settings.kind](settings, model.transform, model, inputs)
     except UserError as error:
-        key, _, message = str(error).partition(": ")
-        raise config.error(f"forcing.{key}", message) from error
+        raise config.error_below("forcing", error) from error
 
 
 def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
@@ -64,5 +63,4 @@ def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
     try:
         return Swarm(config.particles, model, inputs)
     except UserError as error:
-        key, _, message = str(error).partition(": ")
-        raise config.error(f"particles.{key}", message) from error
+        raise config.error_below("particles", error) from error

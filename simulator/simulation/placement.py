@@ -85,6 +85,7 @@ class Placement:
             None if config.fft.block == "auto" else config.fft.block,
             self.low,
             self.cluster.platform,
+            # Not `self.kernels`: jaxdecomp accepts `auto` and refuses `native`.
             "xla" if self.kernels == "xla" else config.fft.kernels,
             config.fft.exchange,
         )
@@ -171,8 +172,7 @@ def check_devices(config: RunConfig, count: int | Literal["auto"], processes: in
     try:
         _candidates(config, count)
     except UserError as error:
-        key, _, message = str(error).partition(": ")
-        raise config.error(key, message) from None
+        raise config.error_below("", error) from None
     if config.fft.kernels == "native":
         chosen_kernels(config, "cpu")
 
@@ -201,14 +201,14 @@ def chosen_kernels(config: RunConfig, platform: str) -> Literal["native", "xla"]
     try:
         return native.chosen(kernels_of(grid_of(config), config.fft.kernels), platform)
     except UserError as error:
-        raise config.error("fft.kernels", str(error).removeprefix("fft.kernels: ")) from None
+        raise config.error_below("", error) from None
 
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
     """The largest number of devices up to `most` that the layout and so many processes can share; None where there is
     none."""
     fft = config.fft
-    return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes)
+    return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes, fft.mesh)
 
 
 def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:

@@ -1,6 +1,5 @@
 """Quantities of a state, to be compiled: its diagnostics, and the values of its fields on the grid."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.diagnostics.budget import RESIDUAL, injection, residual_now
+from simulator.errors import did_you_mean
 from simulator.forcing import Forcing
 from simulator.models import Fields, Force, Model, State
 from simulator.particles.sampled import ACCELERATION, COMPONENTS
@@ -53,8 +53,7 @@ def check_names(config: RunConfig, model: Model) -> None:
     known = tuple(model.specs())
     for name in config.output.snapshots.fields or ():
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            meant = f", did you mean {close[0]}?" if close else ";"
+            meant = did_you_mean(name, known)
             raise config.error(
                 "output.snapshots.fields", f"unknown field {name!r}{meant} known: {', '.join(known)}"
             )

@@ -45,9 +45,13 @@ def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
     """`initial_fields` of settings whose numbers may be traced: without a look at values."""
     fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
     for name in model.solenoidal:
-        layout = model.transform.layout
-        fields[name] = layout.hold(jnp.where(layout.mask, model.solenoidal_part(fields[name]), 0))
+        fields[name] = _without_divergence(model, fields[name])
     return {name: fields[name] for name in model.fields}
+
+
+def _without_divergence(model: Model, field: jax.Array) -> jax.Array:
+    layout = model.transform.layout
+    return layout.hold(jnp.where(layout.mask, model.solenoidal_part(field), 0))
 
 
 def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
@@ -56,7 +60,7 @@ def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
 
     @jax.jit
     def split(f: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        kept = layout.hold(jnp.where(layout.mask, model.solenoidal_part(f), 0))
+        kept = _without_divergence(model, f)
         removed = layout.inner(f - kept, f - kept).sum()
         return kept, removed, layout.inner(f, f).sum()
 
@@ -79,8 +83,7 @@ def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
     try:
         particles, memory = swarm.start(state.fields)
     except UserError as error:
-        key, _, message = str(error).partition(": ")
-        raise config.error(f"particles.{key}", message) from error
+        raise config.error_below("particles", error) from error
     return replace(state, particles=particles, memory=state.memory | memory)
 
 

@@ -47,19 +47,27 @@ def usable_counts(
 
 
 def largest_count(
-    modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto", multiple: int = 1
+    modes: Modes,
+    most: int,
+    backend: str = staged.NAME,
+    decomposition: str = "auto",
+    multiple: int = 1,
+    mesh: Shape = "auto",
 ) -> int | None:
     """The largest of `usable_counts` that is a multiple of `multiple`; None where there is none."""
     bound = min(most, _most(modes, backend)) // multiple * multiple
-    return next(_usable(modes, range(bound, 0, -multiple), backend, decomposition), None)
+    counts = range(bound, 0, -multiple)
+    return next(_usable(modes, counts, backend, decomposition, mesh), None)
 
 
 def _most(modes: Modes, backend: str) -> int:
     return max(b.most(modes) for b in _chosen(backend))
 
 
-def _usable(modes: Modes, counts: Iterable[int], backend: str, decomposition: str) -> Iterator[int]:
-    return (n for n in counts if candidates(modes, n, backend, decomposition))
+def _usable(
+    modes: Modes, counts: Iterable[int], backend: str, decomposition: str, mesh: Shape = "auto"
+) -> Iterator[int]:
+    return (n for n in counts if candidates(modes, n, backend, decomposition, mesh))
 
 
 def choose(

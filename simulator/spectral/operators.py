@@ -60,11 +60,6 @@ def inverse_curl(layout: Layout, field: jax.Array) -> jax.Array:
     return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
-def laplacian(layout: Layout, field: jax.Array) -> jax.Array:
-    """-|k|^2 f."""
-    return -layout.k_squared(field.real.dtype) * field
-
-
 def project(layout: Layout, field: jax.Array) -> jax.Array:
     """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
     k = _k(layout, field)

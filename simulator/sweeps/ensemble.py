@@ -141,9 +141,7 @@ class Member(Simulation):
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
         shared = self._ensemble.shared_program("spectra", self._ensemble.step.spectra)
-        return (
-            partial(shared, self._own) if shared else jax.jit(lambda state: self.model.spectra(state.fields))
-        )
+        return partial(shared, self._own) if shared else super().spectra
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:

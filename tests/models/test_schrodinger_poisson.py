@@ -263,7 +263,10 @@ def test_single_precision_follows_double() -> None:
     [
         ("time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
         ("grid.dealias=two_thirds", "grid.dealias: schrodinger_poisson takes none only, not two_thirds"),
-        ("forcing={kind: linear, coefficient: 1}", "forcing: schrodinger_poisson takes none"),
+        (
+            "forcing={kind: linear, coefficient: 1}",
+            "forcing: schrodinger_poisson cannot be forced; leave the key out",
+        ),
         ("time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
         ("model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
         ("model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),

@@ -19,7 +19,7 @@ from simulator.files import checksum, pieces_of, replace_file
 from simulator.output.ledger import NAME, Book, Ledger
 from simulator.output.series import Series
 from simulator.output.table import Table
-from simulator.read.verify_run import verification, verify_path
+from simulator.read.verify_run import verification
 from simulator.run.folder import RunFolder
 from simulator.storage import Axis, Dataset, committed, save
 
@@ -67,7 +67,7 @@ def wrong(folder: Path) -> dict[str, str | None]:
     """What verify names, by name in the run folder."""
     return {
         str(checked.file.relative_to(folder)): checked.problem
-        for report in verify_path(folder)
+        for report in verification(folder).reports
         for checked in report.problems
     }
 
@@ -226,7 +226,7 @@ def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, r
     for key in ("ledger_lines", "ledger_chain", "xxh3"):
         del state[key]
     (run / "state.json").write_text(json.dumps(state))
-    first = next(iter(verify_path(run)))
+    first = next(iter(verification(run).reports))
     assert first.ok and any("has no ledger.jsonl" in note for note in first.notes)
     shutil.rmtree(run / "snapshots" / "00000000")
     assert wrong(run) == {}
@@ -393,7 +393,7 @@ def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path, careless: None):
     Its manifest alone has 7 kB.
     """
     run = _many(tmp_path / "run", 200)
-    for report in verify_path(run):  # what is imported and compiled once
+    for report in verification(run).reports:  # what is imported and compiled once
         assert report.ok
     gc.collect()
     tracemalloc.start()

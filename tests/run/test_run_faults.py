@@ -133,7 +133,7 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
     (newest / "manifest.json").write_bytes(manifest.model_copy(update={"version": 0}).encode())
     chosen, lines = choose_checkpoint(run)
     assert chosen != newest and lines[0].startswith(
-        f"skipped {newest}: format version 0, this program reads 1"
+        f"skipped {newest}: format version 0, but this program reads 1; use the version of the program that wrote it"
     )
     assert main(["verify", str(run), "--quiet"]) == 1
     assert main(["verify", str(newest)]) == 2
@@ -160,7 +160,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     code, said = call([*arguments, f"output.{every}"], place, harm)
     assert code == 1, said
     last = said.splitlines()[-1]
-    assert name in last and "File too large" in last and "before is " in last, said
+    assert name in last and "File too large" in last and "earlier files are untouched" in last, said
     assert said.count("File too large") == 1 and "Traceback" not in said
     state = read_state(run)
     assert state is not None and state.state == "failed" and state.reason == last

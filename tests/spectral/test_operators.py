@@ -46,10 +46,11 @@ def test_derivatives_and_projections(case):
         solenoidal = op.project(layout, v)
         twist = op.curl(layout, v)
         shift = t.grid.spacing
+        laplacian_of_f = op.divergence(layout, op.gradient(layout, f))
         slopes = sum(k * k for k in layout.wavenumbers())
         return {
             "gradient": t.inverse(op.gradient(layout, f)),
-            "laplacian": t.inverse(op.laplacian(layout, f)),
+            "laplacian": t.inverse(laplacian_of_f),
             "shifted": t.inverse(op.translate(layout, f, shift)),
             "zero": [
                 op.divergence(layout, solenoidal),
@@ -58,7 +59,7 @@ def test_derivatives_and_projections(case):
                 op.project(layout, solenoidal) - solenoidal,
                 op.project(layout, twist) - twist,
                 op.project(layout, op.gradient(layout, f)),
-                solve_poisson(layout, op.laplacian(layout, f)) - f,
+                solve_poisson(layout, laplacian_of_f) - f,
                 op.inverse_curl(layout, twist) - jnp.where(slopes > 0, solenoidal, 0),
                 layout.at_zero(solenoidal) - layout.at_zero(v),
                 layout.inner(v, solenoidal).sum() - layout.inner(solenoidal, solenoidal).sum(),

@@ -182,8 +182,8 @@ def test_an_output_field_that_the_model_does_not_have(refused) -> None:
         ),
         (
             "energy",
-            "'energy' is not an expression; write e.g. final.energy, max.dissipation, mean.enstrophy[time>0.5] or "
-            "wall_time",
+            "'energy' is not an expression; write e.g. final.energy, mean.enstrophy[time>0.5], "
+            "p95.(energy/enstrophy) or wall_time",
         ),
         ("mean.energy[time]", "[time] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]"),
         ("mean.energy[t>1]", "'mean.energy[t>1]': no diagnostic 't', did you mean dt?"),
