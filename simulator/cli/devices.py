@@ -122,8 +122,8 @@ def _range(axis: str, layout: Any, index: Sequence[slice]) -> str:
 
 def _wavenumbers(axis: str, layout: Any, index: Sequence[slice]) -> str:
     first, last = _bounds(axis, layout, index)
-    labels = layout.labels[axis]
-    return f"{labels[first]}..{labels[last]}" if first <= last else "none"
+    mode_numbers = layout.mode_numbers[axis]
+    return f"{mode_numbers[first]}..{mode_numbers[last]}" if first <= last else "none"
 
 
 def _count(index: Sequence[slice], shape: Sequence[int]) -> int:

@@ -91,7 +91,7 @@ def _transform(devices: Any) -> str:
 
     def error():
         x, y, z = transform.physical.coordinates()
-        values = transform.physical.hold(jnp.cos(2 * x + 3 * y - 5 * z))
+        values = transform.physical.constrain(jnp.cos(2 * x + 3 * y - 5 * z))
         return transform.physical.max(jnp.abs(transform.inverse(transform.forward(values)) - values))
 
     largest = float(jax.jit(error)())

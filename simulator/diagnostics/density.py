@@ -145,7 +145,7 @@ def profiles(
         shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
         one = jnp.ones(physical.shape, jnp.float64)
         stack = jnp.stack([one, distance, *(v.astype(jnp.float64) for v in values.values())])
-        (sums,) = _shell_sums(physical, bins)(physical.hold(shell), physical.hold(stack))
+        (sums,) = _shell_sums(physical, bins)(physical.constrain(shell), physical.constrain(stack))
         points = sums[0]
         means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
         found = dict(zip(("radius", *given), means[1:], strict=True))
@@ -201,7 +201,7 @@ def log_densities(transform: Transform, given: Densities, bins: int, reach: tupl
             place = jnp.floor((contrast - low) / width)
             index = jnp.where(usable & (place >= 0) & (place < bins), place, bins).astype(jnp.int32)
             stack = jnp.stack([jnp.ones_like(values), values / mean])
-            (sums,) = _shell_sums(physical, bins)(physical.hold(index), physical.hold(stack))
+            (sums,) = _shell_sums(physical, bins)(physical.constrain(index), physical.constrain(stack))
             shares = sums / (grid.points * width)
             found |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
         return found

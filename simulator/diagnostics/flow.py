@@ -9,7 +9,7 @@ from math import pi
 import jax
 import jax.numpy as jnp
 
-from simulator.diagnostics.resolution import Damping, dissipation_scale, edge_share
+from simulator.diagnostics.resolution import Damping, dissipation_scale, tail_fraction
 from simulator.spectral import Local, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared
@@ -109,6 +109,6 @@ def flow_scalars(
         "gradient_flatness": ratio(found.means["gradient_4"], second**2),
         "max_speed": found.maxima["speed"],
         "max_divergence": found.maxima["divergence"],
-        "edge_enstrophy": edge_share(layout, squared(omega), 0.0),
+        "edge_enstrophy": tail_fraction(layout, squared(omega), 0.0),
         "rate": found.maxima["rate"],
     }

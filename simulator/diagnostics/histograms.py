@@ -43,7 +43,7 @@ class _Counter:
         deviation = jnp.sqrt(layout.inner(own, own).mean())
         values = self._transform.inverse(own) / jnp.where(deviation > 0, deviation, 1)
         scaled = (values / self._reach + 1) / 2
-        (counts,) = self._program(physical.hold(jnp.where(physical.inside(), scaled, jnp.inf)))
+        (counts,) = self._program(physical.constrain(jnp.where(physical.inside(), scaled, jnp.inf)))
         width = 2 * self._reach / self._bins
         return counts / (modes.shape[0] * self._transform.grid.points * width), deviation
 
@@ -80,7 +80,7 @@ def histograms(
     def compute(state: State) -> dict[str, jax.Array]:
         found = {}
         for name, modes in quantities.items():
-            found[name], found[f"{name}_deviation"] = counter.density(layout.hold(modes(state.fields)))
+            found[name], found[f"{name}_deviation"] = counter.density(layout.constrain(modes(state.fields)))
         return found
 
     centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach

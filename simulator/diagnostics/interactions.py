@@ -9,7 +9,7 @@ from simulator.diagnostics.measured import Measured, in_shells
 from simulator.diagnostics.spectra import flux
 from simulator.models import State
 from simulator.models.advection import cross
-from simulator.models.fluid import gain
+from simulator.models.fluid import transfer
 from simulator.spectral import Local, Transform
 from simulator.spectral.operators import curl, divergence, squared
 
@@ -39,10 +39,10 @@ def helical(transform: Transform) -> Measured:
         u = state.fields["velocity"]
         omega = curl(layout, u)
         force = transform.evaluate({"velocity": u, "vorticity": omega}, terms).products["force"]
-        modes = {"helicity": gain(u, omega)}
+        modes = {"helicity": transfer(u, omega)}
         for sign, part in zip(SIGNS, helical_parts(transform, u), strict=True):
             modes[f"energy/{sign}"] = squared(abs(part)) / 2
-            modes[f"transfer/{sign}"] = gain(part, force)
+            modes[f"transfer/{sign}"] = transfer(part, force)
         found = {name: layout.shell_sum(values) / layout.shell_width for name, values in modes.items()}
         return found | {f"flux/{s}": flux(found[f"transfer/{s}"], layout.shell_width) for s in SIGNS}
 
@@ -77,10 +77,10 @@ def shell_to_shell(transform: Transform, per_octave: int) -> Measured:
         number = jnp.asarray(band_of)[layout.shell_numbers()]
 
         def given(band: jax.Array) -> jax.Array:
-            part = layout.hold(jnp.where(number == band, u, 0))
+            part = layout.constrain(jnp.where(number == band, u, 0))
             stress = transform.evaluate({"velocity": u, "band": part}, terms).products["stress"]
             force = -jnp.stack([divergence(layout, stress[i]) for i in range(3)])
-            return jnp.zeros(bands).at[jnp.asarray(band_of)].add(layout.shell_sum(gain(u, force)))
+            return jnp.zeros(bands).at[jnp.asarray(band_of)].add(layout.shell_sum(transfer(u, force)))
 
         return {"transfer": lax.map(given, jnp.arange(bands)).T}
 

@@ -25,7 +25,7 @@ def _component_names(record: str, components: int) -> list[str]:
     return [record + end for end in ends]
 
 
-def _in_turn(swarm: Swarm, state: State, name: str, last: jax.Array | None) -> State:
+def _ready_after(swarm: Swarm, state: State, name: str, last: jax.Array | None) -> State:
     """The state with the positions of a species ready only after `last`: exchanges keep their order."""
     if last is None:
         return state
@@ -57,7 +57,7 @@ def trajectories(
         row: dict[str, jax.Array] = {}
         last = None
         for name in names:
-            state = _in_turn(swarm, state, name, last)
+            state = _ready_after(swarm, state, name, last)
             particles = state.particles[name]
             values = {**particles.records, **(sampled(state, name, see) if see else {})}
             for record, components in records[name].items():
@@ -96,7 +96,7 @@ def statistics(swarm: Swarm, rate: Rate, bins: int, reach: float) -> Measured:
         row: dict[str, jax.Array] = {}
         change, last = rate(state), None
         for name in swarm.kinds:
-            state = _in_turn(swarm, state, name, last)
+            state = _ready_after(swarm, state, name, last)
             particles = state.particles[name]
             velocity, acceleration = swarm.motion(name, state.fields, change, particles, state.memory)
             found = _means(particles, velocity, acceleration, swarm.kinds[name].count)

@@ -21,17 +21,17 @@ Damping = Sequence[tuple[int, float | jax.Array]]
 """Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
 
 
-def edge_share(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
+def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
     """Which share of the sum of `values` >= 0 over all modes the edge of the spectrum holds. A sum below `floor` is
     round-off and has no edge."""
     edge = jnp.zeros((1, 1, 1), bool)
     for axis, kept in zip(AXES, layout.grid.kept, strict=True):
-        labels = layout.integers(axis)
-        largest = int(abs(layout.labels[axis]).max())
+        mode_numbers = layout.integers(axis)
+        largest = int(abs(layout.mode_numbers[axis]).max())
         if layout.truncated:  # a layout may store more modes than belong to the state
             largest = min(largest, kept)
         if largest > 0:
-            edge = edge | (abs(labels) > EDGE * largest)
+            edge = edge | (abs(mode_numbers) > EDGE * largest)
     total, beyond = layout.sum(values), layout.sum(jnp.where(edge, values, 0))
     return jnp.where(total > floor, beyond / jnp.where(total > 0, total, 1), 0)
 

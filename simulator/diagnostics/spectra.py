@@ -36,13 +36,15 @@ class Bins:
     def __init__(self, layout: Layout, axis: str, direction: Direction):
         self._layout, self._axis, self._direction = layout, axis, direction
         units = layout.grid.fundamental
-        labels = {a: float(np.abs(layout.labels[a]).max()) * u for a, u in zip("xyz", units, strict=True)}
+        mode_numbers = {
+            a: float(np.abs(layout.mode_numbers[a]).max()) * u for a, u in zip("xyz", units, strict=True)
+        }
         mine = [axis] if direction == "parallel" else [a for a in "xyz" if a != axis]
         present = [units["xyz".index(a)] for a in mine if layout.grid.shape["xyz".index(a)] > 1]
         self.width = max(present, default=layout.shell_width)
         if direction == "perpendicular" and layout.grid.given_shell_width is not None:
             self.width = layout.grid.given_shell_width
-        self.count = round(sum(labels[a] ** 2 for a in mine) ** 0.5 / self.width) + 1
+        self.count = round(sum(mode_numbers[a] ** 2 for a in mine) ** 0.5 / self.width) + 1
 
     def wavenumbers(self) -> np.ndarray:
         """Central wavenumber of each bin."""
@@ -56,8 +58,8 @@ class Bins:
         across = sum(other**2 for other in k.values())
         radius = abs(along) if self._direction == "parallel" else jnp.sqrt(across)  # type: ignore[arg-type]
         n = jnp.minimum(jnp.rint(radius / self.width).astype(jnp.int32), self.count - 1)
-        index = layout.hold(jnp.broadcast_to(n, layout.shape))
-        weighted = layout.hold(layout.weight(energy.dtype) * energy)
+        index = layout.constrain(jnp.broadcast_to(n, layout.shape))
+        weighted = layout.constrain(layout.weight(energy.dtype) * energy)
         (sums,) = _summing(layout, self.count)(index, weighted)
         return sums / self.width
 

@@ -44,7 +44,7 @@ def structure_functions(
 
             def at(r, e=e):
                 shift = (r if e == 0 else 0.0, r if e == 1 else 0.0, r if e == 2 else 0.0)
-                du = layout.hold(translate(layout, u, shift) - u)
+                du = layout.constrain(translate(layout, u, shift) - u)
                 return transform.evaluate({"du": du}, moments).means
 
             means = lax.map(at, jnp.asarray(separations, jnp.float64))

@@ -117,14 +117,14 @@ def band_modes(grid: Grid, band: tuple[float, float]) -> np.ndarray:
             f"hold; a lower highest wavenumber is needed (at most {MOST_MODES} modes)"
         )
     ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
-    labels = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
-    k2 = ((labels * np.array(grid.fundamental)) ** 2).sum(1)
-    kx, ky, kz = labels.T
+    mode_numbers = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
+    k2 = ((mode_numbers * np.array(grid.fundamental)) ** 2).sum(1)
+    kx, ky, kz = mode_numbers.T
     first = (kz > 0) | ((kz == 0) & ((ky > 0) | ((ky == 0) & (kx > 0))))
     inside = (k2 >= band[0] ** 2 * (1 - _MARGIN)) & (k2 <= band[1] ** 2 * (1 + _MARGIN))
     if grid.spherical:
-        inside &= ((2 * labels / np.array(grid.shape)) ** 2).sum(1) < 8 / 9 - 1e-12
-    modes = labels[first & inside]
+        inside &= ((2 * mode_numbers / np.array(grid.shape)) ** 2).sum(1) < 8 / 9 - 1e-12
+    modes = mode_numbers[first & inside]
     if not len(modes):
         lowest = min(u for u, kept in zip(grid.fundamental, grid.kept, strict=True) if kept)
         raise UserError(
@@ -151,8 +151,8 @@ class Embedding:
         # Axis by axis, each device selects its own wavenumbers, without communication.
         for position, axis in enumerate(layout.order, 1):
             n = int(reach["xyz".index(axis)])
-            labels = layout.integers(axis).ravel()
-            taken = jnp.take(field, jnp.clip(labels + n, 0, 2 * n), axis=position)
+            mode_numbers = layout.integers(axis).ravel()
+            taken = jnp.take(field, jnp.clip(mode_numbers + n, 0, 2 * n), axis=position)
             shape = [-1 if i == position else 1 for i in range(4)]
-            field = jnp.where((abs(labels) <= n).reshape(shape), taken, 0)
-        return layout.hold(field)
+            field = jnp.where((abs(mode_numbers) <= n).reshape(shape), taken, 0)
+        return layout.constrain(field)

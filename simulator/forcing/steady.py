@@ -34,7 +34,7 @@ class Waves:
     def vector(self, *components: jax.Array) -> jax.Array:
         """(3, *order) from components that broadcast."""
         shape = self._layout.shape
-        return self._layout.hold(jnp.stack([jnp.broadcast_to(c, shape) for c in components]))
+        return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in components]))
 
 
 def _kept(transform: Transform, axes: str, n: int, kind: str) -> None:

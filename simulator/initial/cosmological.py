@@ -104,9 +104,9 @@ class Cosmological(Initial):
             )
             turn = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
             kind = jnp.result_type(transform.dtype, jnp.complex64)
-            contrast, phase = (wave.real.inverse(layout.hold(f.astype(kind))) for f in (delta, turn))
+            contrast, phase = (wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, turn))
             psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
-            return transform.layout.hold(transform.forward(psi)), wave.real.physical.min(contrast)
+            return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(contrast)
 
         psi, least = build()
         if float(least) <= -1:

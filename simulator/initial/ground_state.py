@@ -135,7 +135,7 @@ def relax(
         moved = psi - 0.8 * step
         moved = moved * jnp.sqrt(layout.inner(psi, psi) / layout.inner(moved, moved))
         r, mu, error = residual(moved)
-        return layout.hold(moved), r, mu, error, count + 1
+        return layout.constrain(moved), r, mu, error, count + 1
 
     @jax.jit
     def solve(psi):

@@ -75,7 +75,7 @@ def start_of(initial: Initial, model: Model, files: Files) -> Fields:
     if not model.fields.keys() <= given.keys():
         zero = jax.jit(
             lambda: {
-                n: layout.hold(jnp.zeros((*lead, *layout.shape), kind))
+                n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
                 for n, lead in model.initial_shapes.items()
                 if n not in given
             }
@@ -105,9 +105,10 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
         found = values(*seen_coordinates(transform))
         whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in found.items()}
         held = {
-            n: physical.hold(jnp.where(physical.inside(), physical.from_seen(v), 0)) for n, v in whole.items()
+            n: physical.constrain(jnp.where(physical.inside(), physical.from_seen(v), 0))
+            for n, v in whole.items()
         }
-        return {n: transform.layout.hold(transform.forward(v)) for n, v in held.items()}
+        return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
 
     return build()
 

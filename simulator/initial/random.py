@@ -64,7 +64,7 @@ class Random(Initial):
         @jax.jit
         def velocity() -> jax.Array:
             u = solenoidal(layout, shape, s.seed, s.energy, s.helicity, s.normalise)
-            return layout.hold(u.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+            return layout.constrain(u.astype(jnp.result_type(transform.dtype, jnp.complex64)))
 
         return add_random_fields(transform, s, wanted, files, {"velocity": velocity()}, s.seed)
 
@@ -81,7 +81,9 @@ class Random(Initial):
                 made = noise(transform.layout, shape, stream, lead, s.variance, s.normalise)
                 at_zero = transform.layout.k_squared() == 0
                 made = jnp.where(at_zero, jnp.where(transform.layout.mask, s.mean, 0), made)
-                return transform.layout.hold(made.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+                return transform.layout.constrain(
+                    made.astype(jnp.result_type(transform.dtype, jnp.complex64))
+                )
 
             found[name] = build()
         return add_random_fields(transform, WithRandomFields(), wanted, files, found)

@@ -152,7 +152,7 @@ def superposed(
     """Coefficients of the sum of solitons."""
     transform = model.transform
     kind = jnp.result_type(transform.dtype, jnp.complex64)
-    total = jax.jit(lambda: transform.layout.hold(jnp.zeros(transform.layout.shape, kind)))()
+    total = jax.jit(lambda: transform.layout.constrain(jnp.zeros(transform.layout.shape, kind)))()
     for soliton in solitons:
         total = total + _one(model, soliton, relaxed)
     if background:
@@ -186,8 +186,8 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
     def resting() -> jax.Array:
         radius = jnp.sqrt(sum(d**2 for d in distances()))
         values = peak * profile(radius, scale)
-        values = transform.physical.hold(jnp.where(transform.physical.inside(), values, 0))
-        return transform.layout.hold(transform.forward(values))
+        values = transform.physical.constrain(jnp.where(transform.physical.inside(), values, 0))
+        return transform.layout.constrain(transform.forward(values))
 
     @jax.jit
     def moving(psi: jax.Array) -> jax.Array:
@@ -195,7 +195,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
             v / model.hbar * d for v, d in zip(soliton.velocity, distances(), strict=True)
         )
         turned = transform.inverse(psi) * jnp.exp(1j * angle)
-        return transform.layout.hold(transform.forward(turned))
+        return transform.layout.constrain(transform.forward(turned))
 
     psi = resting()
     if relaxed:

@@ -189,7 +189,7 @@ def add_random_fields(
                 assert isinstance(s, ScalarSettings)
                 field = _draw(layout, shape, stream, 1, s.normalise)
                 field = _scale(layout, field, shape, s.variance, s.normalise)[0]
-            return layout.hold(field.astype(kind))
+            return layout.constrain(field.astype(kind))
 
         result[name] = build()
     for name, field in result.items():

@@ -19,9 +19,9 @@ from simulator.models.fluid import (
     damping,
     drag_rate,
     flow_pressure,
-    gain,
     power,
     scalar_diagnostics,
+    transfer,
     variance_modes,
     viscous_rate,
 )
@@ -160,7 +160,7 @@ class Boussinesq(NavierStokes):
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy gives to modes of the velocity."""
-        mixing = gain(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
+        mixing = transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
         if self.stable:
             other = {"potential_energy": mixing / self.settings.stratification}
         else:
@@ -168,7 +168,7 @@ class Boussinesq(NavierStokes):
         return {
             **super().transfers_of(products, fields),
             **other,
-            "buoyancy_flux": gain(fields["velocity"], self.buoyancy_force(fields)),
+            "buoyancy_flux": transfer(fields["velocity"], self.buoyancy_force(fields)),
         }
 
     def _pressure(self, fields: Fields) -> jax.Array:

@@ -55,9 +55,9 @@ def density_power(layout: Layout, density: jax.Array) -> jax.Array:
     mean = layout.at_zero(density).real
     zero, whole = jnp.ones((1, 1, 1), bool), jnp.ones((1, 1, 1), bool)
     for axis, n in zip(AXES, layout.grid.shape, strict=True):
-        labels = layout.integers(axis)
-        zero = zero & (labels == 0)
-        whole = whole & (2 * abs(labels) != n)
+        mode_numbers = layout.integers(axis)
+        zero = zero & (mode_numbers == 0)
+        whole = whole & (2 * abs(mode_numbers) != n)
     counted = jnp.broadcast_to(whole & ~zero, density.shape)
     power = jnp.where(counted, density.real**2 + density.imag**2, 0) / mean**2
     sums = layout.shell_sum(jnp.stack([power, counted.astype(power.dtype)]))

@@ -154,7 +154,7 @@ class Equation(Model):
         if not self.growing:
             return fields
         layout = self.transform.layout
-        return jax.jit(lambda fields: {n: layout.hold(hermitian(layout, f)) for n, f in fields.items()})(
+        return jax.jit(lambda fields: {n: layout.constrain(hermitian(layout, f)) for n, f in fields.items()})(
             fields
         )
 
@@ -327,5 +327,5 @@ def largest_growth(model: Model) -> jax.Array:
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
     real = (jnp.where(layout.mask, jnp.asarray(rate).real, 0) for rate in rates)
     return jnp.stack(
-        [layout.hold(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))).max() for r in real]
+        [layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))).max() for r in real]
     ).max()

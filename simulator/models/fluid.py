@@ -137,7 +137,7 @@ def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Arra
     return layout.sum(rate * sum(flat[1:], start=flat[0]))
 
 
-def gain(field: jax.Array, rate: jax.Array) -> jax.Array:
+def transfer(field: jax.Array, rate: jax.Array) -> jax.Array:
     """Re f* . r of each mode: what the tendency r adds to |f|^2 / 2 per time. Components of vectors are summed."""
     if field.ndim > 3:
         return dot(field.real, rate.real) + dot(field.imag, rate.imag)
@@ -242,7 +242,8 @@ def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) ->
 def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:
     """What the flow's stirring adds to the variance of each mode per time, as `NAME_variance`."""
     return {
-        f"{s.name}_variance": 2 * gain(fields[s.name], -divergence(layout, products[s.name])) for s in scalars
+        f"{s.name}_variance": 2 * transfer(fields[s.name], -divergence(layout, products[s.name]))
+        for s in scalars
     }
 
 

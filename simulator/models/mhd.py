@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from simulator.diagnostics.flow import absent, flow_scalars, mean_and_rms, products_about
-from simulator.diagnostics.resolution import dissipation_scale, edge_share, unresolved
+from simulator.diagnostics.resolution import dissipation_scale, tail_fraction, unresolved
 from simulator.models.advection import (
     cross,
     divergence_of_stress,
@@ -24,7 +24,7 @@ from simulator.models.fields import (
     Fields,
     by_name,
 )
-from simulator.models.fluid import advection_rate, flow_fields, gain, power, pressure
+from simulator.models.fluid import advection_rate, flow_fields, power, pressure, transfer
 from simulator.models.model import Balance, Model
 from simulator.settings import Flag, NonNegative, Settings
 from simulator.spectral import Layout, Local, Points, Transform
@@ -187,7 +187,7 @@ class Mhd(Model):
         layout, resistivity = self.transform.layout, self.settings.resistivity
         found = {
             "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
-            "edge_magnetic_enstrophy": edge_share(layout, squared(current), 0.0),
+            "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
         }
         if not (absent(resistivity) or self.settings.kinematic):
             scale = dissipation_scale([(1, resistivity)], ohmic)
@@ -215,9 +215,9 @@ class Mhd(Model):
         inputs = {**fields, "vorticity": curl(layout, u), "current": curl(layout, b)}
         products = self.transform.evaluate(inputs, terms).products
         return {
-            "kinetic_energy": gain(u, products["advection"]),
-            "lorentz": gain(u, products["lorentz"]),
-            "induction": gain(b, curl(layout, products["emf"])),
+            "kinetic_energy": transfer(u, products["advection"]),
+            "lorentz": transfer(u, products["lorentz"]),
+            "induction": transfer(b, curl(layout, products["emf"])),
         }
 
     def derived(self) -> Mapping[str, DerivedField]:

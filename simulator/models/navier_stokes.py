@@ -19,13 +19,13 @@ from simulator.models.fluid import (
     flow_fields,
     flow_pressure,
     fluxes,
-    gain,
     power,
     scalar_diagnostics,
     scalar_linear,
     scalar_spectra,
     scalar_tendencies,
     scalar_transfers,
+    transfer,
     viscous_rate,
 )
 from simulator.models.model import Balance, Model
@@ -133,7 +133,7 @@ class NavierStokes(Model):
         layout = self.transform.layout
         scalars = scalar_transfers(layout, self.settings.scalars, products, fields)
         return {
-            "kinetic_energy": gain(fields["velocity"], self.advection.force(layout, products)),
+            "kinetic_energy": transfer(fields["velocity"], self.advection.force(layout, products)),
             **scalars,
         }
 

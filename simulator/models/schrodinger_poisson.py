@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
-from simulator.diagnostics.resolution import UNDER_RESOLVED, edge_share
+from simulator.diagnostics.resolution import UNDER_RESOLVED, tail_fraction
 from simulator.errors import UserError
 from simulator.models.cosmology import Background, CosmologySettings
 from simulator.models.density import center, density_power, from_center
@@ -173,7 +173,7 @@ class SchrodingerPoisson(SplitModel):
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
-        return {"psi": self.transform.layout.hold(self.transform.forward(psi))}, self._rate(v)
+        return {"psi": self.transform.layout.constrain(self.transform.forward(psi))}, self._rate(v)
 
     def phase_rate(self, density: jax.Array, time: jax.Array) -> jax.Array:
         """V (1/time) from values of the density."""
@@ -195,15 +195,15 @@ class SchrodingerPoisson(SplitModel):
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 of a small density wave at rest at the start: (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G rho."""
         a = self.settings.cosmology.start if self.settings.cosmology else 1.0
-        pull = 4 * math.pi * a * self.gravity - k2 * self.settings.self_interaction / a
-        return (0.5 * self.hbar * k2) ** 2 - pull * density
+        attraction = 4 * math.pi * a * self.gravity - k2 * self.settings.self_interaction / a
+        return (0.5 * self.hbar * k2) ** 2 - attraction * density
 
     @cached_property
     def _kinetic_rate(self) -> float:
         """(hbar/2m) k^2 at the corner of the spectrum."""
         layout = self.transform.layout
-        labels = (np.abs(layout.labels[a]).max() for a in "xyz")
-        k = [n * unit for n, unit in zip(labels, self.transform.grid.fundamental, strict=True)]
+        mode_numbers = (np.abs(layout.mode_numbers[a]).max() for a in "xyz")
+        k = [n * unit for n, unit in zip(mode_numbers, self.transform.grid.fundamental, strict=True)]
         return 0.5 * self.hbar * float(np.square(k).sum())
 
     def _rate(self, v: jax.Array) -> jax.Array:
@@ -292,7 +292,7 @@ class SchrodingerPoisson(SplitModel):
         turning = self.transform.forward(v * self.transform.inverse(psi))
         turning = turning + 0.5 * self.hbar * layout.k_squared(psi.real.dtype) * psi
         moving = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
-        return layout.hold(1j * (moving * psi - turning))
+        return layout.constrain(1j * (moving * psi - turning))
 
     def _virial(self, values: Fields, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
         """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi) - V rho."""
@@ -308,7 +308,7 @@ class SchrodingerPoisson(SplitModel):
         """Share of the kinetic energy at the edge of the spectrum, where it is more than round-off."""
         layout, dtype = self.transform.layout, psi.real.dtype
         noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
-        return edge_share(layout, layout.k_squared(dtype) * _squared(psi), noise)
+        return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
     def _odd_wavenumbers(self, dtype) -> list[jax.Array]:
         """Wavenumbers whose Nyquist planes count for nothing: there k and -k are one mode."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from simulator.diagnostics.resolution import edge_share
+from simulator.diagnostics.resolution import tail_fraction
 from simulator.diagnostics.spectra import shell_spectra
 from simulator.errors import UserError
 from simulator.models.density import center, center_velocity, density_power, faces
@@ -26,7 +26,7 @@ from simulator.models.fields import (
     Fields,
     by_name,
 )
-from simulator.models.fluid import gain
+from simulator.models.fluid import transfer
 from simulator.models.model import Balance, Model, Shift
 from simulator.settings import Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
@@ -116,7 +116,7 @@ class SelfGravitatingGas(Model):
                     "everywhere"
                 )
             zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-            fields = {**fields, "density": layout.hold(jnp.where(zero, given, fields["density"]))}
+            fields = {**fields, "density": layout.constrain(jnp.where(zero, given, fields["density"]))}
 
         def product(values, points, parameters) -> Local:
             return Local(values["density"] * values["velocity"])
@@ -129,7 +129,7 @@ class SelfGravitatingGas(Model):
                 else self.transform.evaluate(fields, product).products
             )
             found = {"density": fields["density"], "momentum": m}
-            return {name: layout.hold(hermitian(layout, field)) for name, field in found.items()}
+            return {name: layout.constrain(hermitian(layout, field)) for name, field in found.items()}
 
         return begun(fields)
 
@@ -255,7 +255,7 @@ class SelfGravitatingGas(Model):
         speed = s.sound_speed + jnp.sqrt(squared(drift))
         speed = speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
         noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
-        return edge_share(layout, squared(own), noise**2)
+        return tail_fraction(layout, squared(own), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
         """Why a run cannot go on from these fields, and what may help."""
@@ -315,7 +315,7 @@ class SelfGravitatingGas(Model):
                 "pressure": pressure,
                 "mach": jnp.where(sound > 0, squared(own) / jnp.where(sound > 0, sound, 1) ** 2, 0),
             }
-            if "pull" in values:
+            if "grad_phi" in values:
                 stresses = self._normal_stresses(values, own, pressure, parameters["mean"])
                 at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
                 weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
@@ -337,9 +337,9 @@ class SelfGravitatingGas(Model):
     ) -> list[jax.Array]:
         """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij but for viscosity and forcing. The part of gravity,
         (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
-        pull, g = values["pull"], 8 * math.pi * self.settings.gravitational_constant
-        same = pressure + mean * values["potential"] - squared(pull) / g
-        return [same + values["density"] * velocity[i] ** 2 + 2 * pull[i] ** 2 / g for i in range(3)]
+        grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
+        same = pressure + mean * values["potential"] - squared(grad_phi) / g
+        return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
 
     def _gravity(self, rho: jax.Array) -> jax.Array:
         """The box mean of rho Phi / 2."""
@@ -375,7 +375,7 @@ class SelfGravitatingGas(Model):
         attraction, virial = None, {}
         if self.settings.gravitational_constant:
             phi = self.potential(rho)
-            attraction = {"potential": phi, "pull": gradient(layout, phi)}
+            attraction = {"potential": phi, "grad_phi": gradient(layout, phi)}
         found, gravity = self._measured(fields, attraction), self._gravity(rho)
         means, momentum = found.means, layout.at_zero(fields["momentum"]).real
         if attraction:
@@ -409,7 +409,7 @@ class SelfGravitatingGas(Model):
         the density. Where density and velocity vary at the same scale a shell may be negative. Unlike that of
         sqrt(rho) v the co-spectrum ends with the modes of the momentum, so that nothing of it is truncated."""
         layout = self.transform.layout
-        energy = 0.5 * gain(fields["momentum"], self.velocity(fields))
+        energy = 0.5 * transfer(fields["momentum"], self.velocity(fields))
         return {
             **shell_spectra(layout, {"kinetic_energy": energy}),
             "density_power": density_power(layout, fields["density"]),

@@ -77,7 +77,7 @@ class Sampler:
         """
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
-            modes = self.transform.layout.hold(modes / response)
+            modes = self.transform.layout.constrain(modes / response)
         return self.of_values(self.transform.inverse(modes), position)
 
     def of_values(self, values: jax.Array, position: jax.Array) -> jax.Array:

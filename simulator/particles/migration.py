@@ -1,6 +1,6 @@
 """Particles move to the devices where they live, by hops to neighbours.
 
-Along every cut axis the owners form a ring. In a round every device sends up to `parcel` particles up and as many
+Along every cut axis the owners form a ring. In a round every device sends up to `message` particles up and as many
 down, each the shorter way, and takes in what its neighbours send; rounds follow until everybody is home. A step moves
 few particles by one hop, a start or a restart may move all of them by many: both are the same code, with buffers that
 are bounded either way. Where a device has no room, nobody moves, and the set says how much room is needed.
@@ -116,17 +116,17 @@ def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
 def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, jax.Array, jax.Array]:
     """One device's part of a round: its new particles, whether it had no room, and how many are still away."""
     capacity, ring = travellers.id.shape[0], cut.owners
-    parcel = min(capacity, capacity // 16 + 16)
+    message = min(capacity, capacity // 16 + 16)
     hops = _hops(travellers, number, cut)
     above = (hops > 0) & (2 * hops <= ring)
-    going_up = jnp.nonzero(above, size=parcel, fill_value=capacity)[0]
-    going_down = jnp.nonzero((hops > 0) & ~above, size=parcel, fill_value=capacity)[0]
+    going_up = jnp.nonzero(above, size=message, fill_value=capacity)[0]
+    going_down = jnp.nonzero((hops > 0) & ~above, size=message, fill_value=capacity)[0]
     packed = _packed(travellers)
 
     def sent(index: jax.Array, step: int, before: jax.Array | None) -> jax.Array:
-        parcels = jnp.take(packed, index, axis=-1, mode="fill", fill_value=NOBODY)
-        parcels = parcels if before is None else after(parcels, before)
-        return lax.ppermute(parcels, cut.name, [(i, (i + step) % ring) for i in range(ring)])
+        messages = jnp.take(packed, index, axis=-1, mode="fill", fill_value=NOBODY)
+        messages = messages if before is None else after(messages, before)
+        return lax.ppermute(messages, cut.name, [(i, (i + step) % ring) for i in range(ring)])
 
     from_below = sent(going_up, 1, None)
     from_above = sent(going_down, -1, from_below)
@@ -141,7 +141,7 @@ def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, j
 
 
 def _packed(travellers: _Travellers) -> jax.Array:
-    """Everything about the particles as (rows, entries) of int64, ids first: one parcel instead of many."""
+    """Everything about the particles as (rows, entries) of int64, ids first: one message instead of many."""
     bits = [lax.bitcast_convert_type(r, jnp.int64) for r in travellers.records.values()]
     rows = [travellers.id, *(h.astype(jnp.int64) for h in travellers.home)]
     return jnp.concatenate([jnp.stack(rows), *(b if b.ndim > 1 else b[None] for b in bits)])

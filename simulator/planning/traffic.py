@@ -271,8 +271,8 @@ def _native_flops(one: Instruction, geometry: list[int]) -> float:
     axes, first, second = geometry[0], geometry[1:4], geometry[4:7]
     to_points, real, planes = geometry[7], bool(geometry[9]), geometry[12]
     results = one.results[0].shape
-    parcels = geometry[23] >= 0 and geometry[24] >= 0
-    components = results[1] if parcels else results[0]
+    messages = geometry[23] >= 0 and geometry[24] >= 0
+    components = results[1] if messages else results[0]
     total = 0.0
     # The axis that is transformed second finds the first one's modes (forward) or points (backward).
     others = [second[2] if to_points else second[1], first[1] if to_points else first[2]]

@@ -63,7 +63,7 @@ class Volume:
             in_specs=(physical.spec, PartitionSpec()),
             out_specs=rows,
             check_vma=False,
-        )(physical.hold(values), table)
+        )(physical.constrain(values), table)
         return found[:height, :width]
 
     # ---- geometry ----------------------------------------------------------------------------------------

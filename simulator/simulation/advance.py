@@ -132,7 +132,7 @@ def _constrained(model: Model, state: State, fields: Fields, dt: jax.Array) -> F
     """The new fields in their layouts; of a guarded model the old ones where no step could be taken."""
     if model.guarded:
         fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
-    return {n: model.transform_of(n).layout.hold(f) for n, f in fields.items()}
+    return {n: model.transform_of(n).layout.constrain(f) for n, f in fields.items()}
 
 
 def rate_of(model: Model, state: State) -> jax.Array:

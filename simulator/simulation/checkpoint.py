@@ -23,7 +23,7 @@ CARRIED = ("memory_", "history_", "series_")
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
     """The layout's axes as storage knows them."""
     shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
-    return tuple(Axis.modes(names[a], layout.labels[a], points=shape[a]) for a in layout.seen_order)
+    return tuple(Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order)
 
 
 def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:

@@ -51,7 +51,7 @@ def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
 
 def _without_divergence(model: Model, field: jax.Array) -> jax.Array:
     layout = model.transform.layout
-    return layout.hold(jnp.where(layout.mask, model.solenoidal_part(field), 0))
+    return layout.constrain(jnp.where(layout.mask, model.solenoidal_part(field), 0))
 
 
 def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:

@@ -88,12 +88,12 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
         modes = lax.with_sharding_constraint(modes, NamedSharding(target.mesh, spec))
     modes = _matched(modes, lead, "z", source, target)[..., :y, :]
     modes = jnp.transpose(modes, (*range(lead), *(lead + "zyx".index(a) for a in target.order)))
-    return target.hold(jnp.where(target.mask, modes, 0))
+    return target.constrain(jnp.where(target.mask, modes, 0))
 
 
 def _matched(modes: jax.Array, position: int, axis: str, source: Layout, target: Layout) -> jax.Array:
     """The target's wavenumbers along one axis; zero where the source has none."""
-    places = {int(k): i for i, k in enumerate(source.labels[axis])}
-    index = np.array([places.get(int(k), -1) for k in target.padded_labels(axis)])
+    places = {int(k): i for i, k in enumerate(source.mode_numbers[axis])}
+    index = np.array([places.get(int(k), -1) for k in target.padded_mode_numbers(axis)])
     shape = [-1 if i == position else 1 for i in range(modes.ndim)]
     return jnp.where((index >= 0).reshape(shape), jnp.take(modes, np.maximum(index, 0), axis=position), 0)

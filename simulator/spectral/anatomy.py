@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """An all-to-all of parcels (parcel, component, ...) of one device over an axis of a transform's mesh."""
+    """An all-to-all of messages (message, component, ...) of one device over an axis of a transform's mesh."""
 
     transform: Transform
     axis: str

@@ -1,7 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, block, in_turn, platform, kernels, exchange)`; a line in `BACKENDS` registers it.
+candidate, devices, dtype, block, sequential, platform, kernels, exchange)`; a line in `BACKENDS` registers it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -147,14 +147,14 @@ def make_transform(
     block: int | None = None,
     real: bool = True,
     every: bool = False,
-    in_turn: bool = False,
+    sequential: bool = False,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
     `real`: of real fields, else of complex ones. `every`: all modes, else those that dealiasing keeps. `block`:
-    planes of physical space visited at a time; None chooses it. `in_turn`: components are sent one after another,
+    planes of physical space visited at a time; None chooses it. `sequential`: components are sent one after another,
     which holds less (custom_partitioning only). `kernels`: who does the local stages. `exchange`: what a
     nonlinear term sends.
 
@@ -163,7 +163,7 @@ def make_transform(
     modes, kernels = Modes(grid, real, every), kernels_of(grid, kernels)
     found = choose(modes, len(devices), backend, decomposition)
     candidate = preferred(found, kernels, devices[0].platform)
-    return build(modes, candidate, devices, dtype, block, in_turn, kernels=kernels, exchange=exchange)
+    return build(modes, candidate, devices, dtype, block, sequential, kernels=kernels, exchange=exchange)
 
 
 def build(
@@ -172,12 +172,12 @@ def build(
     devices: Devices,
     dtype: Any = np.float64,
     block: int | None = None,
-    in_turn: bool = False,
+    sequential: bool = False,
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
 ) -> Transform:
     """The transform that a candidate describes. `platform`: cpu or gpu, whose program it is; None: the devices'."""
     return BACKENDS[candidate.backend].build(
-        modes, candidate, devices, dtype, block, in_turn, platform, kernels, exchange
+        modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange
     )

@@ -30,13 +30,13 @@ class Modes:
     real: bool = True
     every: bool = False
 
-    def labels(self, axis: str) -> np.ndarray:
-        return self.grid.labels(axis, half=self.real and axis == "z", every=self.every)
+    def mode_numbers(self, axis: str) -> np.ndarray:
+        return self.grid.mode_numbers(axis, half=self.real and axis == "z", every=self.every)
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """Number of modes along x, y, z."""
-        x, y, z = (len(self.labels(a)) for a in AXES)
+        x, y, z = (len(self.mode_numbers(a)) for a in AXES)
         return x, y, z
 
 

@@ -19,21 +19,21 @@ _TOP = 15
 """The largest number of a plane is scaled to below 2^15; half precision is fully accurate down to 2^-14."""
 
 
-def all_to_all(parcels: jax.Array, over: str, kind: Kind) -> jax.Array:
-    """Sends parcel i (parcel, component, a, b, c) of complex numbers to device i of the mesh axis `over`."""
+def all_to_all(messages: jax.Array, over: str, kind: Kind) -> jax.Array:
+    """Sends message i (message, component, a, b, c) of complex numbers to device i of the mesh axis `over`."""
     if kind == "single":
-        return _plain(parcels.astype(np.complex64), over).astype(parcels.dtype)
-    return _scaled(parcels, over) if kind == "half_scaled" else _plain(parcels, over)
+        return _plain(messages.astype(np.complex64), over).astype(messages.dtype)
+    return _scaled(messages, over) if kind == "half_scaled" else _plain(messages, over)
 
 
-def _plain(parcels: jax.Array, over: str) -> jax.Array:
-    return lax.all_to_all(parcels, over, 0, 0, tiled=True)
+def _plain(messages: jax.Array, over: str) -> jax.Array:
+    return lax.all_to_all(messages, over, 0, 0, tiled=True)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _scaled(parcels: jax.Array, over: str) -> jax.Array:
+def _scaled(messages: jax.Array, over: str) -> jax.Array:
     """In half precision, every plane (b, c) with a power of two of its own, which is sent along."""
-    parts = jnp.stack([parcels.real, parcels.imag], -1)
+    parts = jnp.stack([messages.real, messages.imag], -1)
     largest = jnp.max(abs(parts), (-3, -2, -1), keepdims=True)
     _, exponent = jnp.frexp(largest)
     sent = _plain(jnp.ldexp(parts, _TOP - exponent).astype(jnp.float16), over)

@@ -104,7 +104,7 @@ class Grid:
         axes = [k * w for k, w, n in zip(self.kept, self.fundamental, self.shape, strict=True) if n > 1]
         return min(axes, default=0.0)
 
-    def labels(self, axis: str, *, half: bool = False, every: bool = False) -> np.ndarray:
+    def mode_numbers(self, axis: str, *, half: bool = False, every: bool = False) -> np.ndarray:
         """Signed integer wavenumbers along `axis` in storage order: 0, 1, ..., -2, -1.
 
         `half`: only those >= 0 (the stored half of a real field). `every`: without truncation.

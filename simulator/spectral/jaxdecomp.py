@@ -62,7 +62,7 @@ def build(
     devices: Devices,
     dtype: Any,
     block: int | None,
-    in_turn: bool = False,
+    sequential: bool = False,
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
@@ -71,7 +71,7 @@ def build(
         raise UserError(
             f"fft.block: {NAME} visits physical space whole; remove the key or fft.backend: {NAME}"
         )
-    if in_turn:
+    if sequential:
         raise UserError(f"{NAME} transforms all components together")
     if exchange != "full":
         raise UserError(f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}")
@@ -104,7 +104,7 @@ class JaxdecompTransform:
             self.mesh,
             "yzx",
             sharded,
-            labels={a: self.grid.labels(a, every=True) for a in "xyz"},
+            mode_numbers={a: self.grid.mode_numbers(a, every=True) for a in "xyz"},
             half=False,
             real=modes.real,
             truncated=not modes.every,
@@ -177,8 +177,8 @@ class _Components(Program):
         return lambda a: run(a, norm="forward")
 
     def _apply(self, array: jax.Array) -> tuple[jax.Array]:
-        flat = self.source.hold(array.reshape(-1, *self.source.shape))
-        result = self.target.hold(jnp.stack([self._one(component) for component in flat]))
+        flat = self.source.constrain(array.reshape(-1, *self.source.shape))
+        result = self.target.constrain(jnp.stack([self._one(component) for component in flat]))
         return (result.reshape(*array.shape[:-3], *self.target.shape),)
 
     def partitioned(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:

@@ -43,7 +43,7 @@ class _Arrangement:
     def sharding(self, rank: int = 3) -> NamedSharding:
         return NamedSharding(self.mesh, self.spec_of(rank))
 
-    def hold(self, array: jax.Array) -> jax.Array:
+    def constrain(self, array: jax.Array) -> jax.Array:
         """The same array, told to XLA to be laid out like this."""
         if self.mesh.size == 1:
             return array
@@ -146,7 +146,7 @@ class Layout(_Arrangement):
     resolution, and the box mean of |u(x)|^2 is the sum of `weight` |u(k)|^2. In padding they are zero.
     """
 
-    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    mode_numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Signed integer wavenumbers along each axis, without padding."""
     half: bool = True
     """Only kz >= 0 is stored: the other half are the conjugates (real fields)."""
@@ -154,17 +154,17 @@ class Layout(_Arrangement):
     """The fields are real: u(-k) is the conjugate of u(k)."""
 
     def _extent(self, axis: str) -> int:
-        return len(self.labels[axis])
+        return len(self.mode_numbers[axis])
 
-    def padded_labels(self, axis: str) -> np.ndarray:
+    def padded_mode_numbers(self, axis: str) -> np.ndarray:
         """Labels of all entries along an axis; those of padding are larger than any mode's."""
-        labels, extent = self.labels[axis], self.shape[self.order.index(axis)]
-        largest = int(np.abs(labels).max())
-        return np.concatenate([labels, largest + 1 + np.arange(extent - len(labels))])
+        mode_numbers, extent = self.mode_numbers[axis], self.shape[self.order.index(axis)]
+        largest = int(np.abs(mode_numbers).max())
+        return np.concatenate([mode_numbers, largest + 1 + np.arange(extent - len(mode_numbers))])
 
     def integers(self, axis: str) -> jax.Array:
         """Signed integer wavenumbers along `axis`; broadcasts."""
-        return self._along(axis, self.padded_labels(axis), jnp.int32)
+        return self._along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
     def wavenumbers(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
         """kx, ky, kz, each broadcasting against a spectral array.
@@ -173,10 +173,10 @@ class Layout(_Arrangement):
         """
         found = []
         for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
-            labels = self.padded_labels(axis)
+            mode_numbers = self.padded_mode_numbers(axis)
             if self.real:
-                labels = np.where(2 * np.abs(labels) == n, 0, labels)
-            found.append(self._along(axis, labels * unit, dtype))
+                mode_numbers = np.where(2 * np.abs(mode_numbers) == n, 0, mode_numbers)
+            found.append(self._along(axis, mode_numbers * unit, dtype))
         return found[0], found[1], found[2]
 
     def k_squared(self, dtype=jnp.float64) -> jax.Array:
@@ -186,7 +186,7 @@ class Layout(_Arrangement):
         """
         total = jnp.zeros((1, 1, 1), dtype)
         for axis, unit in zip(AXES, self.grid.fundamental, strict=True):
-            total = total + self._along(axis, (self.padded_labels(axis) * unit) ** 2, dtype)
+            total = total + self._along(axis, (self.padded_mode_numbers(axis) * unit) ** 2, dtype)
         return total
 
     def inverse_k_squared(self, dtype=jnp.float64) -> jax.Array:
@@ -202,12 +202,12 @@ class Layout(_Arrangement):
             keep = np.arange(m) < n
             if self.truncated:
                 kept = self.grid.kept[AXES.index(axis)]
-                keep &= np.abs(self.padded_labels(axis)) <= kept
+                keep &= np.abs(self.padded_mode_numbers(axis)) <= kept
             if not keep.all():
                 mask = mask & self._along(axis, keep, bool)
         if self.grid.spherical and self.truncated:
             squares = (
-                self._along(a, (2 * self.padded_labels(a) / n) ** 2, jnp.float64)
+                self._along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, jnp.float64)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
             )
             # Not those on the sphere itself: (N/3, N/3, 0) twice is aliased to minus itself.
@@ -222,8 +222,8 @@ class Layout(_Arrangement):
         and at modes that are not part of the state. Broadcasts."""
         one = jnp.ones((1, 1, 1), dtype)
         if self.half:
-            labels = self.padded_labels("z")
-            paired = (labels > 0) & (2 * labels != self.grid.shape[2])
+            mode_numbers = self.padded_mode_numbers("z")
+            paired = (mode_numbers > 0) & (2 * mode_numbers != self.grid.shape[2])
             one = self._along("z", np.where(paired, 2, 1), dtype)
         return jnp.where(self.mask, one, 0)
 
@@ -253,7 +253,7 @@ class Layout(_Arrangement):
     @cached_property
     def shells(self) -> int:
         """Number of shells: those of all modes of the state."""
-        largest = [int(np.abs(self.labels[a]).max()) for a in AXES]
+        largest = [int(np.abs(self.mode_numbers[a]).max()) for a in AXES]
         if self.truncated:  # a layout may store more modes than belong to the state
             largest = [min(n, kept) for n, kept in zip(largest, self.grid.kept, strict=True)]
         corner = sum((n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True))
@@ -280,7 +280,7 @@ class Layout(_Arrangement):
     def shell_numbers(self) -> jax.Array:
         """n = round(|k| / dk) of every entry, of the array's (padded) shape; at most the last shell's."""
         n = jnp.rint(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
-        return self.hold(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
+        return self.constrain(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
 
     def shell_sum(self, values: jax.Array) -> jax.Array:
         """Sums of real `values` (..., *order) over the shells n = round(|k| / dk): (..., shells).
@@ -288,7 +288,7 @@ class Layout(_Arrangement):
         Summed over the shells this is `sum`, to round-off.
         """
         flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
-        (sums,) = self._shell_program(self.shell_numbers(), self.hold(flat))
+        (sums,) = self._shell_program(self.shell_numbers(), self.constrain(flat))
         return sums.reshape(*values.shape[:-3], self.shells)
 
     def shell_modes(self) -> tuple[jax.Array, jax.Array]:

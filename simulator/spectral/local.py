@@ -1,8 +1,8 @@
 """What one device does in a staged transform: local transforms, truncation and padding, the exchanges.
 
-Stages hold one device's part of arrays (component, *order), exchanges hold it as parcels (parcel, component,
-*order). A stage visits its array in blocks: each is unpacked from parcels, padded, transformed, truncated and
-packed into parcels while it is in cache. All functions are traced inside a `Program`.
+Stages hold one device's part of arrays (component, *order), exchanges hold it as messages (message, component,
+*order). A stage visits its array in blocks: each is unpacked from messages, padded, transformed, truncated and
+packed into messages while it is in cache. All functions are traced inside a `Program`.
 """
 
 import math
@@ -40,8 +40,8 @@ class Reductions(NamedTuple):
 Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", Reductions]]
 """(values (component, *block), their coordinates, where they are grid points not counted before) to products
 and reductions."""
-Parcels = tuple[jax.Array, ...]
-"""Parcels (parcel, component, *order) of an exchange: on processors every parcel is an array of its own, on GPUs
+Messages = tuple[jax.Array, ...]
+"""Messages (message, component, *order) of an exchange: on processors every message is an array of its own, on GPUs
 every component."""
 Parts = tuple[jax.Array, ...]
 """Arrays (component, *order) whose components are numbered through."""
@@ -83,17 +83,17 @@ def take(array: jax.Array, source: str, target: str) -> jax.Array:
     return jnp.transpose(array, (*range(lead), *(lead + source.index(a) for a in target)))
 
 
-def pack(array: jax.Array, source: str, axis: str, parcels: int, target: str) -> jax.Array:
-    """An array (component, *source) cut along `axis`, which is padded first: (parcel, component, *target)."""
+def pack(array: jax.Array, source: str, axis: str, messages: int, target: str) -> jax.Array:
+    """An array (component, *source) cut along `axis`, which is padded first: (message, component, *target)."""
     at = 1 + source.index(axis)
-    array = fit(array, at, padded(array.shape[at], parcels))
-    array = array.reshape(*array.shape[:at], parcels, -1, *array.shape[at + 1 :])
+    array = fit(array, at, padded(array.shape[at], messages))
+    array = array.reshape(*array.shape[:at], messages, -1, *array.shape[at + 1 :])
     where = {a: 1 + i + (1 + i >= at) for i, a in enumerate(source)}
     return array.transpose(at, 0, *(where[a] for a in target))
 
 
 def unpack(array: jax.Array, source: str, axis: str, extent: int, target: str) -> jax.Array:
-    """Parcels (parcel, component, *source) joined along `axis`, of which `extent` are valid: (component, *target)."""
+    """Messages (message, component, *source) joined along `axis`, `extent` of it valid: (component, *target)."""
     order: list[int] = [1]
     for a in target:
         order += [0, 2 + source.index(a)] if a == axis else [2 + source.index(a)]
@@ -181,8 +181,8 @@ class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
 
     `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`, with a third argument where
-    only maxima and means are wanted. `separate` keeps parcels
-    in arrays of their own. `in_turn` sends components one after another: only one is held on both sides of an
+    only maxima and means are wanted. `separate` keeps messages
+    in arrays of their own. `sequential` sends components one after another: only one is held on both sides of an
     exchange.
     """
 
@@ -193,7 +193,7 @@ class LocalTransform:
     """Of real values: float64 or float32."""
     blocks: Callable[..., int]
     separate: bool
-    in_turn: bool = False
+    sequential: bool = False
     own_blanks: bool = True
     """Whether every loop fills an array of its own (see `blank`); not where it has to be linear in its input."""
     back: "LocalTransform | None" = None
@@ -209,7 +209,7 @@ class LocalTransform:
         return self.layout.grid.shape[AXES.index(axis)]
 
     def modes(self, axis: str) -> int:
-        return len(self.layout.labels[axis])
+        return len(self.layout.mode_numbers[axis])
 
     def local(self, stage: int, axis: str) -> int:
         """Extent of an axis on one device, as a stage transforms it: points before and in it, modes after."""
@@ -260,24 +260,24 @@ class LocalTransform:
 
     # ---- between stages ----------------------------------------------------------------------------------
 
-    def _received(self, i: int, parcels: Parcels, start: jax.Array, size: int, *, forward: bool) -> Parts:
+    def _received(self, i: int, messages: Messages, start: jax.Array, size: int, *, forward: bool) -> Parts:
         """A block of the array of the stage after (before) exchange `i`, joined from what was received."""
         if not self.plan.exchanges:
-            return parcels
+            return messages
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
         axis = exchange.join if forward else exchange.cut
         extent = self.points(axis) if forward else self.modes(axis)
         at = 2 + exchange.order.index(stage.block)
-        parts = [lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in parcels]
+        parts = [lax.dynamic_slice_in_dim(p, start, size, axis=at) for p in messages]
         if self.separate:
             parts = [jnp.concatenate(parts)]
-        elif self._unset and size < parcels[0].shape[at]:
+        elif self._unset and size < messages[0].shape[at]:
             # A slice that lies as the whole does: else XLA turns the whole, before it is visited.
             parts = [with_layout_constraint(part, Layout(tuple(range(part.ndim)))) for part in parts]
         return tuple(unpack(part, exchange.order, axis, extent, stage.order) for part in parts)
 
-    def _to_send(self, i: int, parts: Parts, *, forward: bool) -> Parcels:
-        """A block of the array of the stage before (after) exchange `i`, cut into parcels."""
+    def _to_send(self, i: int, parts: Parts, *, forward: bool) -> Messages:
+        """A block of the array of the stage before (after) exchange `i`, cut into messages."""
         if not self.plan.exchanges:
             return parts
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
@@ -285,18 +285,18 @@ class LocalTransform:
         packed = [pack(part, stage.order, axis, count, exchange.order) for part in parts]
         return self._apart(packed[0]) if self.separate else tuple(packed)
 
-    def _exchange(self, i: int, parcels: Parcels) -> Parcels:
+    def _exchange(self, i: int, messages: Messages) -> Messages:
         over = self.plan.exchanges[i].over
         if self._parts(over) == 1:
-            return parcels
+            return messages
         if self.separate:
-            return self._apart(all_to_all(jnp.concatenate(parcels), over, self.exchange))
-        return tuple(all_to_all(part, over, self.exchange) for part in parcels)
+            return self._apart(all_to_all(jnp.concatenate(messages), over, self.exchange))
+        return tuple(all_to_all(part, over, self.exchange) for part in messages)
 
-    def _apart(self, parcels: jax.Array) -> Parcels:
-        """On the CPU an all-to-all takes and gives every parcel as a buffer of its own: kept apart, they need not be
+    def _apart(self, messages: jax.Array) -> Messages:
+        """On the CPU an all-to-all takes and gives every message as a buffer of its own: kept apart, they need not be
         copied together before and cut after it."""
-        return tuple(parcels[i : i + 1] for i in range(len(parcels)))
+        return tuple(messages[i : i + 1] for i in range(len(messages)))
 
     def _cut(self, array: jax.Array) -> Parts:
         """An array (component, *order) in parts that are transformed and sent by themselves: on GPUs every component,
@@ -308,8 +308,8 @@ class LocalTransform:
     def _join(self, parts: Parts) -> jax.Array:
         return parts[0] if not parts[1:] else jnp.concatenate(parts)
 
-    def _components(self, parcels: Parcels) -> int:
-        return parcels[0].shape[1] * (1 if self.separate else len(parcels))
+    def _components(self, messages: Messages) -> int:
+        return messages[0].shape[1] * (1 if self.separate else len(messages))
 
     def _visit(
         self,
@@ -344,18 +344,20 @@ class LocalTransform:
     def _fill(self, source: jax.Array) -> jax.Array | None:
         return source if self.own_blanks else None
 
-    def _parcel_axis(self, exchange: int, stage: int) -> int:
-        """Axis of the parcels of an exchange along which a stage visits them in blocks."""
+    def _message_axis(self, exchange: int, stage: int) -> int:
+        """Axis of the messages of an exchange along which a stage visits them in blocks."""
         if not self.plan.exchanges:
             return 1
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
 
-    def _each_in_turn(self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int) -> Any:
+    def _each_in_sequence(
+        self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int
+    ) -> Any:
         """`run(given)` of arrays whose axis `given_axis` counts components, of one component after another; its
         results are put together along `made_axis`."""
         source = jax.tree.leaves(given)[0]
         count = source.shape[given_axis]
-        if not self.in_turn or count == 1 or not self.plan.exchanges:
+        if not self.sequential or count == 1 or not self.plan.exchanges:
             return run(given)
 
         def one(i):
@@ -374,45 +376,45 @@ class LocalTransform:
         empty = jax.tree.unflatten(tree, [whole(*part) for part in enumerate(parts)])
         return lax.fori_loop(0, count, body, empty)
 
-    def _outer_forward(self, parcels: Parcels) -> jax.Array:
-        """From the parcels that the first stage sends to modes: all stages but the first."""
-        return self._each_in_turn(self._outer_forward_of, parcels, 1, 0)
+    def _outer_forward(self, messages: Messages) -> jax.Array:
+        """From the messages that the first stage sends to modes: all stages but the first."""
+        return self._each_in_sequence(self._outer_forward_of, messages, 1, 0)
 
-    def _outer_inverse(self, modes: jax.Array) -> Parcels:
-        """From modes to the parcels that the first stage receives."""
-        return self._each_in_turn(self._outer_inverse_of, modes, 0, 1)
+    def _outer_inverse(self, modes: jax.Array) -> Messages:
+        """From modes to the messages that the first stage receives."""
+        return self._each_in_sequence(self._outer_inverse_of, modes, 0, 1)
 
-    def _outer_forward_of(self, parcels: Parcels) -> jax.Array:
-        modes, last = parcels[0], len(self.plan.exchanges)
+    def _outer_forward_of(self, messages: Messages) -> jax.Array:
+        modes, last = messages[0], len(self.plan.exchanges)
         for i, stage in enumerate(self.plan.stages[1:], 1):
-            received = self._exchange(i - 1, parcels)
+            received = self._exchange(i - 1, messages)
 
             def visit(start, size, fresh, i=i, stage=stage, received=received):
                 given = self._received(i - 1, received, start, size, forward=True)
                 parts = tuple(self._to_modes(stage, part) for part in given)
                 return (self._join(parts) if i == last else self._to_send(i, parts, forward=True)), None
 
-            axis = 1 if i == last else self._parcel_axis(i, i)
-            found, _ = self._visit(i, 2 * self._components(parcels), visit, axis, received[0])
-            modes, parcels = (found, parcels) if i == last else (modes, found)
+            axis = 1 if i == last else self._message_axis(i, i)
+            found, _ = self._visit(i, 2 * self._components(messages), visit, axis, received[0])
+            modes, messages = (found, messages) if i == last else (modes, found)
         return modes
 
-    def _outer_inverse_of(self, modes: jax.Array) -> Parcels:
-        parcels: Parcels = (modes,)
+    def _outer_inverse_of(self, modes: jax.Array) -> Messages:
+        messages: Messages = (modes,)
         last = len(self.plan.exchanges)
         for i, stage in reversed(list(enumerate(self.plan.stages[1:], 1))):
 
-            def visit(start, size, fresh, i=i, stage=stage, parcels=parcels):
+            def visit(start, size, fresh, i=i, stage=stage, messages=messages):
                 if i == last:
                     parts = self._cut(lax.dynamic_slice_in_dim(modes, start, size, axis=1))
                 else:
-                    parts = self._received(i, parcels, start, size, forward=False)
+                    parts = self._received(i, messages, start, size, forward=False)
                 points = tuple(self._to_points(stage, part) for part in parts)
                 return self._to_send(i - 1, points, forward=False), None
 
-            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._parcel_axis(i - 1, i), parcels[0])
-            parcels = self._exchange(i - 1, found)
-        return parcels
+            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._message_axis(i - 1, i), messages[0])
+            messages = self._exchange(i - 1, found)
+        return messages
 
     # ---- physical space, in blocks -----------------------------------------------------------------------
 
@@ -443,20 +445,20 @@ class LocalTransform:
             modes = tuple(self._to_modes(stage, p) for p in self._cut(take(part, AXES, stage.order)))
             return self._to_send(0, modes, forward=True), None
 
-        parcels, _ = self._visit(0, 2 * array.shape[0], visit, self._parcel_axis(0, 0), array)
-        return take(self._outer_forward(parcels), self.plan.order, self.layout.order)
+        messages, _ = self._visit(0, 2 * array.shape[0], visit, self._message_axis(0, 0), array)
+        return take(self._outer_forward(messages), self.plan.order, self.layout.order)
 
     def inverse(self, array: jax.Array) -> jax.Array:
         """One device's modes to its values (component, x, y, z), zero in padding."""
         stage = self.plan.stages[0]
-        parcels = self._outer_inverse(take(array, self.layout.order, self.plan.order))
+        messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))
 
         def visit(start, size, fresh):
-            given = self._received(0, parcels, start, size, forward=False)
+            given = self._received(0, messages, start, size, forward=False)
             part = self._join(tuple(self._to_points(stage, p) for p in given))
             return take(part, stage.order, AXES), None
 
-        values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block), parcels[0])
+        values, _ = self._visit(0, 2 * array.shape[0], visit, 1 + AXES.index(stage.block), messages[0])
         return values
 
     def evaluate(
@@ -468,7 +470,7 @@ class LocalTransform:
         computed again.
         """
         stage, back = self.plan.stages[0], self._to_modes_by
-        parcels = self._outer_inverse(take(array, self.layout.order, self.plan.order))
+        messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))
 
         @jax.checkpoint
         def on_block(parts, start, fresh):
@@ -481,12 +483,12 @@ class LocalTransform:
             return back._to_send(0, modes, forward=True), reduced
 
         def visit(start, size, fresh):
-            return on_block(self._received(0, parcels, start, size, forward=False), start, fresh)
+            return on_block(self._received(0, messages, start, size, forward=False), start, fresh)
 
         one = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((1,), bool)
         made, _ = jax.eval_shape(lambda start, fresh: visit(start, 1, fresh), *one)
-        axis = back._parcel_axis(0, 0)
-        products, reduced = self._visit(0, components, visit, axis, parcels[0], reducing=not made)
+        axis = back._message_axis(0, 0)
+        products, reduced = self._visit(0, components, visit, axis, messages[0], reducing=not made)
         modes = take(back._outer_forward(products), back.plan.order, self.layout.order) if products else None
         return modes, self._over_devices(reduced)
 

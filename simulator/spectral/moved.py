@@ -27,7 +27,7 @@ def evaluate_moved(
     layout = transform.layout
 
     def moved(tree: Tree, by: Shift) -> Tree:
-        return jax.tree.map(lambda f: layout.hold(translate(layout, f, by)), tree)
+        return jax.tree.map(lambda f: layout.constrain(translate(layout, f, by)), tree)
 
     def there(values: Tree, points: Points, given: Tree) -> Local:
         (dx, dy, dz), own = given

@@ -85,7 +85,7 @@ def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
     # Only planes that are their own mirror images are gathered where they are cut over devices, not the field.
     at, nz = layout.order.index("z") - 3, layout.grid.shape[2]
     found = field
-    for place, k in enumerate(map(int, layout.labels["z"])):
+    for place, k in enumerate(map(int, layout.mode_numbers["z"])):
         if k == 0 or 2 * abs(k) == nz:
             plane = lax.index_in_dim(field, place, axis=field.ndim + at, keepdims=True)
             symmetric = 0.5 * (plane + jnp.conj(_mirrored(layout, plane, "xy")))
@@ -96,10 +96,10 @@ def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
 def _mirrored(layout: Layout, field: jax.Array, axes: str) -> jax.Array:
     """The modes -k in the places of the modes k, along some axes."""
     for axis in axes:
-        labels, n = layout.padded_labels(axis), layout.grid.shape[AXES.index(axis)]
-        places = {int(k): i for i, k in enumerate(labels)}
+        mode_numbers, n = layout.padded_mode_numbers(axis), layout.grid.shape[AXES.index(axis)]
+        places = {int(k): i for i, k in enumerate(mode_numbers)}
         # On an even grid -n/2 is its own partner; entries of padding are zero and stay where they are.
-        partner = [places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(labels)]
+        partner = [places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(mode_numbers)]
         field = jnp.take(field, jnp.asarray(partner), axis=layout.order.index(axis) - 3)
     return field
 

@@ -26,7 +26,7 @@ def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) 
         return layout.k_squared(dtype)
     total = jnp.zeros((1, 1, 1), dtype)
     for axis, unit, spacing in zip(AXES, layout.grid.fundamental, layout.grid.spacing, strict=True):
-        along = 2 / spacing * np.sin(layout.padded_labels(axis) * unit * spacing / 2)
+        along = 2 / spacing * np.sin(layout.padded_mode_numbers(axis) * unit * spacing / 2)
         shape = [1, 1, 1]
         shape[layout.order.index(axis)] = len(along)
         total = total + jnp.asarray(along**2, dtype).reshape(shape)

@@ -51,7 +51,7 @@ class Program:
         self._derived: dict[Any, Program] = {}
         self._calls: dict[Any, ClosedJaxpr] = {}
         # For tangent programs: (residuals, cotangents of all results) -> cotangents of the tangents.
-        self._pull: Local | None = None
+        self._vjp: Local | None = None
 
     def __repr__(self) -> str:
         return f"Program({self.name})"
@@ -152,8 +152,8 @@ class Program:
                 name=self.name,
                 linear=self.linear,
             )
-            if self._pull is not None:
-                program._pull = _batched_pull(self._pull, axes, len(self.outputs))
+            if self._vjp is not None:
+                program._vjp = _batched_vjp(self._vjp, axes, len(self.outputs))
             return program
 
         return self._derive(("batched", which), make)
@@ -177,7 +177,7 @@ class Program:
                 varied, point = along(arguments[:count])
                 return jax.jvp(varied, point, arguments[count:])[1]
 
-            def pull(*arguments):
+            def vjp(*arguments):
                 varied, point = along(arguments[:count])
                 return jax.vjp(varied, *point)[1](tuple(arguments[count:]))
 
@@ -188,7 +188,7 @@ class Program:
                 self.outputs,
                 name=f"{self.name}_tangent",
             )
-            program._pull = pull
+            program._vjp = vjp
             return program
 
         return self._derive(("tangent", positions), make)
@@ -205,7 +205,7 @@ class Program:
             local = [self._local(a, s) for a, s in zip(avals, self.inputs, strict=True)]
             varied = [i for i, b in enumerate(linear) if b]
             fixed = [i for i, b in enumerate(linear) if not b]
-            tangents_only = self._pull is not None and linear == (False,) * len(fixed) + (True,) * len(varied)
+            tangents_only = self._vjp is not None and linear == (False,) * len(fixed) + (True,) * len(varied)
 
             def replicas(spec) -> tuple[str, ...]:
                 return tuple(n for n in self.mesh.axis_names if n not in _names(spec))
@@ -224,8 +224,8 @@ class Program:
                     cotangents[i] = value / count if count > 1 else value
                 # A tangent program goes back through its primal function: what is marked for recomputation
                 # there keeps no residuals.
-                if tangents_only and self._pull is not None:
-                    found = self._pull(*residuals, *cotangents)
+                if tangents_only and self._vjp is not None:
+                    found = self._vjp(*residuals, *cotangents)
                 else:
                     found = jax.linear_transpose(along, *shapes)(tuple(cotangents))
                 return tuple(
@@ -248,10 +248,10 @@ class Program:
         return self._derive(key, make)
 
 
-def _batched_pull(pull: Local, axes: tuple[int | None, ...], results: int) -> Local:
+def _batched_vjp(vjp: Local, axes: tuple[int | None, ...], results: int) -> Local:
     def batched(*arguments):
         count = len(arguments) - results
-        found = jax.vmap(pull, in_axes=(*axes[:count], *(0,) * results), out_axes=0)(*arguments)
+        found = jax.vmap(vjp, in_axes=(*axes[:count], *(0,) * results), out_axes=0)(*arguments)
         # A tangent that is the same for the whole batch collects the cotangents of all of it.
         return tuple(f if a == 0 else f.sum(0) for f, a in zip(found, axes[count:], strict=True))
 

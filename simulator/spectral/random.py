@@ -47,7 +47,7 @@ def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=j
         real = jnp.where(itself, real * 2**0.5, real)
         imaginary = jnp.where(itself, 0, imaginary)
     field = jnp.where(layout.mask, real + 1j * imaginary, 0)
-    return layout.hold(field.astype(jnp.result_type(dtype, jnp.complex64)))
+    return layout.constrain(field.astype(jnp.result_type(dtype, jnp.complex64)))
 
 
 def mode_normals(modes: np.ndarray, seed: int, step: jax.Array | int, components: int) -> jax.Array:

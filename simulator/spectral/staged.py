@@ -73,7 +73,7 @@ def build(
     devices: Devices,
     dtype: Any,
     block: int | None,
-    in_turn: bool = False,
+    sequential: bool = False,
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
@@ -86,7 +86,7 @@ def build(
         plan,
         dtype,
         block=block,
-        in_turn=in_turn,
+        sequential=sequential,
         platform=platform,
         kernels=kernels,
         exchange=exchange,
@@ -97,7 +97,7 @@ class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
     `block` is the number of planes of physical space visited at a time; None chooses it from the cache on processors,
-    and on GPUs, where blocks cost traffic, takes all there are. `in_turn` is what holds less: on processors
+    and on GPUs, where blocks cost traffic, takes all there are. `sequential` is what holds less: on processors
     components are transformed one after another, on GPUs physical space is visited in blocks. `platform` (cpu, gpu)
     says whose program it is, by default that of the devices. `exchange`: what `evaluate` sends; whole transforms send
     full numbers.
@@ -111,7 +111,7 @@ class StagedTransform:
         dtype: Any = np.float64,
         *,
         block: int | None = None,
-        in_turn: bool = False,
+        sequential: bool = False,
         platform: str | None = None,
         kernels: Kernels = "auto",
         exchange: Kind = "full",
@@ -121,15 +121,15 @@ class StagedTransform:
         cpu = self._cpu = platform == "cpu"
         self.kernels = native.chosen(kernels, platform)
         # A GPU holds least in blocks of physical space; there, sending components in turn holds more.
-        self._in_blocks = in_turn or cpu
-        in_turn = in_turn and cpu
+        self._in_blocks = sequential or cpu
+        sequential = sequential and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
         self.layout = Layout(
             self.grid,
             mesh,
             ORDER if self.kernels == "native" else plan.order,
             plan.spectral,
-            labels={a: modes.labels(a) for a in "xyz"},
+            mode_numbers={a: modes.mode_numbers(a) for a in "xyz"},
             half=modes.real,
             real=modes.real,
             truncated=not modes.every,
@@ -138,14 +138,14 @@ class StagedTransform:
             f"{NAME}_{plan.name}"
             + ("_native" if self.kernels == "native" else "")
             + (f"_block{block}" if block else "")
-            + ("_in_turn" if in_turn else "_in_blocks" if self._in_blocks and not cpu else "")
+            + ("_sequential" if sequential else "_in_blocks" if self._in_blocks and not cpu else "")
             + ("" if exchange == "full" else f"_{exchange}")
         )
         self._block = block
         own = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
         self._block_bytes = own if cpu else GPU_BLOCK_BYTES
         kind = NativeTransform if self.kernels == "native" else LocalTransform
-        self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, in_turn)
+        self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential)
         if not cpu and mesh.size == 1 and plan is ZX_THEN_Y and not self._in_blocks:
             # Nothing is sent, so that both ways may take the plan that moves least.
             self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)

@@ -3,8 +3,8 @@
 A three-dimensional transform is a list of stages, each of which transforms axes that are whole on every device,
 with an exchange between neighbours. An exchange makes an array a(x, y, z) that is cut over the devices along one
 axis and whole along another into one that is cut along the other and whole along the first, by one all-to-all:
-every device cuts its whole axis into as many parcels as there are devices, sends parcel i to device i, and joins
-what it receives along the axis that was cut. Parcels are equal in shape on both sides; what they are numbered
+every device cuts its whole axis into as many messages as there are devices, sends message i to device i, and joins
+what it receives along the axis that was cut. Messages are equal in shape on both sides; what they are numbered
 by changes.
 
 A plan says this in the forward direction; the inverse runs it backwards.
@@ -35,7 +35,7 @@ class Stage:
 class Exchange:
     """One all-to-all over the mesh axis `over`: `cut` was whole and becomes sharded, `join` becomes whole.
 
-    `order` is the memory order of a parcel.
+    `order` is the memory order of a message.
     """
 
     over: str

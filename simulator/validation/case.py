@@ -104,7 +104,7 @@ def with_fields(simulation: Simulation, **fields: jax.Array) -> State:
     """The initial state with other fields."""
     state = simulation.state
     kind = next(iter(state.fields.values())).dtype
-    hold = simulation.transform.layout.hold
+    hold = simulation.transform.layout.constrain
     return State(
         **{
             **state.__dict__,

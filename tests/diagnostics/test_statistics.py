@@ -33,7 +33,7 @@ def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -
     layout, field = simulation.transform.layout, state.fields[name]
     zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
     shifted = field + np.where(np.asarray(zero), np.reshape(wind, (3, 1, 1, 1)), 0)
-    return State(**{**vars(state), "fields": {**state.fields, name: layout.hold(shifted)}})
+    return State(**{**vars(state), "fields": {**state.fields, name: layout.constrain(shifted)}})
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -41,7 +41,7 @@ def points():
 
 def force(kind, *, count=1, time=0.0, **keys):
     transform, forcing = made(kind, count=count, **keys)
-    zero = {"velocity": transform.layout.hold(jnp.zeros((3, *transform.layout.shape), complex))}
+    zero = {"velocity": transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))}
     found = jax.jit(lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"]))(
         zero
     )

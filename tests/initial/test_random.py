@@ -221,7 +221,7 @@ def test_a_snapshot_starts_another_resolution(random, tmp_path, kind, shape, cou
 
 def _by_label(simulation, field):
     layout, field = simulation.transform.layout, np.asarray(field)
-    a, b, c = (layout.labels[axis] for axis in layout.order)
+    a, b, c = (layout.mode_numbers[axis] for axis in layout.order)
     names = {}
     for i, p in enumerate(a):
         for j, q in enumerate(b):

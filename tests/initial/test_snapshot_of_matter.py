@@ -55,7 +55,7 @@ def modes(run, name: str) -> dict[tuple[int, int, int], np.ndarray]:
     layout, field = run.model.transform_of(name).layout, np.asarray(run.state.fields[name])
     found = {}
     for place in np.ndindex(*layout.valid):
-        k = {a: int(layout.labels[a][i]) for a, i in zip(layout.order, place, strict=True)}
+        k = {a: int(layout.mode_numbers[a][i]) for a, i in zip(layout.order, place, strict=True)}
         found[k["x"], k["y"], k["z"]] = field[(..., *place)]
     return found
 

@@ -280,7 +280,10 @@ def test_gas_that_cannot_go_on_says_so() -> None:
             "unknown key, did you mean model.gravitational_constant?",
         ),
         (["time.integrator=composition4"], "composition4 does not solve composite; kick_drift_kick or"),
-        (["forcing={kind: linear, coefficient: 1}"], "forcing: composite cannot be forced; leave the key out"),
+        (
+            ["forcing={kind: linear, coefficient: 1}"],
+            "forcing: composite cannot be forced; leave the key out",
+        ),
         (["initial={kind: uniform}"], "initial: kind: uniform gives one kind of matter"),
         (["initial.components={gas: {kind: uniform}}"], "initial: components.waves: missing"),
         (

@@ -94,8 +94,8 @@ def test_the_plane_kz_0_stays_exactly_hermitian() -> None:
     run = clumps("model.gravitational_constant=3", "model.sound_speed=0.5")
     end = stepped(run, run.state, 0.25, 50)
     layout = run.transform.layout
-    places = {a: {int(k): i for i, k in enumerate(layout.labels[a])} for a in "xy"}
-    flip = [np.array([places[a][-int(k)] for k in layout.labels[a]]) for a in "yx"]
+    places = {a: {int(k): i for i, k in enumerate(layout.mode_numbers[a])} for a in "xy"}
+    flip = [np.array([places[a][-int(k)] for k in layout.mode_numbers[a]]) for a in "yx"]
     assert layout.order == "zyx"
     for field in end.fields.values():
         plane = np.asarray(field)[..., 0, :, :]

@@ -21,7 +21,7 @@ def wave(x, y, z):
 def coefficients(t, function=wave):
     def build():
         values = function(*t.physical.coordinates())
-        return t.forward(t.physical.hold(jnp.where(t.physical.inside(), values, 0)))
+        return t.forward(t.physical.constrain(jnp.where(t.physical.inside(), values, 0)))
 
     return jax.jit(build)()
 

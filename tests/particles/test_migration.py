@@ -36,7 +36,7 @@ def homes(particles, home):
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000), spread=st.floats(0.05, 1.0))
 def test_everybody_gets_home_with_all_records(layout, seed, spread):
-    """From any devices to any others, clumps included; 150 particles need more than one round of parcels."""
+    """From any devices to any others, clumps included; 150 particles need more than one round of messages."""
     position = random_positions(150, seed) * spread
     home = domain(layout)
     found = settle(layout)(shared_out(position, home, 150))
@@ -69,7 +69,7 @@ def test_where_there_is_no_room_nobody_moves_and_larger_buffers_cure_it():
 
 
 def test_only_neighbours_exchange_and_no_device_sees_all_particles():
-    """Collectives of the compiled program: permutations of parcels and sums of a few numbers."""
+    """Collectives of the compiled program: permutations of messages and sums of a few numbers."""
     from simulator.spectral.collectives import collectives
 
     layout, count = "4 slabs, the last with fewer planes", 4096
@@ -78,8 +78,8 @@ def test_only_neighbours_exchange_and_no_device_sees_all_particles():
     found = collectives(settle(layout).lower(particles).compile())
     assert {kind for kind, c in found.items() if c.count} == {"collective-permute", "all-reduce"}
     record = 8 * (3 + 1 + 1 + 1)  # position, tag, id, home
-    parcel = particles.capacity // 16 + 16
-    assert found["collective-permute"].bytes == 2 * parcel * record
+    message = particles.capacity // 16 + 16
+    assert found["collective-permute"].bytes == 2 * message * record
     assert found["all-reduce"].bytes < 1000
 
 

@@ -85,7 +85,7 @@ def test_devices_do_not_matter(alone, devices):
 
 @pytest.mark.spmd
 def test_a_step_gathers_nothing():
-    """Beside the transforms there are ghost planes, parcels and sums of a few numbers."""
+    """Beside the transforms there are ghost planes, messages and sums of a few numbers."""
     run = simulation(TURBULENCE, devices=4)
     found = collectives(run.compiled_loop())
     assert {kind for kind, c in found.items() if c.count} == {

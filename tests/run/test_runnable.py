@@ -95,7 +95,7 @@ def test_the_gradient_reaches_every_mode(small):
     """By a field: the gradient of the energy after a step, along a random direction."""
     layout = small.transform.layout
     start = jax.tree.map(jnp.copy, small.state)
-    direction = jax.jit(lambda f: layout.hold(0.1 * f * jnp.cos(jnp.arange(f.size).reshape(f.shape))))(
+    direction = jax.jit(lambda f: layout.constrain(0.1 * f * jnp.cos(jnp.arange(f.size).reshape(f.shape))))(
         start.fields["velocity"]
     )
 

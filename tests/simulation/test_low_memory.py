@@ -62,7 +62,7 @@ def test_auto_is_low_only_where_fast_does_not_fit(monkeypatch):
         monkeypatch.setattr(module, "free_everywhere", lambda cluster, free=free: free)
         s = simulation("auto")
         assert s.placement.low is low
-        assert s.transform.name.endswith("_in_turn") is low
+        assert s.transform.name.endswith("_sequential") is low
 
 
 def test_a_backend_that_knows_no_low_is_refused():

@@ -133,7 +133,7 @@ def coefficients(case: Case, values: np.ndarray) -> np.ndarray:
     full = np.fft.fftn(values.astype(complex), axes=(-3, -2, -1), norm="forward")
     order = ["xyz".index(a) for a in layout.order]
     full = full.transpose(*range(full.ndim - 3), *(full.ndim - 3 + i for i in order))
-    picked = full[(..., *np.ix_(*(layout.labels[a] for a in layout.order)))]
+    picked = full[(..., *np.ix_(*(layout.mode_numbers[a] for a in layout.order)))]
     pad = [(0, m - n) for n, m in zip(layout.valid, layout.shape, strict=True)]
     picked = np.pad(picked, [(0, 0)] * (full.ndim - 3) + pad)
     return np.where(np.asarray(layout.mask), picked, 0)

@@ -139,7 +139,7 @@ def test_physical_means_leave_padding_out(case):
 def by_label(layout, array) -> dict:
     """Coefficients by (kx, ky, kz), of the modes of the state."""
     mask = np.broadcast_to(np.asarray(layout.mask), layout.shape)
-    grids = np.meshgrid(*(layout.padded_labels(a) for a in layout.order), indexing="ij")
+    grids = np.meshgrid(*(layout.padded_mode_numbers(a) for a in layout.order), indexing="ij")
     k = {a: g[mask] for a, g in zip(layout.order, grids, strict=True)}
     rows = zip(zip(k["x"], k["y"], k["z"], strict=True), np.asarray(array)[:, mask].T, strict=True)
     return {tuple(map(int, key)): value for key, value in rows}

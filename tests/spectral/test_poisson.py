@@ -52,7 +52,7 @@ def test_nyquist_planes_count_with_their_wavenumber() -> None:
     t = transform(Case(shape="even", fields="real, every mode"))
     symbol = np.broadcast_to(np.asarray(laplacian_symbol(t.layout)), t.layout.shape)
     k = np.pi / t.grid.spacing[2]
-    z = int(np.flatnonzero(t.layout.labels["z"] == t.grid.shape[2] // 2)[0])
+    z = int(np.flatnonzero(t.layout.mode_numbers["z"] == t.grid.shape[2] // 2)[0])
     assert t.layout.order[0] == "z" and np.isclose(symbol[z, 0, 0], k**2)
 
 

@@ -83,7 +83,7 @@ def test_any_shape(shape, dealias, plan, devices, real, kernels):
     found = np.asarray(jax.jit(t.forward)(jax.device_put(np.pad(values, ends), t.physical.sharding())))
     full = np.fft.fftn(values, norm="forward")
     order = ["xyz".index(a) for a in t.layout.order]
-    expected = full.transpose(order)[np.ix_(*(t.layout.labels[a] for a in t.layout.order))]
+    expected = full.transpose(order)[np.ix_(*(t.layout.mode_numbers[a] for a in t.layout.order))]
     mask = np.broadcast_to(np.asarray(t.layout.mask), t.layout.shape)
     inner = tuple(slice(n) for n in t.layout.valid)
     assert np.abs(found[inner] - np.where(mask[inner], expected, 0)).max() < 1e-13 * np.abs(full).max()

@@ -40,7 +40,7 @@ def taylor_green(model: NavierStokes) -> jax.Array:
 def equal(model: NavierStokes) -> jax.Array:
     """Modes of equal energy: the equilibrium that inviscid flows end in."""
     layout = model.transform.layout
-    return layout.hold(project(layout, gaussian(layout, 3, 3)))
+    return layout.constrain(project(layout, gaussian(layout, 3, 3)))
 
 
 @pytest.mark.parametrize(("name", "dealias", "limit"), PAIRS)

@@ -33,7 +33,9 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
 
     def coefficients(value: jax.Array) -> jax.Array:
         shape = (*value.shape[: value.ndim - len(transform.physical.seen_order)], *transform.physical.shape)
-        return transform.layout.hold(transform.forward(transform.physical.hold(value.reshape(shape))))
+        return transform.layout.constrain(
+            transform.forward(transform.physical.constrain(value.reshape(shape)))
+        )
 
     fields = jax.jit(lambda: {n: coefficients(jnp.asarray(v)) for n, v in values.items()})()
     begun = jax.jit(lambda: simulation.begin(simulation.model.begin(fields, fields.keys())))()

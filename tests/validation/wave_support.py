@@ -46,7 +46,9 @@ def single_wave(
 def coefficient(simulation: Simulation, state: State, name: str, integers: Sequence[int]) -> np.ndarray:
     """The coefficient(s) at one mode, with kz > 0."""
     layout = simulation.transform.layout
-    at = tuple(int(np.flatnonzero(layout.labels[a] == integers["xyz".index(a)])[0]) for a in layout.order)
+    at = tuple(
+        int(np.flatnonzero(layout.mode_numbers[a] == integers["xyz".index(a)])[0]) for a in layout.order
+    )
     return np.asarray(state.fields[name][(..., *at)])
 
 

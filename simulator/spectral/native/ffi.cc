@@ -1,7 +1,7 @@
 // What XLA calls: a stage, and an array for a loop to fill.
 //
-// A stage's operands are its source's parcels, then, with `start_in`, the plane that it starts at, and the parcels of
-// the target where it fills a part of them, which the results take the place of. Its results are the target's parcels
+// A stage's operands are its source's messages, then, with `start_in`, the plane that it starts at, and the messages of
+// the target where it fills a part of them, which the results take the place of. Its results are the target's messages
 // and scratch memory.
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using simulator::Geometry;
 using simulator::index;
 using simulator::Side;
 
-constexpr index MOST_PARCELS = 4096;
+constexpr index MOST_MESSAGES = 4096;
 
 index numbers(const Side &side) {
   return side.extents[0] * side.extents[1] * side.extents[2] * (side.complex_values ? 2 : 1);
@@ -43,19 +43,19 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
   simulator::Stage stage;
   std::copy(geometry.begin(), geometry.end(), reinterpret_cast<index *>(&stage.geometry));
   const Geometry &g = stage.geometry;
-  const index sources = g.source.parcels, targets = g.target.parcels;
+  const index sources = g.source.messages, targets = g.target.messages;
   const index operands = sources + (g.start_in ? 1 : 0) + (g.start_in == 2 ? targets : 0);
   if (index(given.size()) != operands || index(made.size()) != targets + 1) return wrong("a number of arrays is wrong");
-  if (sources > MOST_PARCELS || targets > MOST_PARCELS) return wrong("more than 4096 parcels");
-  void *from[MOST_PARCELS], *to[MOST_PARCELS];
+  if (sources > MOST_MESSAGES || targets > MOST_MESSAGES) return wrong("more than 4096 messages");
+  void *from[MOST_MESSAGES], *to[MOST_MESSAGES];
   const ffi::AnyBuffer first = *given.get<ffi::AnyBuffer>(0);
   const bool is_double = holds_double(first);
   stage.components = numbers(first) / std::max<index>(numbers(g.source), 1);
   for (index i = 0; i < sources; ++i) {
-    const ffi::AnyBuffer parcel = *given.get<ffi::AnyBuffer>(i);
-    if (numbers(parcel) != stage.components * numbers(g.source) || holds_double(parcel) != is_double)
+    const ffi::AnyBuffer message = *given.get<ffi::AnyBuffer>(i);
+    if (numbers(message) != stage.components * numbers(g.source) || holds_double(message) != is_double)
       return wrong("a source of another shape");
-    from[i] = parcel.untyped_data();
+    from[i] = message.untyped_data();
   }
   stage.start = 0;
   if (g.start_in) {
@@ -68,10 +68,10 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
         return wrong("planes beyond the array's end");
   }
   for (index i = 0; i < targets; ++i) {
-    ffi::AnyBuffer parcel = **made.get<ffi::AnyBuffer>(i);
-    if (numbers(parcel) != stage.components * numbers(g.target) || holds_double(parcel) != is_double)
+    ffi::AnyBuffer message = **made.get<ffi::AnyBuffer>(i);
+    if (numbers(message) != stage.components * numbers(g.target) || holds_double(message) != is_double)
       return wrong("a target of another shape");
-    to[i] = parcel.untyped_data();
+    to[i] = message.untyped_data();
     if (g.start_in == 2 && to[i] != given.get<ffi::AnyBuffer>(sources + 1 + i)->untyped_data())
       return wrong("a target that is not filled in place");
   }

@@ -1,6 +1,6 @@
-"""The local side of a plan in native code: one call for every stage, from the parcels of an exchange to the next's.
+"""The local side of a plan in native code: one call for every stage, from the messages of an exchange to the next's.
 
-Values are visited with x contiguous, and modes are held with x contiguous, as parcels are: lines of x are neighbours
+Values are visited with x contiguous, and modes are held with x contiguous, as messages are: lines of x are neighbours
 in a processor's lanes, so that y and z are transformed where they lie and only x is turned, inside a tile.
 """
 
@@ -14,7 +14,7 @@ from jax import lax
 from simulator.spectral.grid import AXES
 from simulator.spectral.local import (
     LocalTransform,
-    Parcels,
+    Messages,
     Pointwise,
     Reductions,
     combine,
@@ -79,8 +79,8 @@ class NativeTransform(LocalTransform):
 
     # ---- where the arrays lie ----------------------------------------------------------------------------
 
-    def _parcels(self, i: int, stage: int) -> Side:
-        """The parcels of exchange `i` as stage `i` (before it) or `i + 1` (after it) sees them."""
+    def _messages(self, i: int, stage: int) -> Side:
+        """The messages of exchange `i` as stage `i` (before it) or `i + 1` (after it) sees them."""
         exchange, before = self.plan.exchanges[i], stage == i
         parts = self._parts(exchange.over)
         split = exchange.cut if before else exchange.join
@@ -91,7 +91,7 @@ class NativeTransform(LocalTransform):
             return self._split_extent(axis, modes=before, parts=parts)
 
         a, b, c = (extent(axis) for axis in exchange.order)
-        return Side(exchange.order, (a, b, c), parcels=parts, split=split)
+        return Side(exchange.order, (a, b, c), messages=parts, split=split)
 
     def _at(self, stage: int, axis: str, *, modes: bool) -> int:
         """A device's extent of an axis on the side of a stage where it holds modes, or points."""
@@ -113,72 +113,72 @@ class NativeTransform(LocalTransform):
 
     # ---- transforms --------------------------------------------------------------------------------------
 
-    def _outer_forward_of(self, parcels: Parcels) -> jax.Array:
+    def _outer_forward_of(self, messages: Messages) -> jax.Array:
         for i in range(1, len(self.plan.stages)):
-            wanted = self._modes() if i == self.last else self._parcels(i, i)
-            parcels = run(
-                self._form(i, True, self._parcels(i - 1, i), wanted), self._exchange(i - 1, parcels)
+            wanted = self._modes() if i == self.last else self._messages(i, i)
+            messages = run(
+                self._form(i, True, self._messages(i - 1, i), wanted), self._exchange(i - 1, messages)
             )
-        return parcels[0]
+        return messages[0]
 
-    def _outer_inverse_of(self, modes: jax.Array) -> Parcels:
-        parcels: Parcels = (modes,)
+    def _outer_inverse_of(self, modes: jax.Array) -> Messages:
+        messages: Messages = (modes,)
         for i in range(self.last, 0, -1):
-            given = self._modes() if i == self.last else self._parcels(i, i)
-            parcels = self._exchange(
-                i - 1, run(self._form(i, False, given, self._parcels(i - 1, i)), parcels)
+            given = self._modes() if i == self.last else self._messages(i, i)
+            messages = self._exchange(
+                i - 1, run(self._form(i, False, given, self._messages(i - 1, i)), messages)
             )
-        return parcels
+        return messages
 
     def forward(self, array: jax.Array) -> jax.Array:
         """One device's values (component, x, y, z) to its modes (component, *layout.order)."""
         return self._outer_forward(
-            run(self._form(0, True, self._values(AXES), self._parcels(0, 0)), (array,))
+            run(self._form(0, True, self._values(AXES), self._messages(0, 0)), (array,))
         )
 
     def inverse(self, array: jax.Array) -> jax.Array:
         """One device's modes to its values (component, x, y, z), zero in padding."""
-        parcels = self._outer_inverse(array)
-        return run(self._form(0, False, self._parcels(0, 0), self._values(AXES)), parcels)[0]
+        messages = self._outer_inverse(array)
+        return run(self._form(0, False, self._messages(0, 0), self._values(AXES)), messages)[0]
 
     def evaluate(
         self, array: jax.Array, pointwise: Pointwise, components: int
     ) -> tuple[jax.Array | None, Reductions]:
-        """As `LocalTransform.evaluate`. What is transformed back goes straight to its place among the parcels."""
+        """As `LocalTransform.evaluate`. What is transformed back goes straight to its place among the messages."""
         stage = self.plan.stages[0]
         total = self.local(0, stage.block)
         size = min(self.blocks(0, components), total)
         count = -(-total // size)
-        order, parcels = points_order(stage.order), self._outer_inverse(array)
-        side, values = self._parcels(0, 0), self._values(order, size)
+        order, messages = points_order(stage.order), self._outer_inverse(array)
+        side, values = self._messages(0, 0), self._values(order, size)
         to_values = self._form(0, False, side, values, size, start_in=1)
-        to_parcels = self._form(0, True, values, side, size, start_in=2)
+        to_messages = self._form(0, True, values, side, size, start_in=2)
 
-        def at_points(parcels, start, fresh):
+        def at_points(messages, start, fresh):
             points, inside = self._points_of(start, size, order)
-            (found,) = run(to_values, parcels, start)
+            (found,) = run(to_values, messages, start)
             shape = [size if a == stage.block else 1 for a in order]
             products, reduced = pointwise(found, points, inside & fresh.reshape(shape))
             return None if products is None else products.astype(found.dtype), reduced
 
-        products, reduced = jax.eval_shape(at_points, parcels, jnp.int32(0), jnp.ones(size, bool))
+        products, reduced = jax.eval_shape(at_points, messages, jnp.int32(0), jnp.ones(size, bool))
         made = 0 if products is None else products.shape[0]
 
         @jax.checkpoint
-        def visit(into, i, parcels):
+        def visit(into, i, messages):
             start = jnp.minimum(i * size, total - size).astype(jnp.int32)
-            found, extra = at_points(parcels, start, start + jnp.arange(size) >= i * size)
-            return (run(to_parcels, (found,), start, into) if made else ()), extra
+            found, extra = at_points(messages, start, start + jnp.arange(size) >= i * size)
+            return (run(to_messages, (found,), start, into) if made else ()), extra
 
         def body(carry, i):
             into, reduced = carry
-            into, extra = visit(into, i, parcels)
+            into, extra = visit(into, i, messages)
             return (into, combine(reduced, extra)), None
 
         empty = ()
         if made:
-            shape, kind = side.array(made), to_parcels.dtype_of(side)
-            empty = tuple(blank(shape, kind, number) for number in range(side.parcels))
+            shape, kind = side.array(made), to_messages.dtype_of(side)
+            empty = tuple(blank(shape, kind, number) for number in range(side.messages))
         start = (empty, cast(Reductions, reductions_start(reduced)))
         (sent, reduced), _ = lax.scan(body, start, jnp.arange(count))
         return (self._outer_forward(sent) if made else None), self._over_devices(cast(Reductions, reduced))

@@ -30,12 +30,12 @@ template <class T> const Fourier<T> &fourier(index n);
 
 enum Axis { X = 0, Y = 1, Z = 2, NONE = -1 };
 
-// Where an array of a stage lies: (component, *order), or that in parcels, cut along the axis `split`.
+// Where an array of a stage lies: (component, *order), or that in messages, cut along the axis `split`.
 struct Side {
-  index parcels;
+  index messages;
   index split;           // an axis, or NONE
   index order[3];        // axes as they lie in memory, the last contiguous
-  index extents[3];      // of the axes in `order`; of one parcel
+  index extents[3];      // of the axes in `order`; of one message
   index complex_values;  // else real
 };
 
@@ -60,7 +60,7 @@ struct Stage {
   double scale;
   index components;
   index start;
-  void *const *source;  // one array for each parcel
+  void *const *source;  // one array for each message
   void *const *target;
   char *scratch;
 };

@@ -1,4 +1,4 @@
-// A stage of a distributed transform: takes the parcels of one exchange, or values, or modes, and writes those of the
+// A stage of a distributed transform: takes the messages of one exchange, or values, or modes, and writes those of the
 // next, plane by plane.
 //
 // In every plane lines along one axis are transformed, or first along one and then along the other axis. Neighbouring
@@ -24,7 +24,7 @@ template <class T> struct Arranged {
   void *const *buffers;
   index stride[3];
   index component;
-  index local;  // extent of a parcel along the split axis
+  index local;  // extent of a message along the split axis
 
   Arranged(const Side &of, void *const *at) : side(of), buffers(at), local(1) {
     index step = of.complex_values ? 2 : 1;
@@ -47,18 +47,18 @@ template <class T> struct Arranged {
   }
 };
 
-// Zeros where a parcel goes beyond what it is filled with: `extent` lines along the split axis, in `planes` planes.
+// Zeros where a message goes beyond what it is filled with: `extent` lines along the split axis, in `planes` planes.
 template <class T> static void clear_padding(const Stage &stage, const Arranged<T> &target, index extent, index from) {
   const Geometry &g = stage.geometry;
   const Side &side = target.side;
-  if (side.split == simulator::NONE || side.parcels * target.local == extent) return;
+  if (side.split == simulator::NONE || side.messages * target.local == extent) return;
   index other = 3 - side.split - g.block, lines = 0;
   for (int i = 0; i < 3; ++i)
     if (side.order[i] == other) lines = side.extents[i];
   const index numbers = side.complex_values ? 2 : 1;
   for (index c = 0; c < stage.components; ++c)
     for (index plane = 0; plane < g.planes; ++plane)
-      for (index i = extent; i < side.parcels * target.local; ++i) {
+      for (index i = extent; i < side.messages * target.local; ++i) {
         T *at = static_cast<T *>(target.buffers[i / target.local]) + c * target.component +
                 (from + plane) * target.stride[g.block] + (i % target.local) * target.stride[side.split];
         for (index l = 0; l < lines; ++l)
@@ -196,18 +196,18 @@ template <class T> class Runner {
     }
   }
 
-  // visit(lines, segment) for all contiguous parts of lines along `axis`: they may go on from parcel to parcel.
+  // visit(lines, segment) for all contiguous parts of lines along `axis`: they may go on from message to message.
   template <class Visit>
   static void for_segments(const Arranged<T> &side, index axis, Lines<T> lines, Rows rows, Visit visit) {
-    const bool apart = side.side.split == axis && side.side.parcels > 1;
-    const index parcels = apart ? side.side.parcels : 1, local = apart ? side.local : rows.count;
-    for (index parcel = 0; parcel < parcels; ++parcel) {
-      if (apart) lines.parcel = side.buffers[parcel];
+    const bool apart = side.side.split == axis && side.side.messages > 1;
+    const index messages = apart ? side.side.messages : 1, local = apart ? side.local : rows.count;
+    for (index message = 0; message < messages; ++message) {
+      if (apart) lines.message = side.buffers[message];
       for (int i = 0; i < 2; ++i) {
         const Segment whole = rows.segment(i);
-        const index begin = whole.row > parcel * local ? whole.row : parcel * local;
-        const index end = whole.row + whole.count < (parcel + 1) * local ? whole.row + whole.count : (parcel + 1) * local;
-        if (end > begin) visit(lines, Segment{begin - parcel * local, whole.cell + begin - whole.row, end - begin});
+        const index begin = whole.row > message * local ? whole.row : message * local;
+        const index end = whole.row + whole.count < (message + 1) * local ? whole.row + whole.count : (message + 1) * local;
+        if (end > begin) visit(lines, Segment{begin - message * local, whole.cell + begin - whole.row, end - begin});
       }
     }
   }

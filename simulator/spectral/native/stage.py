@@ -23,30 +23,30 @@ from simulator.spectral.native.library import BLANK, STAGE, load
 
 @dataclass(frozen=True)
 class Side:
-    """Where one device's arrays of a stage lie: (component, *order), or in `parcels` arrays (1, component, *order)
+    """Where one device's arrays of a stage lie: (component, *order), or in `messages` arrays (1, component, *order)
     that are cut along the axis `split`."""
 
     order: str
     shape: tuple[int, int, int]
-    """Extents along the axes of `order`; of one parcel."""
+    """Extents along the axes of `order`; of one message."""
     real: bool = False
-    parcels: int = 1
+    messages: int = 1
     split: str | None = None
 
     @property
-    def in_parcels(self) -> bool:
+    def in_messages(self) -> bool:
         return self.split is not None
 
     def array(self, components: int) -> tuple[int, ...]:
         """Shape of one array."""
-        return (*(1,) * self.in_parcels, components, *self.shape)
+        return (*(1,) * self.in_messages, components, *self.shape)
 
     def components(self, array: Any) -> int:
-        return array.shape[1 if self.in_parcels else 0]
+        return array.shape[1 if self.in_messages else 0]
 
     def numbers(self) -> list[int]:
         split = -1 if self.split is None else AXES.index(self.split)
-        return [self.parcels, split, *map(AXES.index, self.order), *self.shape, int(not self.real)]
+        return [self.messages, split, *map(AXES.index, self.order), *self.shape, int(not self.real)]
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Form:
         )
 
 
-def run(form: Form, parcels: Any, start: Any = None, into: Any = ()) -> tuple[jax.Array, ...]:
+def run(form: Form, messages: Any, start: Any = None, into: Any = ()) -> tuple[jax.Array, ...]:
     """The arrays of the target. `start`: the first plane; `into`: the arrays to fill, where `form` says so."""
-    given = (*parcels, *(() if form.start_in == 0 else (jnp.asarray(start, jnp.int32),)), *into)
+    given = (*messages, *(() if form.start_in == 0 else (jnp.asarray(start, jnp.int32),)), *into)
     return tuple(stage_p.bind(*given, form=form))
 
 
@@ -132,7 +132,7 @@ def _(*given, form: Form):
 def _(*given, form: Form):
     components = form.source.components(given[0])
     shape, dtype = form.target.array(components), form.dtype_of(form.target)
-    return [ShapedArray(shape, dtype)] * form.target.parcels
+    return [ShapedArray(shape, dtype)] * form.target.messages
 
 
 def _call(*given, form: Form):
@@ -141,9 +141,9 @@ def _call(*given, form: Form):
     components = form.source.components(given[0])
     made = jax.ShapeDtypeStruct(form.target.array(components), form.dtype_of(form.target))
     scratch = jax.ShapeDtypeStruct((load().scratch_bytes(geometry, double),), np.uint8)
-    before = form.source.parcels + 1
-    aliases = {before + i: i for i in range(form.target.parcels)} if form.fills else None
-    call = jax.ffi.ffi_call(STAGE, (made,) * form.target.parcels + (scratch,), input_output_aliases=aliases)
+    before = form.source.messages + 1
+    aliases = {before + i: i for i in range(form.target.messages)} if form.fills else None
+    call = jax.ffi.ffi_call(STAGE, (made,) * form.target.messages + (scratch,), input_output_aliases=aliases)
     return call(*given, geometry=np.asarray(geometry, np.int64), scale=np.float64(form.scale))[:-1]
 
 
@@ -151,8 +151,8 @@ mlir.register_lowering(stage_p, mlir.lower_fun(_call, multiple_results=True))
 
 
 def _split(given: Any, form: Form) -> tuple[list[Any], list[Any], list[Any]]:
-    """Parcels, start, arrays to fill."""
-    count = form.source.parcels
+    """Messages, start, arrays to fill."""
+    count = form.source.messages
     middle = count + (form.start_in > 0)
     return list(given[:count]), list(given[count:middle]), list(given[middle:])
 
@@ -160,13 +160,13 @@ def _split(given: Any, form: Form) -> tuple[list[Any], list[Any], list[Any]]:
 def _jvp(primals, tangents, *, form: Form):
     made = stage_p.bind(*primals, form=form)
     _, start, _ = _split(primals, form)
-    parcels_dot, _, into_dot = _split(tangents, form)
-    linear = [*parcels_dot, *into_dot]
+    messages_dot, _, into_dot = _split(tangents, form)
+    linear = [*messages_dot, *into_dot]
     if all(type(t) is ad.Zero for t in linear):
         return made, [zero_from_primal(m) for m in made]
-    parcels_dot = [ad.instantiate_zeros(t) for t in parcels_dot]
+    messages_dot = [ad.instantiate_zeros(t) for t in messages_dot]
     into_dot = [ad.instantiate_zeros(t) for t in into_dot]
-    return made, stage_p.bind(*parcels_dot, *start, *into_dot, form=form)
+    return made, stage_p.bind(*messages_dot, *start, *into_dot, form=form)
 
 
 def _transpose(cotangents, *given, form: Form):
@@ -180,7 +180,7 @@ def _transpose(cotangents, *given, form: Form):
         components = form.target.components(cotangents[0])
         empty = [
             jnp.zeros(form.source.array(components), form.dtype_of(form.source))
-            for _ in range(form.source.parcels)
+            for _ in range(form.source.messages)
         ]
         back = stage_p.bind(*cotangents, *start, *empty, form=form_back)
     else:
@@ -199,24 +199,24 @@ def _without(array: jax.Array, start: jax.Array, form: Form) -> jax.Array:
 
 def _batch(given, dimensions, *, form: Form):
     size = next(a.shape[d] for a, d in zip(given, dimensions, strict=True) if d is not None)
-    parcels, start, into = _split(list(zip(given, dimensions, strict=True)), form)
+    messages, start, into = _split(list(zip(given, dimensions, strict=True)), form)
     if start and start[0][1] is not None:
         raise NotImplementedError("a batch of stages starts at one plane")
 
     def joined(array, dimension, side: Side):
         if dimension is None:
             array, dimension = jnp.broadcast_to(array, (size, *array.shape)), 0
-        at = 1 if side.in_parcels else 0
+        at = 1 if side.in_messages else 0
         array = jnp.moveaxis(array, dimension, at)
         return array.reshape(*array.shape[:at], size * array.shape[at + 1], *array.shape[at + 2 :])
 
     made = stage_p.bind(
-        *(joined(a, d, form.source) for a, d in parcels),
+        *(joined(a, d, form.source) for a, d in messages),
         *(a for a, _ in start),
         *(joined(a, d, form.target) for a, d in into),
         form=form,
     )
-    at = 1 if form.target.in_parcels else 0
+    at = 1 if form.target.in_messages else 0
     return [m.reshape(*m.shape[:at], size, -1, *m.shape[at + 1 :]) for m in made], (at,) * len(made)
 
 

@@ -32,11 +32,11 @@ struct Rows {
 
 // Where the lines along one axis of a plane begin.
 template <class T> struct Lines {
-  const index *offset;  // of line i from its parcel's beginning, in numbers of type T
-  void *const *buffer;  // of line i's parcel
+  const index *offset;  // of line i from its message's beginning, in numbers of type T
+  void *const *buffer;  // of line i's message
   index plane;          // of this plane, in numbers of type T
-  void *parcel;         // of all lines, where lines go on from parcel to parcel; else null
-  T *at(index line) const { return static_cast<T *>(parcel ? parcel : buffer[line]) + offset[line] + plane; }
+  void *message;         // of all lines, where lines go on from message to message; else null
+  T *at(index line) const { return static_cast<T *>(message ? message : buffer[line]) + offset[line] + plane; }
 };
 
 // Fetches part `part` of `parts` of `count` lines of so many bytes into the second-level cache: lines of a plane lie far

@@ -31,17 +31,17 @@ static index size_of(const Side &side) { return side.extents[0] * side.extents[1
 template <class T> struct Arrays {
   const Side &side;
   index components;
-  std::vector<std::unique_ptr<T[]>> parcels;
+  std::vector<std::unique_ptr<T[]>> messages;
   std::vector<void *> pointers;
 
   Arrays(const Side &of, index count, bool random) : side(of), components(count) {
     std::uniform_real_distribution<double> values(-1, 1);
     const index numbers = components * size_of(side) * (1 + side.complex_values);
-    for (index p = 0; p < side.parcels; ++p) {
-      parcels.emplace_back(new T[numbers]);
+    for (index p = 0; p < side.messages; ++p) {
+      messages.emplace_back(new T[numbers]);
       for (index i = 0; i < numbers; ++i)
-        parcels.back()[i] = random ? T(values(generator)) : std::numeric_limits<T>::quiet_NaN();
-      pointers.push_back(parcels.back().get());
+        messages.back()[i] = random ? T(values(generator)) : std::numeric_limits<T>::quiet_NaN();
+      pointers.push_back(messages.back().get());
     }
   }
 
@@ -52,14 +52,14 @@ template <class T> struct Arrays {
   }
 
   T *at(index c, const index *where) {
-    index place = c, parcel = 0;
+    index place = c, message = 0;
     for (int i = 0; i < 3; ++i) {
       const index axis = side.order[i];
       index coordinate = where[axis];
-      if (axis == side.split) parcel = coordinate / side.extents[i], coordinate %= side.extents[i];
+      if (axis == side.split) message = coordinate / side.extents[i], coordinate %= side.extents[i];
       place = place * side.extents[i] + coordinate;
     }
-    return parcels[parcel].get() + place * (1 + side.complex_values);
+    return messages[message].get() + place * (1 + side.complex_values);
   }
 
   number get(index c, const index *where) {
@@ -138,11 +138,11 @@ static Geometry random_geometry() {
     do std::shuffle(order, order + 3, generator);
     while (order[2] == g.block || (g.real && side.complex_values && g.axes == 1 && order[2] == simulator::Z));
     std::copy(order, order + 3, side.order);
-    side.parcels = side.complex_values ? any(1, 4) : 1;
+    side.messages = side.complex_values ? any(1, 4) : 1;
     side.split = NONE;
-    if (side.parcels > 1) {
+    if (side.messages > 1) {
       side.split = any(0, 1) ? g.first : g.second;
-      of_axis[side.split] = (of_axis[side.split] + side.parcels - 1) / side.parcels;
+      of_axis[side.split] = (of_axis[side.split] + side.messages - 1) / side.messages;
       // Lanes of a tile have to lie in one array.
       if (side.order[2] == side.split && !(&side == &g.source ? side.split == g.first : side.split == (g.axes == 2 ? g.second : g.first)))
         std::swap(side.order[2], side.order[side.order[0] == g.block ? 1 : 0]);
@@ -203,9 +203,9 @@ template <class T> static bool right(const Geometry &g) {
       numbers += 1;
     }
   // What is written: all planes of the stage with their padding, which is zero, and nothing else.
-  for (auto &parcel : target.parcels)
-    for (index i = 0; i < components * size_of(g.target) * (1 + g.target.complex_values); ++i) written += !std::isnan(parcel[i]);
-  const index expected = components * size_of(g.target) * g.target.parcels * (1 + g.target.complex_values) /
+  for (auto &message : target.messages)
+    for (index i = 0; i < components * size_of(g.target) * (1 + g.target.complex_values); ++i) written += !std::isnan(message[i]);
+  const index expected = components * size_of(g.target) * g.target.messages * (1 + g.target.complex_values) /
                          target.local(g.block) * g.planes;
   // Round-off: eps times the passes, of which there are fewer than ten, or terms of a sum of up to 11, and two axes.
   const long double allowed = 40 * std::numeric_limits<T>::epsilon() * std::max(largest, 1.0L);
