@@ -17,6 +17,7 @@ from simulator.processes import discover
 from simulator.processes.start import Cluster
 from simulator.simulation import checkpoint, quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
+from simulator.simulation.compiled_quantities import CompiledQuantities
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import fits
@@ -27,7 +28,7 @@ from simulator.stepping import INTEGRATORS
 Report = Callable[[str], None]
 
 
-class Simulation:
+class Simulation(CompiledQuantities):
     """A configuration on the devices at hand; `simulator.Simulation` can also run it, with all output.
 
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
@@ -121,7 +122,6 @@ class Simulation:
 
     @cached_property
     def template(self) -> State:
-        """Shapes and types of a state, without making one."""
         state = jax.eval_shape(self.begin, start.templates(self.model))
         return start.with_particle_templates(state, self.swarm)
 
@@ -179,61 +179,6 @@ class Simulation:
     def compiled_loop(self, name: str | None = None) -> Any:
         """The compiled loop over steps, without a state. `name` compiles it apart from the run's own."""
         return self.lowered_loop(name).compile()
-
-    # ---- quantities of a state ---------------------------------------------------------------------------
-
-    @cached_property
-    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: the scalars of diagnostics.csv for a state."""
-        return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the diagnostics, in the model's order."""
-        return quantities.columns_of(self.model, self.forcing, self.template)
-
-    @cached_property
-    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: the shell spectra of a state."""
-        return jax.jit(lambda state: self.model.spectra(state.fields))
-
-    def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: what the particles `name` see of the fluid's quantities `names`, as records `fluid_velocity` and
-        so on."""
-        key = f"{name} {names}"
-        if key not in self._sampled:
-            self._sampled[key] = jax.jit(
-                lambda state: quantities.sampled(self.model, self.forcing, self.swarm, state, name, names)
-            )
-        return self._sampled[key]
-
-    @cached_property
-    def _sampled(self) -> dict[str, Callable[[State], dict[str, jax.Array]]]:
-        return {}
-
-    @cached_property
-    def field_names(self) -> tuple[str, ...]:
-        """Fields that output may ask for."""
-        return tuple(self.model.specs())
-
-    def values(self, name: str) -> Callable[[State], jax.Array]:
-        """Compiled: the values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y),
-        zero in padding."""
-        if name not in self.field_names:
-            raise KeyError(name)
-        if name not in self._values:
-            seen = self.transform.physical.as_seen
-            self._values[name] = jax.jit(lambda state: seen(self.model.field_values(name, state.fields)))
-        return self._values[name]
-
-    @cached_property
-    def _values(self) -> dict[str, Callable[[State], jax.Array]]:
-        return {}
-
-    @cached_property
-    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
-        """Compiled: whether each field is finite everywhere."""
-        return jax.jit(quantities.are_finite)
 
     def nonfinite(self) -> str | None:
         """Name of a field of the current state that is not finite."""

@@ -1,0 +1,77 @@
+"""The quantities of a state as compiled programs, each compiled once."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import jax
+
+from simulator.forcing import Forcing
+from simulator.models import Fields, Model, State
+from simulator.particles.swarm import Swarm
+from simulator.simulation import quantities
+
+
+class CompiledQuantities:
+    """What can be computed from a state of a simulation. A member of an ensemble shares programs with the others."""
+
+    model: Model
+    forcing: Forcing | None
+    swarm: Swarm
+
+    @cached_property
+    def template(self) -> State:
+        """Shapes and types of a state, without making one."""
+        raise NotImplementedError
+
+    @cached_property
+    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the scalars of diagnostics.csv for a state."""
+        return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the diagnostics, in the model's order."""
+        return quantities.columns_of(self.model, self.forcing, self.template)
+
+    @cached_property
+    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the shell spectra of a state."""
+        return jax.jit(lambda state: self.model.spectra(state.fields))
+
+    def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: what the particles `name` see of the fluid's quantities `names`, as records `fluid_velocity` and
+        so on."""
+        key = f"{name} {names}"
+        if key not in self._sampled:
+            self._sampled[key] = jax.jit(
+                lambda state: quantities.sampled(self.model, self.forcing, self.swarm, state, name, names)
+            )
+        return self._sampled[key]
+
+    @cached_property
+    def _sampled(self) -> dict[str, Callable[[State], dict[str, jax.Array]]]:
+        return {}
+
+    @cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """Fields that output may ask for."""
+        return tuple(self.model.specs())
+
+    def values(self, name: str) -> Callable[[State], jax.Array]:
+        """Compiled: the values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y),
+        zero in padding."""
+        if name not in self.field_names:
+            raise KeyError(name)
+        if name not in self._values:
+            seen = self.model.transform.physical.as_seen
+            self._values[name] = jax.jit(lambda state: seen(self.model.field_values(name, state.fields)))
+        return self._values[name]
+
+    @cached_property
+    def _values(self) -> dict[str, Callable[[State], jax.Array]]:
+        return {}
+
+    @cached_property
+    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+        """Compiled: whether each field is finite everywhere."""
+        return jax.jit(quantities.are_finite)
