@@ -49,12 +49,13 @@ def _named(point: EntryPoint) -> str:
 class Registry(Mapping[str, Part]):
     """Parts by name: `own`, then the parts that installed packages declare in `group`.
 
-    `admit(name, declared)` returns the part for the object of an entry point, or raises TypeError with the reason why
-    it is not one.
+    `admit(name, declared)` returns the part for an object of `own` or of an entry point, or raises TypeError with the
+    reason why it is not one.
     """
 
     def __init__(self, group: str, own: Mapping[str, Part], admit: Callable[[str, Any], Part]):
-        self.group, self._own, self._admit = group, dict(own), admit
+        self.group, self._admit = group, admit
+        self._own = {name: admit(name, part) for name, part in own.items()}
 
     @cached_property
     def _parts(self) -> Mapping[str, Part]:
