@@ -60,7 +60,7 @@ def _share_compiled_programs(config: pytest.Config) -> None:
         folder = tempfile.mkdtemp(prefix="simulator-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         # The native kernels are the user's, which the set-up has built: their name says which sources they are of.
-        (kernels := compile_cache.base_folder(os.environ) / "kernels").mkdir(parents=True, exist_ok=True)
+        (kernels := compile_cache.own_folder(os.environ) / "kernels").mkdir(parents=True, exist_ok=True)
         os.symlink(kernels, os.path.join(folder, "kernels"))
         os.environ["SIMULATOR_CACHE"] = folder
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win

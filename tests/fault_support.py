@@ -89,26 +89,26 @@ class Started:
         self.process.join()
 
 
-def start(arguments: Sequence[object], cache: Path, harm: Harm = NONE, name: str = "said") -> Started:
+def start(arguments: Sequence[object], place: Path, harm: Harm = NONE, name: str = "said") -> Started:
     """`simulator ARGUMENTS` in a process forked from one that has imported everything and started nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["simulator.storage", "storage_support", "simulator.run.execute", __name__]
     )
-    said = cache / f"{name}.{time.monotonic_ns()}"
+    said = place / f"{name}.{time.monotonic_ns()}"
     said.touch()
-    process = context.Process(target=_child, args=([str(a) for a in arguments], cache, said, harm))
+    process = context.Process(target=_child, args=([str(a) for a in arguments], said, harm))
     process.start()
     return Started(process, said)
 
 
-def call(arguments: Sequence[object], cache: Path, harm: Harm = NONE) -> tuple[int, str]:
+def call(arguments: Sequence[object], place: Path, harm: Harm = NONE) -> tuple[int, str]:
     """Exit code and output of `simulator ARGUMENTS`."""
-    return start(arguments, cache, harm).ended()
+    return start(arguments, place, harm).ended()
 
 
 def start_all(
-    arguments: Sequence[object], cache: Path, count: int, harm: Harm = NONE, victim: int = 0
+    arguments: Sequence[object], place: Path, count: int, harm: Harm = NONE, victim: int = 0
 ) -> list[Started]:
     """`count` processes that form one run; `harm` befalls the `victim`."""
     with socket.socket() as free:
@@ -116,15 +116,14 @@ def start_all(
         where = f"127.0.0.1:{free.getsockname()[1]}"
     many = ["--coordinator", where, "--num-processes", count, "--process-id"]
     return [
-        start([*arguments, *many, i], cache, harm if i == victim else NONE, f"said.{i}") for i in range(count)
+        start([*arguments, *many, i], place, harm if i == victim else NONE, f"said.{i}") for i in range(count)
     ]
 
 
-def _child(arguments: list[str], cache: Path, said: Path, harm: Harm) -> None:
+def _child(arguments: list[str], said: Path, harm: Harm) -> None:
     descriptor = os.open(said, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache / "compiled")
     if harm.descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (harm.descriptors, harm.descriptors))
     if harm.tame:

@@ -39,8 +39,7 @@ def _one(config: RunConfig, processes: int | None, folder: Path, n: int) -> floa
     command = [sys.executable, "-m", "simulator", "run", str(path)]
     if processes is not None:
         command += ["--processes", str(processes)]
-    environ = os.environ | {"SIMULATOR_CACHE": str(folder / "cache")}
-    environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would take precedence
+    environ = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
     rows, seconds = folder / f"run{n}" / "diagnostics.csv", None
     with (folder / "output").open("w+") as output:
         began = time.perf_counter()

@@ -27,8 +27,17 @@ LIMIT = 2 << 30  # bytes, over all folders
 
 
 def base_folder(environ: Mapping[str, str]) -> Path:
-    """The folder in JAX_COMPILATION_CACHE_DIR, else in SIMULATOR_CACHE, else the user's cache folder."""
-    for name in ("JAX_COMPILATION_CACHE_DIR", "SIMULATOR_CACHE"):
+    """The folder of compiled programs: that in JAX_COMPILATION_CACHE_DIR, else `own_folder`."""
+    return _named(environ, "JAX_COMPILATION_CACHE_DIR", "SIMULATOR_CACHE")
+
+
+def own_folder(environ: Mapping[str, str]) -> Path:
+    """The folder of everything else that is kept: that in SIMULATOR_CACHE, else the user's cache folder."""
+    return _named(environ, "SIMULATOR_CACHE")
+
+
+def _named(environ: Mapping[str, str], *names: str) -> Path:
+    for name in names:
         if environ.get(name):
             folder = os.path.expanduser(environ[name])
             if folder.startswith("~"):

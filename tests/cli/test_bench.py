@@ -81,7 +81,7 @@ def test_refusals(arguments, message, capsys):
 
 def bench_step(tmp_path, *arguments):
     """What `simulator bench step` printed, and its JSON."""
-    env = os.environ | {"SIMULATOR_CACHE": str(tmp_path / "cache")}
+    env = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     file = tmp_path / "step.json"
     command = [sys.executable, "-m", "simulator", "bench", "step", "--seconds", "0.1", "--json", str(file)]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=500, env=env)

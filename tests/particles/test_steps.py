@@ -72,7 +72,9 @@ def alone():
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize(
+    "devices", [pytest.param(2, marks=pytest.mark.slow), 4, pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_devices_do_not_matter(alone, devices):
     run = simulation(TURBULENCE, devices=devices)
     found = advanced(run, run.state, 10.0, 12)

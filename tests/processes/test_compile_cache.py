@@ -109,6 +109,7 @@ def test_the_base_folder():
     assert compile_cache.base_folder(home | {"SIMULATOR_CACHE": "/s", "XDG_CACHE_HOME": "/c"}) == Path("/s")
     both = {"SIMULATOR_CACHE": "/s", "JAX_COMPILATION_CACHE_DIR": "/j"}
     assert compile_cache.base_folder(both) == Path("/j")
+    assert compile_cache.own_folder(both) == Path("/s")
 
 
 @pytest.mark.smoke

@@ -250,7 +250,7 @@ def test_a_second_process_finds_the_compiled_programs(one_device, tmp_path):
     config, cache = one_device.parent / "case.yaml", str(tmp_path / "cache")
     arguments = ["run", config, "devices.count=1", "grid.shape=8,8,8", "time.max_steps=2"]
     logs = {
-        "SIMULATOR_CACHE": cache,
+        "JAX_COMPILATION_CACHE_DIR": cache,
         "JAX_DEBUG_LOG_MODULES": "jax._src.compiler",
         "JAX_LOGGING_LEVEL": "DEBUG",
     }

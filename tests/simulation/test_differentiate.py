@@ -21,7 +21,8 @@ STEPS, DT = 50, 0.01
 def flow(tmp_path_factory) -> Simulation:
     config = write_case(tmp_path_factory.mktemp("gradient"), CASE)
     # Optimised as in a run: without, XLA's buffers tell nothing about memory.
-    return Simulation(load_config(config, ["devices.count=2"]), report=lambda line: None)
+    arguments = ["devices.count=2", "time.integrator=rk2"]  # two stages: half as much to compile as with rk4
+    return Simulation(load_config(config, arguments), report=lambda line: None)
 
 
 def energies(simulation: Simulation):
@@ -118,29 +119,26 @@ def test_it_descends(flow) -> None:
 
 
 def test_segments_change_nothing(flow) -> None:
-    """Any segments, and a loss of several states, give the gradient of the plain loop to round-off."""
+    """Segments, the last one shorter, and a loss of several states give the gradient of the plain loop to
+    round-off."""
     loss = energies(flow)
 
     def both(first, last):
         return loss(first) + 2 * loss(last)
 
     fields = flow.state.fields
-    found = [
-        differentiate(flow, both, steps=(2, 5), dt=DT, segment=segment)({"fields": fields})
-        for segment in (2, 3)
-    ]
+    other, gradient = differentiate(flow, both, steps=(2, 5), dt=DT, segment=2)({"fields": fields})
 
     def plain(fields):
         first = jax.lax.fori_loop(0, 2, lambda _, s: flow.step(s, DT), flow.begin(fields))
         return both(first, jax.lax.fori_loop(0, 3, lambda _, s: flow.step(s, DT), first))
 
     value, slopes = jax.jit(jax.value_and_grad(plain))(fields)
-    for other, gradient in found:
-        assert abs(float(other / value) - 1) < 1e-13
-        for name, slope in slopes.items():
-            np.testing.assert_allclose(
-                gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * float(abs(slope).max())
-            )
+    assert abs(float(other / value) - 1) < 1e-13
+    for name, slope in slopes.items():
+        np.testing.assert_allclose(
+            gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * float(abs(slope).max())
+        )
 
 
 def test_it_stays_sharded(flow) -> None:

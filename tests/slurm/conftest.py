@@ -25,7 +25,7 @@ class Slurm:
             "SLURM_CONF": conf,
             "SLURM_CLUSTER_DIR": str(folder),
             "PYTHONPATH": str(ROOT),
-            "SIMULATOR_CACHE": str(folder / "cache"),
+            "SIMULATOR_CACHE": os.environ["SIMULATOR_CACHE"],
         }
 
     def run(self, *command: str, timeout: float = 120, cwd: Path | None = None, **environ: str):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from simulator.processes.compile_cache import base_folder
+from simulator.processes.compile_cache import own_folder
 
 SOURCES = Path(__file__).parent
 VARIANTS = {
@@ -55,7 +55,7 @@ def sources_hash() -> str:
 def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
     """The compiled library, made where it is missing; `anew`: in any case. Raises Unavailable."""
     key = sources_hash()
-    folder = base_folder(environ) / "kernels"
+    folder = own_folder(environ) / "kernels"
     # The compiler is part of the name where it is asked for: another one then does not find what this one made.
     asked = hashlib.sha256(environ["CXX"].encode()).hexdigest()[:8] if environ.get("CXX") else "any"
     path = folder / f"{platform.machine()}-{asked}-{key}.so"
