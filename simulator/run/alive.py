@@ -1,4 +1,4 @@
-"""Whether a run is alive, from its lock, its process and its job; asked by status, by sweeps and by the lock."""
+"""Whether a run is alive, judged from its lock, its process and its job. `status`, sweeps and the lock ask this."""
 
 import json
 import math
@@ -18,15 +18,16 @@ LOCK = "lock"
 RENEW_EVERY = 10.0
 """Seconds between two renewals of a lock."""
 STALE_AFTER = 60.0
-"""Seconds without renewal after which a lock is nobody's."""
+"""Seconds without renewal after which a lock is stale."""
 DOUBTFUL_AFTER = 2.5 * RENEW_EVERY
-"""Seconds without renewal after which Slurm is believed that the holder's job has ended: another cluster may share
-the file system and know nothing of the job."""
+"""Seconds without renewal after which an answer of Slurm that the holder's job has ended is trusted: another cluster
+may share the file system and know nothing of the job."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock. `machine` tells boots and containers apart, `started` two processes of one pid."""
+    """The holder of a lock. `machine` distinguishes boots and containers, `started` two processes with the same
+    pid."""
 
     host: str
     pid: int
@@ -55,7 +56,7 @@ class Holder:
 
 
 def read_holder(folder: Path) -> Holder | None:
-    """Who holds the lock of `folder`, live or not; None where there is no lock or it cannot be read."""
+    """The holder of the lock of `folder`, alive or not; None if there is no lock or it cannot be read."""
     try:
         return Holder(**json.loads((folder / LOCK).read_text()))
     except (OSError, ValueError, TypeError):
@@ -71,13 +72,13 @@ def why_dead(
     stale_after: float = STALE_AFTER,
     doubtful_after: float = DOUBTFUL_AFTER,
 ) -> str | None:
-    """Why a lock that was renewed `age` seconds ago is nobody's any more; None where its holder may live."""
+    """Why a lock that was renewed `age` seconds ago no longer protects its run; None if its holder may be alive."""
     if age > stale_after:
         return f"not renewed for {age:.0f} s"
     if holder is None:
         return None
-    here = (holder.host, holder.machine) == (observer.host, observer.machine)
-    if here and _start_time(holder.pid) != holder.started:
+    same_machine = (holder.host, holder.machine) == (observer.host, observer.machine)
+    if same_machine and _start_time(holder.pid) != holder.started:
         return "that process is dead"
     if holder.job_id and holder.job_id == observer.job_id and holder.restart_count < observer.restart_count:
         return "this is a later start of the same job"
@@ -87,8 +88,9 @@ def why_dead(
 
 
 def is_written(folder: Path, now: float | None = None) -> bool:
-    """Whether a process writes the run in `folder`, as far as can be told without touching its lock: a look, which
-    takes nothing over, believes Slurm at once. `now` in seconds since the epoch."""
+    """Whether a process writes the run in `folder`. The lock is not touched, and because nothing is taken over,
+    Slurm's
+    answer is trusted at once. `now` is in seconds since the epoch."""
     try:
         age = (time.time() if now is None else now) - (folder / LOCK).stat().st_mtime
     except OSError:
@@ -98,14 +100,14 @@ def is_written(folder: Path, now: float | None = None) -> bool:
 
 
 def process_lives(host: str, pid: int, job_id: str | None) -> bool:
-    """Whether a process that was noted by host and pid lives; of one elsewhere, its job."""
+    """Whether the process recorded as `host` and `pid` is alive; on another host, whether its job is."""
     if host == socket.gethostname():
         return _start_time(pid) is not None
     return job_id is not None and not job_is_gone(job_id)
 
 
 def _machine() -> str:
-    """One boot and one pid namespace: where pids can be compared."""
+    """An identifier of the boot and the pid namespace, within which pids can be compared."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -113,7 +115,7 @@ def _machine() -> str:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in ticks after boot; None where it is dead, a zombie, or there is no /proc."""
+    """The start time of a process in ticks after boot; None if it is dead or a zombie, or if there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

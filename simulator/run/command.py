@@ -1,4 +1,5 @@
-"""What `simulator run` and `simulator resume` share: from a configuration to processes, devices and the run."""
+"""The code that `simulator run` and `simulator resume` share: from a configuration to processes, devices and the
+run."""
 
 import argparse
 import contextlib
@@ -17,9 +18,9 @@ from simulator.run.folder import Action
 
 @contextlib.contextmanager
 def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
-    """Which process of a run this is, for all that `run` does; None for the launcher of `--processes`.
+    """The place of this process in the run, valid while the context is open; None for the launcher of `--processes`.
 
-    Of several processes that find the same mistake the first one says it (`failure.contained`).
+    If several processes find the same mistake, only the first one reports it (`failure.contained`).
     """
     if args.processes is not None:
         _check_processes(args)
@@ -40,9 +41,9 @@ def _check_processes(args: argparse.Namespace) -> None:
         raise UserError(f"--processes: must be at least 1, not {args.processes}")
     by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
     by_hand["--process-id"] = args.process_id
-    if given := [name for name, value in by_hand.items() if value is not None]:
+    if conflicting := [name for name, value in by_hand.items() if value is not None]:
         raise UserError(
-            f"--processes starts all processes of the run itself; leave out {' and '.join(given)}"
+            f"--processes starts all processes of the run itself; leave out {' and '.join(conflicting)}"
         )
 
 
@@ -51,16 +52,16 @@ def run_config(
 ) -> int:
     """Runs `config` as one process of a run, or launches the processes that `--processes` asks for.
 
-    `args.arguments` is the command line, for provenance and for the processes; `args.began` when the command
-    started, by `time.monotonic`; `allocation` as from `allocated`;
-    `allow` names frozen keys that may differ from those of the run in the folder.
+    `args.arguments` is the command line, for provenance and for the processes. `args.began` is the start of the
+    command by `time.monotonic`. `allocation` comes from `allocated`. `allow` names frozen keys that may differ from
+    those of the run in the folder.
     """
     from simulator.planning.check_run import check
     from simulator.run.prepare import Choices, look
 
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
-    # Everything that can be refused without a device is, before anything starts.
+    # Everything that can be refused without a device is refused before anything starts.
     decision = look(config, choices)
     decision.raise_if_refused()
     if decision.action is Action.FINISHED:

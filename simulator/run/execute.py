@@ -1,4 +1,4 @@
-"""A run from its folder's claim to its last line: decide, start or continue, loop, and leave things whole."""
+"""One start of a run: claim the folder, start or continue, loop over the steps, and leave complete files behind."""
 
 import contextlib
 import os
@@ -49,12 +49,12 @@ def execute(
 ) -> int:
     """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped early.
 
-    `signals`: the flags of one who listens already; else this listens, while the run goes on. `claimed` is called
-    when the folder is this run's, so that more may be written there. `began`: when the program started, by
-    `time.monotonic`, for the summary at the end.
+    `signals`: the caller's signal flags; by default this function installs its own while the run goes on. `claimed`
+    is called once this process holds the folder, so that the caller may write there too. `began`: when the program
+    started, by `time.monotonic`, for the summary at the end.
 
-    Called by every process; process 0 holds the folder and decides. Raises UserError where the folder refuses
-    (nothing was written) and RunFailure where the run failed.
+    Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder is refused
+    (nothing was written then) and RunFailure if the run fails.
     """
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
@@ -102,7 +102,7 @@ class _Run:
             claimed()
             return self._locked(decision)
         except (RunFailure, OSError) as error:
-            self._check()  # what an orphan misses was removed by who took the run over: say that
+            self._check()  # the error may only be that another start took the run over and removed files: say that
             self._failed(reason(error))
             raise RunFailure(reason(error)) from error
         except Exception as error:
@@ -121,7 +121,7 @@ class _Run:
         return self.ledger or UNRECORDED
 
     def _together(self, action: Callable[[], Any]) -> Any:
-        """The JSON value that process 0 finds, or the error that it meets, on every process."""
+        """Runs `action` on process 0 and returns its JSON value, or raises its error, on every process."""
         answer: dict[str, Any] = {}
         if self.cluster.is_first:
             try:
@@ -215,7 +215,7 @@ class _Run:
         self.state_file.ledger = self.ledger
 
     def _compiled(self, output: Output) -> dict[str, Callable[..., Any]]:
-        """The programs of the run, ready to be called."""
+        """The compiled programs of the run."""
         simulation = self.simulation
         until = Until(np.float64(0), np.float64(0), np.int64(0))
         loop = Program(simulation.advance, (simulation.placed_template, until))
@@ -235,7 +235,7 @@ class _Run:
         return (self.folder, None, 0.0) if end is None else (self.folder, end[0], lead(end[1]))
 
     def _inside(self) -> dict[str, Any]:
-        """What every snapshot says about the run that wrote it."""
+        """Attributes of every snapshot that describe the run."""
         recorded = provenance.read(self.folder) if self.cluster.is_first else {}
         recorded.pop("earlier", None)
         return {"configuration": dump_config(self.config), "provenance": self.cluster.broadcast(recorded)}
@@ -243,7 +243,8 @@ class _Run:
     # ---- during and after the loop -----------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Raises RunFailure where another start has taken the folder over: an orphan writes nothing more."""
+        """Raises RunFailure if another start has taken the folder over: this process must not write there any
+        more."""
         if self.lock is not None:
             self.lock.check()
 
@@ -258,7 +259,8 @@ class _Run:
         self.journal.writing(target / MANIFEST, size, digest)
 
     def _settle(self, ended: str) -> None:
-        """The ledger's last line of this start, after which nothing is written but the state that knows of it."""
+        """Writes the ledger's last line of this start. After it only the state file, which refers to it, is
+        written."""
         if self.ledger is not None:
             self.ledger.mark(ended=ended)
 

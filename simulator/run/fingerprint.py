@@ -1,7 +1,7 @@
-"""What a run's checkpoints were computed with, held against the configuration that is to continue them.
+"""Compares the configuration that a run's checkpoints were computed with and the one that is to continue them.
 
 Every checkpoint and snapshot carries the resolved configuration in its manifest, under the manifest's checksum.
-`RUN/config.yaml` can be edited by anybody; the blocks that may not change are therefore taken from there.
+Anybody can edit `RUN/config.yaml`; the blocks that may not change are therefore taken from the manifest.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ ATTRIBUTE = "configuration"
 
 
 def decide(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
-    """What `run` does with the folder of `config` as it is now. Writes nothing."""
+    """Decides how `run` treats the folder of `config` in its present state. Writes nothing."""
     folder = Path(config.output.directory)
     decision = RunFolder(folder).decide(
         config, computed_with, diff_configs, stop=config.time.stop, overwrite=overwrite, allow=allow
@@ -30,9 +30,9 @@ def decide(config: RunConfig, *, overwrite: bool = False, allow: Collection[str]
 
 
 def stored_config(checkpoint: Path) -> RunConfig | None:
-    """The configuration in the manifest of a checkpoint; None where an earlier version wrote it without one.
+    """The configuration in the manifest of a checkpoint; None if an earlier version wrote the checkpoint without one.
 
-    Raises what `open_snapshot` raises, and UserError where this version cannot read the configuration.
+    Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration.
     """
     from simulator.storage.manifest import NAME, read_manifest
 
@@ -43,27 +43,27 @@ def stored_config(checkpoint: Path) -> RunConfig | None:
 def computed_with(config_file: Path) -> RunConfig:
     """The configuration of the run in the folder of `config_file`, with the frozen blocks of its newest checkpoint.
 
-    Raises UserError where the file cannot be read.
+    Raises UserError if the file cannot be read.
     """
     from simulator.storage import committed
 
-    found = load_config(config_file, check_files=False)
+    config = load_config(config_file, check_files=False)
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
         try:
             stored = stored_config(checkpoint)
-        except (RunFailure, UserError):  # damaged, or another version's: not what the run continues from
+        except (RunFailure, UserError):  # damaged or of another version: the run does not continue from it
             continue
-        return found if stored is None else with_frozen_of(found, stored)
-    return found
+        return config if stored is None else with_frozen_of(config, stored)
+    return config
 
 
 def with_frozen_of(config: RunConfig, stored: RunConfig) -> RunConfig:
-    """`config` with the blocks of `stored` that may not change."""
+    """`config` with the frozen blocks of `stored`."""
     return config.model_copy(update={block: getattr(stored, block) for block in FROZEN})
 
 
 def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str] = ()) -> list[Difference]:
-    """The frozen keys in which `now` differs, without those that `allow` names or that lie within one of them."""
+    """The frozen keys in which `now` differs, except those that lie at or below a key in `allow`."""
     return [
         d
         for d in diff_configs(stored, now)
@@ -72,7 +72,7 @@ def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str]
 
 
 def _edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | None:
-    """The refusal of a run whose `config.yaml` was edited; None where that is not the trouble."""
+    """The refusal of a run whose `config.yaml` was edited; None if the file agrees with the checkpoints."""
     truth = computed_with(config_file)
     wrong = frozen_differences(truth, now, allow)
     edited = {d.key for d in frozen_differences(truth, load_config(config_file, check_files=False))}
@@ -88,7 +88,7 @@ def _edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | 
 
 
 def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> None:
-    """Raises UserError where `checkpoint` was computed with other frozen keys than `now`."""
+    """Raises UserError if the frozen keys of `checkpoint` differ from those of `now`."""
     stored = stored_config(checkpoint)
     if stored is not None and (wrong := frozen_differences(stored, now, allow)):
         keys = ", ".join(f"{d.key} (there {_text(d.old)}, now {_text(d.new)})" for d in wrong)

@@ -1,7 +1,7 @@
-"""What is in a run folder, what `run` does with it, and what may be removed from it.
+"""The contents of a run folder, how `run` treats them, and which of them may be removed.
 
-`decide` is the table of INTERFACES ("The run folder") as a pure function; `claim` looks, locks, looks again
-and decides, so that a refused start writes nothing.
+`decide` is the decision table as a pure function. `claim` decides, takes the lock and decides again, so that a
+refused start writes nothing.
 """
 
 import json
@@ -27,28 +27,28 @@ from simulator.run.state import RunState, read_state, write_state
 CONFIG = "config.yaml"
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 _INDICES = ("snapshots.vtkhdf", "snapshots.json", "report.html")
-"""Derived from the rest, and not in the ledger."""
+"""Files derived from the others; the ledger does not record them."""
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
 _BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
-"""What a start that was killed before it wrote `config.yaml` may have left."""
-# What may lie in a folder before a run has written anything: start-up files, job scripts, Slurm's output.
+"""Files that a start which was killed before it wrote `config.yaml` may have left."""
+# Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's output.
 _AROUND = re.compile(
     r"lock(\.takeover)?|logs|stop|checkpoint|.*\.(sbatch|sh|out|err)"
-    # Hidden: ours, and those of file systems. Any other is somebody's, as in a home folder.
+    # Hidden files: ours, and those of file systems. Any other belongs to somebody, as in a home folder.
     r"|\.(tmp-|lock-|coordinator-|nfs|fuse_hidden).*|\.(job|snapshot|DS_Store|gitignore|gitkeep)"
 )
 PLAN = "plan.json"
 SWEEP = "simulator sweep"
-"""The file of a sweep's folder, which may lie beside a run's own, and what it says of its program."""
+"""The file in the folder of a sweep, which may lie beside a run's own files, and the program that it names."""
 
 
 def series_names(folder: Path) -> list[str]:
-    """Names of the HDF5 series that may lie in a run folder, NAME.h5 with NAME.parts/: every kind that is registered,
-    then what else of series is there, such as those of the user's functions."""
-    there = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
-    return [*KINDS, *(path.stem for path in there if is_series(path))]
+    """Names of the HDF5 series that may lie in a run folder (NAME.h5 with NAME.parts/): every registered kind, then
+    all other series that are there, such as those of the user's functions."""
+    others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
+    return [*KINDS, *(path.stem for path in others if is_series(path))]
 
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
@@ -58,7 +58,7 @@ def own_names(series: Iterable[str]) -> frozenset[str]:
 
 
 class Found(StrEnum):
-    """What lies at the run's path."""
+    """The contents of the run's path."""
 
     ABSENT = "absent"
     EMPTY = "empty"
@@ -70,7 +70,7 @@ class Found(StrEnum):
 
 
 class Action(StrEnum):
-    """What `run` does."""
+    """The action of `run`."""
 
     START = "start"
     CONTINUE = "continue"
@@ -80,14 +80,14 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and the lines that say so; `clear`: remove the earlier run first."""
+    """An action, and the lines that explain it; with `clear` the earlier run is removed first."""
 
     action: Action
     lines: tuple[str, ...] = ()
     clear: bool = False
 
     def raise_if_refused(self) -> None:
-        """Raise UserError with the lines of a refusal."""
+        """Raise UserError with the lines of the decision if it is a refusal."""
         if self.action is Action.REFUSE:
             raise UserError("\n".join(self.lines))
 
@@ -106,8 +106,7 @@ def decide(
     overwrite: bool = False,
     allow: Collection[str] = (),
 ) -> Decision:
-    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change all the
-    same."""
+    """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change nevertheless."""
     changed = [difference for difference in differences if difference[3] != "free"]
     frozen = [d for d in changed if d[3] == "frozen" and not any(_within(d[0], key) for key in allow)]
     lines = tuple(f"{key}: {_text(old)} -> {_text(new)}" for key, old, new, _ in changed)
@@ -150,12 +149,12 @@ def decide(
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder on disk. Its methods that write are for the process that holds the lock."""
+    """A run folder on disk. Only the process that holds the lock may call the methods that write."""
 
     path: Path
 
     def found(self) -> Found:
-        """What lies there now."""
+        """Classifies the present contents."""
         if not os.path.exists(self.path):
             return Found.ABSENT
         if not self.path.is_dir() or _is_home(self.path):
@@ -177,8 +176,8 @@ class RunFolder:
                 return Found.FOREIGN
             return Found.FINISHED if state.state == "finished" else Found.UNFINISHED
         series = series_names(self.path)
-        own = own_names(series)
-        if not all(name in own or _AROUND.fullmatch(name) for name in names):
+        expected = own_names(series)
+        if not all(name in expected or _AROUND.fullmatch(name) for name in names):
             return Found.FOREIGN
         results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
         return Found.UNFINISHED if names & results else Found.PREPARED
@@ -190,15 +189,14 @@ class RunFolder:
         diff_configs: Callable[[Any, Any], Sequence[Difference]],
         **choices: Any,
     ) -> Decision:
-        """`decide` for what lies there; `read_config` reads the old `config.yaml`, `choices` as for
-        `decide`."""
+        """`decide` for the present contents. `read_config` reads the old `config.yaml`; `choices` go to `decide`."""
         found = self.found()
         old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not choices.get("overwrite")
         differences = diff_configs(read_config(self.path / CONFIG), config) if old else ()
         return decide(self.path, found, read_state(self.path), differences, **choices)
 
     def create(self) -> None:
-        """Make the folder where missing. UserError where that is impossible."""
+        """Make the folder if it is missing. Raises UserError if that is impossible."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -209,7 +207,7 @@ class RunFolder:
         replace_file(self.path / CONFIG, text, journal)
 
     def recorded(self) -> Iterator[Path]:
-        """The files there that a run's ledger records; of saves the manifests and what was derived from them."""
+        """The files that a run's ledger records; of a snapshot or checkpoint the manifest and the derived files."""
         from simulator.storage.commit import committed, derived_files
         from simulator.storage.manifest import NAME as MANIFEST
 
@@ -225,19 +223,21 @@ class RunFolder:
                 yield from sorted(p for p in files if p.is_file())
 
     def clear(self) -> None:
-        """Remove what an earlier run wrote, and nothing else: `--overwrite`.
+        """Remove the files of an earlier run, and nothing else, for `--overwrite`.
 
         `inputs/` stays, because the new configuration may read from it; `plots/` and `logs/` stay too.
         """
-        # Should this be cut short, the rest must neither look finished nor like nobody's: config.yaml goes
-        # last.
+        # If the removal is interrupted, the remainder must be recognized as an unfinished run of this program:
+        # config.yaml goes last.
         if (self.path / STATE).exists():
             write_state(
                 self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short")
             )
         recorded = (Path(name) for name in Book(self.path).records)
         series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
-        (self.path / LEDGER).unlink(missing_ok=True)  # it would miss what goes now
+        (self.path / LEDGER).unlink(
+            missing_ok=True
+        )  # else it would report the files removed below as missing
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
         for name in series:
@@ -254,10 +254,9 @@ class RunFolder:
 def claim(
     folder: RunFolder, environ: Mapping[str, str], decision: Callable[[], Decision], **lock: Any
 ) -> tuple[RunLock | None, Decision]:
-    """Decide under the lock. Without a lock where there is nothing to do.
+    """Decide under the lock. The result has no lock if the run is already finished.
 
-    Raises UserError for a refusal and for a live lock; then nothing was written. `lock` goes to
-    `RunLock.acquire`.
+    Raises UserError for a refusal and for a live lock; nothing is written then. `lock` goes to `RunLock.acquire`.
     """
     first = decision()
     first.raise_if_refused()
@@ -284,7 +283,7 @@ def claim(
 
 
 def _reached(found: Found, state: RunState | None) -> float | None:
-    """The time before which the run cannot end any more."""
+    """The time before which the run can no longer end."""
     if state is None:
         return None
     return state.time if found is Found.FINISHED else state.last_checkpoint_time
@@ -301,7 +300,7 @@ def _continuing(path: Path, state: RunState | None) -> str:
 
 
 def _is_sweep(path: Path) -> bool:
-    """Whether a parameter study of this configuration lies there: beside a run, and not part of it."""
+    """Whether `path` is the folder of a parameter study, which may lie beside a run and is no part of it."""
     try:
         return json.loads((path / PLAN).read_text())["program"] == SWEEP
     except (OSError, ValueError, KeyError, TypeError):
@@ -309,7 +308,7 @@ def _is_sweep(path: Path) -> bool:
 
 
 def _is_home(path: Path) -> bool:
-    """Whether it is the user's home folder, or one that this lies in: no place for a run even where it is empty."""
+    """Whether `path` is the user's home folder or a parent of it, where no run belongs even if it is empty."""
     home = Path(os.path.realpath(os.path.expanduser("~")))
     return home.is_relative_to(os.path.realpath(path))
 

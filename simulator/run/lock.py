@@ -31,7 +31,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 
 
 class RunLock:
-    """A held lock; made by `acquire`, given back by `release` or at the end of a `with` block."""
+    """A held lock. `acquire` makes it; `release` or the end of a `with` block gives it back."""
 
     def __init__(
         self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float
@@ -54,10 +54,11 @@ class RunLock:
     ) -> Self:
         """Hold `folder/lock`.
 
-        A lock whose holder is known dead, or that was not renewed for `stale_after` seconds, is taken over;
-        the line that says so is in `takeover`. `job_is_gone(job_id)` asks the scheduler (default: `squeue`).
+        A lock whose holder is known to be dead, or that was not renewed for `stale_after` seconds, is taken over, and
+        `takeover` then holds a line that says so. `job_is_gone(job_id)` asks the scheduler (by default with
+        `squeue`).
 
-        Raises UserError, naming the holder, where the lock is live; OSError where the folder is not writable.
+        Raises UserError, naming the holder, if the lock is live; OSError if the folder is not writable.
         """
         path, mine = folder / LOCK, Holder.this_process(environ)
         beside = path.with_name(f"{_BESIDE}{mine.token}")
@@ -69,7 +70,7 @@ class RunLock:
             while not _appear(beside, path):
                 holder, age = read_holder(path.parent), _age(path, beside)
                 if age is None:
-                    continue  # released in between
+                    continue  # released in the meantime
                 reason = why_dead(holder, age, mine, job_is_gone, stale_after=stale_after)
                 if reason is None:
                     raise UserError(_in_use(path, holder, age))
@@ -87,14 +88,14 @@ class RunLock:
         return cls(path, mine, descriptor, takeover, renew_every)
 
     def still_mine(self) -> bool:
-        """Whether nobody took the lock over; ask before each commit."""
+        """Whether this process still holds the lock; to be asked before each commit."""
         if self._released.is_set():
             return False
-        holder = read_holder(self.path.parent)  # opening it makes an NFS client look again
+        holder = read_holder(self.path.parent)  # opening the file makes an NFS client refresh its attributes
         return holder is not None and holder.token == self.holder.token
 
     def check(self) -> None:
-        """Raise RunFailure where the lock is no longer this process's."""
+        """Raise RunFailure if this process no longer holds the lock."""
         if not self.still_mine():
             now = read_holder(self.path.parent)
             raise RunFailure(
@@ -102,7 +103,7 @@ class RunLock:
             )
 
     def release(self) -> None:
-        """Stop renewing and remove the lock if it is still this process's."""
+        """Stop renewing and remove the lock if this process still holds it."""
         if self._released.is_set():
             return
         mine = self.still_mine()
@@ -120,13 +121,13 @@ class RunLock:
 
     def _renew(self, every: float) -> None:
         while not self._released.wait(every):
-            # A file system that fails now and then is the commits' business, not the lock's.
+            # A file system that fails now and then is noticed by the commits.
             with contextlib.suppress(OSError):
                 os.utime(self._descriptor)
 
 
 def _appear(beside: Path, path: Path) -> bool:
-    """Give the file `beside` the name `path` too; False where `path` exists. Atomic."""
+    """Give the file `beside` the additional name `path`; False if `path` exists. Atomic."""
     try:
         os.link(beside, path)
     except FileExistsError:
@@ -142,8 +143,8 @@ def _appear(beside: Path, path: Path) -> bool:
 
 
 def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float) -> bool:
-    """Rename `beside` over the stale lock; False where somebody else did so first."""
-    # Two starts may find the same stale lock: the second must not replace what the first has just put there.
+    """Rename `beside` over the stale lock; False if another start did so first."""
+    # Two starts may see the same stale lock: the second must not replace the lock that the first has just written.
     guard = path.with_name(LOCK + ".takeover")
     while not _appear(beside, guard):
         age = _age(guard, beside)
@@ -161,7 +162,7 @@ def _replace(path: Path, stale: Holder | None, beside: Path, stale_after: float)
 
 
 def _remove_abandoned(folder: Path, stale_after: float) -> None:
-    """Remove what starts left that were killed while they asked for the lock."""
+    """Remove the files of starts that were killed while they asked for the lock."""
     now = (folder / LOCK).stat().st_mtime
     for path in folder.glob(f"{_BESIDE}*"):
         with contextlib.suppress(FileNotFoundError):
@@ -170,7 +171,7 @@ def _remove_abandoned(folder: Path, stale_after: float) -> None:
 
 
 def _age(path: Path, beside: Path) -> float | None:
-    """Seconds since `path` was touched, by the file system's own clock; None where it is gone."""
+    """Seconds since `path` was touched, by the file system's own clock; None if it is gone."""
     os.utime(beside)
     try:
         return beside.stat().st_mtime - path.stat().st_mtime

@@ -1,4 +1,4 @@
-"""Lines for people: to the console, and with their time to `RUN/run.log`."""
+"""Lines for people, on the console and, with their time, in `RUN/run.log`."""
 
 import contextlib
 import os
@@ -14,8 +14,9 @@ from simulator.files import UNRECORDED, AppendedFile, Journal
 
 
 class LastingConsole(Console):
-    """stdout, for lines of plain text. Where its reader has left (`| head`, a lost connection) or its disk is full,
-    the rest is dropped and the run goes on: RUN/run.log has it."""
+    """stdout, for lines of plain text. If its reader has gone (`| head`, a lost connection) or its disk is full,
+    further
+    lines are dropped and the run goes on: RUN/run.log has them."""
 
     def __init__(self, file: TextIO | None = None, **options: Any) -> None:
         options = {"highlight": False, "soft_wrap": True, "markup": False} | options
@@ -29,7 +30,7 @@ class LastingConsole(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        # What is still buffered, and whatever else writes there, must not raise again.
+        # Buffered text, and other writers to this descriptor, must not raise again.
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.file.fileno())
@@ -37,10 +38,10 @@ class LastingConsole(Console):
 
 
 class RunLog:
-    """What the first process says. Lines said before `open` are written to the file by it.
+    """The messages of the first process. Lines said before `open` are kept and written by `open`.
 
-    The file is for the process that holds the run's lock. A disk that takes no more lines does not end a run:
-    the console still gets them, and whatever has to be written for good raises by itself.
+    Only the process that holds the run's lock opens the file. A full disk does not end a run here: the console still
+    gets the lines, and the writers of results raise their own errors.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class RunLog:
         self._file: AppendedFile | None = None
 
     def open(self, path: Path, journal: Journal = UNRECORDED) -> Self:
-        """Go on in `path`, appending."""
+        """Append to `path` from now on."""
         self._file = journal.appending(path)
         for line in self._pending:
             self._write(line)
@@ -61,7 +62,7 @@ class RunLog:
         return self
 
     def say(self, text: str) -> None:
-        """One line, or several, to console and file."""
+        """Writes one or several lines to console and file."""
         for line in text.splitlines():
             if not self._quiet:
                 self.console.print(line)
@@ -72,13 +73,13 @@ class RunLog:
                 self._write(stamped)
 
     def note(self, text: str) -> None:
-        """Lines for the file alone."""
+        """Writes lines to the file alone."""
         quiet, self._quiet = self._quiet, True
         self.say(text)
         self._quiet = quiet
 
     def warn(self, text: str) -> None:
-        """A line that begins with `warning:`."""
+        """Says a line that begins with `warning:`."""
         self.say(f"warning: {text}")
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The loop of a run: advance on the device, wake for events and about once a second, agree, act.
 
-Whatever only one process knows (clock, signal, stop file, a slow disk) goes into one vector of flags, and the
-maximum over all processes is what everybody acts on: every process takes the same decision at the same step.
+Conditions that only one process knows (clock, signal, stop file, a slow disk) go into one vector of flags. All
+processes act on its maximum over the processes, so that they take the same decision at the same step.
 """
 
 import time
@@ -24,11 +24,11 @@ from simulator.stopwatch import Stopwatch
 from simulator.storage import Writer
 
 WAKE = 1.0
-"""Seconds of work between two looks at signals, stop files and the clock."""
+"""Seconds of work between two checks of signals, stop files and the clock."""
 
 
 class Moment(NamedTuple):
-    """Where the run is; the clock's values on the host."""
+    """The position of the run: the values of its clock on the host."""
 
     step: int
     time: float
@@ -40,11 +40,11 @@ class Moment(NamedTuple):
 class Outcome:
     ended: Literal["finished", "stopped"]
     reason: str | None
-    """Why it ended early."""
+    """Why the run ended early."""
     steps: int
-    """Taken by this start."""
+    """Number of steps that this start took."""
     seconds: float
-    """Spent on steps: output left out."""
+    """Wall time of these steps, without output."""
     moment: Moment
 
 
@@ -66,8 +66,8 @@ class Loop:
         spent: Stopwatch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """`progress` hears of every wake, `committed` of every snapshot and checkpoint, `alive` keeps a watchdog
-        quiet; `advance` is the simulation's, compiled."""
+        """`progress` is called at every wake, `committed` for every snapshot and checkpoint, and `alive` feeds a
+        watchdog; `advance` is the compiled `simulation.advance`."""
         self._simulation, self._schedule, self._output, self._writer = simulation, schedule, output, writer
         self._watch, self._progress, self._committed, self._alive = watch, progress, committed, alive
         self._clock = clock
@@ -78,7 +78,8 @@ class Loop:
         self._flags = np.zeros(len(Flag), np.int32)
 
     def run(self, *, continued: bool) -> Outcome:
-        """`continued`: the state comes from a checkpoint, so its own events were taken before it."""
+        """Runs the loop. `continued`: the state comes from a checkpoint, whose events were taken before it was
+        saved."""
         first = self._look().step
         seconds = 0.0
         due: tuple[str, ...] = ()
@@ -86,7 +87,7 @@ class Loop:
             moment = self._look()
             if moment.step > first or not continued:
                 due = self._schedule.due(*moment[:3])
-                # A checkpoint of this state holds the schedule as it is after its events.
+                # A checkpoint of this state stores the schedule after the events of this moment.
                 self._schedule = self._schedule.passed(moment.time, moment.dt)
                 self._take(due, moment)
             finished = self._schedule.finished(*moment[:3])
@@ -105,7 +106,7 @@ class Loop:
             seconds += self._advance(moment, 1 if reason else steps)
 
     def _look(self) -> Moment:
-        """The clock of the current state. Raises RunFailure where it is no longer finite."""
+        """The clock of the current state. Raises RunFailure if the state is no longer finite."""
         state = self._simulation.state
         step, t, dt = (x.item() for x in jax.device_get((state.step, state.time, state.dt)))
         moment = Moment(step, t, dt, self._speed or 0.0)
@@ -120,7 +121,7 @@ class Loop:
         )
 
     def _fail(self, line: str) -> NoReturn:
-        """Ends the run for what every process sees; the save that is under way is finished first."""
+        """Ends the run for a reason that every process sees; a save in progress is finished first."""
         self._finish_save()
         raise RunFailure(line)
 
@@ -132,7 +133,7 @@ class Loop:
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
         """Takes events."""
-        # A step checks the state that it begins with; the state that is written may be the first bad one.
+        # A step checks the state that it starts from, so the state to be written may be the first bad one.
         if names and self._simulation.nonfinite():
             self._cannot_go_on(moment)
         for name in names:
@@ -142,7 +143,7 @@ class Loop:
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:
-        """How many steps to take next and which events are due by wall clock; sets the agreed flags."""
+        """The number of steps to take next, and the events due by wall clock; sets the agreed flags."""
         wake = max(1, int(WAKE * self._speed)) if self._speed else 1
         flags = self._watch.poll(failed=self._output.trouble is not None, wall=self._wall.due())
         mine = np.array([*flags, self._writer.busy, wake], np.int64)
@@ -160,12 +161,12 @@ class Loop:
         return steps, tuple(n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d)
 
     def _raise_trouble(self) -> None:
-        """Raises, on every process, what went wrong with a file on any."""
+        """Raises, on every process, the first error that any process met while writing a file."""
         for line in filter(None, self._simulation.cluster.gather(self._output.trouble)):
             raise RunFailure(line)
 
     def _advance(self, moment: Moment, steps: int) -> float:
-        """Takes up to `steps` steps; seconds they took."""
+        """Takes up to `steps` steps and returns the seconds they took."""
         until = Until(
             np.float64(self._schedule.next_aligned(moment.dt)),
             np.float64(self._schedule.next_soft()),
@@ -187,7 +188,7 @@ class Loop:
         return seconds
 
     def _make_room(self, state: State) -> None:
-        """Grows buffers of particles that are too small, and from here on takes programs for the larger ones."""
+        """Enlarges particle buffers that are too small, and uses the programs for the larger buffers from then on."""
         simulation = self._simulation
         name = simulation.swarm.crowded(state.particles)
         if name is None:

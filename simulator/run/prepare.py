@@ -1,4 +1,5 @@
-"""What a run does between claiming its folder and its first step: choose where to continue, and mend the folder."""
+"""The work of a run between claiming its folder and the first step: choose the starting state and repair the
+folder."""
 
 import contextlib
 import os
@@ -32,20 +33,20 @@ class Choices:
 
     overwrite: bool = False
     allow: tuple[str, ...] = ()
-    """Frozen keys that may differ all the same."""
+    """Frozen keys that may differ nevertheless."""
     command: Sequence[str] = ()
 
 
 def look(config: RunConfig, choices: Choices) -> Decision:
-    """What `run` would do with the folder as it is now. Writes nothing."""
+    """Decides how `run` would treat the folder in its present state. Writes nothing."""
     return fingerprint.decide(config, overwrite=choices.overwrite, allow=choices.allow)
 
 
 def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest good checkpoint of the run in `folder`, and lines that say so and why others were skipped.
+    """The newest intact checkpoint of the run in `folder`, and lines that name it and say why others were skipped.
 
-    (None, line) where none was ever written: the run starts anew, after `RunFolder.clear`.
-    RunFailure where there are some but none is good.
+    Returns (None, lines) if none was ever written: the run then starts anew, after `RunFolder.clear`.
+    Raises RunFailure if there are checkpoints but none is intact.
     """
     chosen, skipped = newest_good(folder / "checkpoints")
     lines = [f"skipped {path}: {problem}" for path, problem in skipped]
@@ -59,9 +60,9 @@ def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def find_start(config: RunConfig, choices: Choices, log: RunLog) -> Path | None:
-    """The checkpoint that the run continues from; None: it begins anew, in a folder that was cleared for it.
+    """The checkpoint that the run continues from; None if it begins anew, in a folder that was cleared for it.
 
-    UserError where the checkpoint was computed with another configuration.
+    Raises UserError if the checkpoint was computed with another configuration.
     """
     folder = config.output.directory
     for kind in ("snapshots", "checkpoints"):
@@ -80,9 +81,10 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> Path | None:
 def prepare_folder(
     simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]
 ) -> Ledger:
-    """Opens ledger and log, writes what a run leaves before its first step, and mends what a killed start has left.
+    """Opens ledger and log, writes the files that precede the first step, and repairs the traces of a killed start.
 
-    Says what was lost or altered since the last start. `check` raises where the folder is no longer this run's.
+    Warns of files that were lost or altered since the last start. `check` raises if the folder is no longer this
+    run's.
     """
     path = simulation.config.output.directory
     folder = RunFolder(path)
@@ -129,8 +131,8 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
 
 
 def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
-    """The run's schedule; with a checkpoint as it was there, and the simulation in the checkpoint's state. All
-    processes call."""
+    """The run's schedule. With a checkpoint, the schedule is the stored one and the simulation takes the checkpoint's
+    state. All processes call this."""
     settings, planned = simulation.config.time, events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, max_steps=settings.max_steps)
@@ -145,10 +147,10 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
 
 
 def forget_after(folder: Path, output: Output, step: int, journal: Journal, log: RunLog) -> None:
-    """Removes what the interrupted run wrote after the checkpoint: the continued one writes it again.
+    """Removes everything that the interrupted run wrote after the checkpoint; the continued run writes it again.
 
-    Later checkpoints are damaged, else the run would continue from them. Should their disk come to its senses,
-    a later start must not return to what is no longer this run's past.
+    Later checkpoints are damaged, else the run would continue from them. If they become readable again, a later start
+    must not continue from a past that this run no longer has.
     """
     removed = output.truncate(step)
     for name in ("snapshot", "checkpoint"):
@@ -163,7 +165,7 @@ def forget_after(folder: Path, output: Output, step: int, journal: Journal, log:
 
 
 def headline(simulation: Simulation) -> str:
-    """The first line of a run: what is computed, and on what."""
+    """The first line of a run: model, grid, precision, devices and transform."""
     config, cluster, transform = simulation.config, simulation.cluster, simulation.transform
     shape = " x ".join(map(str, config.grid.shape))
     devices, kind = len(cluster.devices), cluster.devices[0].device_kind
@@ -176,7 +178,7 @@ def headline(simulation: Simulation) -> str:
 
 
 def _changed(folder: Path) -> list[str]:
-    """What is lost or altered since the last start, a line each."""
+    """One line for each file that was lost or altered since the last start."""
     audit = Audit(folder)
     if not audit.expected:
         return []
@@ -185,10 +187,10 @@ def _changed(folder: Path) -> list[str]:
 
 
 def _indices_made(parent: Path, journal: Journal) -> list[str]:
-    """Makes the indices that a killed run did not come to make; a line for each."""
+    """Makes the indices that a killed run could not make; returns a line for each."""
     lines: list[str] = []
     for folder in committed(parent):
-        with contextlib.suppress(UserError, RunFailure):  # a damaged snapshot is verify's to report
+        with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot
             made = rebuild_index(folder, open_snapshot(folder).manifest)
             journal.kept(made)
             lines += [f"{path}: was missing, made again" for path in made]

@@ -1,4 +1,4 @@
-"""How far the run is: a bar on a terminal, else a line every half minute; and what it says at its end."""
+"""Progress of the run: a bar on a terminal, else a line every half minute; and the summary at the end."""
 
 import math
 import os
@@ -24,16 +24,16 @@ from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 
 LINE_EVERY = 30.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines if there is no terminal."""
 _WINDOW = 30.0
 
 
 class Progress:
-    """Shows step, t, dt, steps/s and the time to the end; `steps_per_second` and `seconds_left` for
-    `state.json`.
+    """Shows step, t, dt, steps/s and the time to the end.
 
-    The speed is the mean of the last half minute, so that the compilation and slow starts are soon forgotten.
-    The time to the end follows from the speed of simulation time, because dt changes.
+    The speed is the mean over the last half minute, so that compilation and slow starts soon drop out. The time to
+    the
+    end follows from the speed in simulation time, because dt changes.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Progress:
             self._bar.start()
 
     def update(self, step: int, time: float, dt: float) -> None:
-        """The state after the latest step. Cheap: call it at every pause of the device loop."""
+        """Report the state after the latest step. Cheap enough for every pause of the device loop."""
         now = self._clock()
         self._first_step = step if self._first_step is None else self._first_step
         self._seen.append((now, step, time))
@@ -80,7 +80,7 @@ class Progress:
             self._log.say(f"{100 * self.fraction(step, time):3.0f} %  {self._words(step, time, dt)}")
 
     def fraction(self, step: int, time: float) -> float:
-        """How much of the run is done, by simulation time or by steps, whichever ends it first."""
+        """The fraction of the run that is done, by simulation time or by steps, whichever ends it first."""
         parts = [0.0]
         if math.isfinite(self._stop):
             parts.append(
@@ -92,13 +92,13 @@ class Progress:
 
     @property
     def steps_per_second(self) -> float:
-        """Over the last half minute; 0 before there are two states."""
+        """Speed over the last half minute; 0 before there are two states."""
         (before, first_step, _), (now, last_step, _) = self._ends()
         return (last_step - first_step) / (now - before) if now > before else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Wall time to `stop` at the present speed; None while that is unknown."""
+        """Wall time to `stop` at the present speed; None while the speed is unknown."""
         (before, _, first_time), (now, _, last_time) = self._ends()
         if not (last_time > first_time and now > before and math.isfinite(self._stop)):
             return None
@@ -133,7 +133,7 @@ class _Words(ProgressColumn):
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `5 h 03 min`, `2 d 4 h`."""
+    """A duration in words: `42 s`, `3 min 20 s`, `5 h 03 min`, `2 d 4 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
@@ -145,20 +145,20 @@ def duration(seconds: float) -> str:
 
 
 def typed() -> tuple[str, ...]:
-    """This program as it can be typed here: by name where the shell finds it, else by its path."""
-    own = Path(sys.executable).parent / "simulator"
-    if not own.exists():
+    """The words that start this program in a shell: its name if the shell finds it, else its path."""
+    program = Path(sys.executable).parent / "simulator"
+    if not program.exists():
         return (sys.executable, "-m", "simulator")
-    found = shutil.which("simulator")
-    if found is not None and os.path.samefile(found, own):
+    on_path = shutil.which("simulator")
+    if on_path is not None and os.path.samefile(on_path, program):
         return ("simulator",)
     with suppress(ValueError):
-        return (str(own.relative_to(Path.cwd())),)
-    return (str(own),)
+        return (str(program.relative_to(Path.cwd())),)
+    return (str(program),)
 
 
 def short(path: Path) -> Path:
-    """Relative to the current folder where it lies below it."""
+    """`path` relative to the current folder if it lies below it."""
     with suppress(ValueError):
         return path.relative_to(Path.cwd())
     return path
@@ -177,10 +177,11 @@ def summary(
 ) -> list[str]:
     """The lines at a run's end.
 
-    `outcome` says how it ended; `stepping` are the seconds in the device loop; `points` are the grid points and
-    `devices` how many shared them; `spent` has the seconds that each activity of this start took, which are all its
-    seconds (`Stopwatch.parts`). What lies in `folder` is listed with its size; `next_commands` are lists of words,
-    shown as they can be typed.
+    `outcome` says how it ended; `stepping` is the time in the device loop, in seconds; `points` is the number of grid
+    points, shared by `devices` devices; `spent` maps each activity of this start to its seconds, which add up to the
+    whole (`Stopwatch.parts`). The contents of `folder` are listed with their sizes. `next_commands` are lists of
+    words,
+    shown as they would be typed.
     """
     lines = [outcome]
     if steps and stepping > 0:
@@ -202,16 +203,16 @@ def summary(
 
 
 def _wall_time(spent: Mapping[str, float]) -> str:
-    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`: the largest first, in tenths that add up to the sum that
-    is shown. Activities that round to nothing are left out."""
+    """`12.3 s in all: steps 8.1 s, compilation 3.0 s, ...`, the largest first. Activities that round to zero are left
+    out."""
     tenths = {name: int(10 * seconds + 0.5) for name, seconds in spent.items()}
     parts = sorted(((n, t) for n, t in tenths.items() if t), key=lambda part: -part[1])
-    # Rounded alike, so that a reader who adds the parts up finds the whole.
+    # The sum is the sum of the rounded parts, so that the line adds up.
     return f"{sum(tenths.values()) / 10:.1f} s in all: " + ", ".join(f"{n} {t / 10:.1f} s" for n, t in parts)
 
 
 def _resolution(table: Path) -> list[str]:
-    """How well the grid resolved a flow over the whole run: the least and the last k_max times dissipation scale."""
+    """How well the grid resolved a flow: the smallest and the last value of k_max times the dissipation scale."""
     rows = read_table(table) if table.exists() else {}
     lines = []
     for column, words in (("k_max_eta", "k_max eta"), ("k_max_resistive", "k_max resistive scale")):

@@ -1,4 +1,4 @@
-"""The simulation of a script or a notebook: it runs, with all the output that its configuration asks for."""
+"""The simulation in a script or a notebook: it runs, with all the output of its configuration."""
 
 import inspect
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from simulator.simulation.simulation import Report, Simulation
 
 
 class RunnableSimulation(Simulation):
-    """A simulation that a script or a notebook holds and runs; the package exports it as `Simulation`.
+    """A simulation that a script or a notebook holds and runs. The package exports it as `Simulation`.
 
         from simulator import Simulation, load_config
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
 
-    or, without a file, by the blocks of one, as mappings or as settings objects:
+    or, without a file, from the blocks of a configuration, as mappings or as settings objects:
 
         simulation = Simulation(
             model={"kind": "navier_stokes", "viscosity": 0.01},
@@ -34,10 +34,10 @@ class RunnableSimulation(Simulation):
             time={"stop": 1},
         )
         simulation.fields["velocity"]         # values (3, x, y, z) on the grid
-        simulation.every(0.1, function)       # a series of your own
+        simulation.every(0.1, function)       # a series of one's own
         simulation.run()                      # runs to the end, with all output; interrupted, it continues
 
-    The class of an equation of one's own may stand in the place of `model`, or of its key `equation`.
+    `model`, or its key `equation`, may also be the class of an equation.
     """
 
     def __init__(
@@ -57,12 +57,13 @@ class RunnableSimulation(Simulation):
         super().__init__(config, cluster=cluster, inputs=inputs, report=report)
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
-        """Calls `function(fields, time)` every `interval` of simulation time during `run`, and keeps the numbers and
-        small arrays that it returns by name, in a series RUN/NAME.h5 (by default of the function's name), which
-        `plot` draws.
+        """Calls `function(fields, time)` every `interval` of simulation time during `run`. The numbers and small
+        arrays
+        that it returns by name go to the series RUN/NAME.h5 (by default named after the function), which `plot`
+        draws.
 
-        `fields["velocity"]` are values on the devices, traced by JAX: the function is compiled once. It is what
-        `output.python` is in a file. The file that it stands in is kept with the run.
+        `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled once. In a file
+        this is the key `output.python`. The source file of the function is kept with the run.
         """
         path = _source(function)
         self.inputs.give(path, function.__name__, function)
@@ -70,13 +71,14 @@ class RunnableSimulation(Simulation):
             path=Path(path), function=function.__name__, name=name, every=float(interval), parameters={}
         )
         output: Any = self.config.output
-        others = tuple(one for one in output.python or () if one.series != settings.series)
+        others = tuple(python for python in output.python or () if python.series != settings.series)
         output = output.model_copy(update={"python": (*others, settings)})
         self.config = self.config.model_copy(update={"output": output})
 
     def run(self, **options: Any) -> int:
-        """Runs to the end with all output; returns the exit code: 3 where it was interrupted, and goes on when it is
-        called again. Options: see `simulator.run.execute.execute`."""
+        """Runs to the end with all output. Returns the exit code: 3 if it was interrupted; calling it again
+        continues.
+        For the options see `simulator.run.execute.execute`."""
         return execute(self, **options)
 
     def _repr_html_(self) -> str:
@@ -98,7 +100,7 @@ class RunnableSimulation(Simulation):
 
 
 def _named(model: Any, inputs: Inputs) -> Any:
-    """The block `model`, with the name of an equation's class in the place of the class."""
+    """The block `model`, with the class of an equation replaced by its name."""
     block = {"equation": model} if inspect.isclass(model) else model
     if not isinstance(block, dict) or not inspect.isclass(equation := block.get("equation")):
         return block
@@ -110,7 +112,7 @@ def _named(model: Any, inputs: Inputs) -> Any:
 
 
 def _source(thing: Any) -> str:
-    """The file that a class or a function stands in; of a notebook's cell a name for it."""
+    """The source file of a class or a function; a placeholder for those defined in a notebook."""
     try:
         path = inspect.getsourcefile(thing)
     except TypeError:  # a class of __main__ that has no file

@@ -1,6 +1,6 @@
-"""What can ask a run to stop or to checkpoint: signals, files in its folder, the end of its job.
+"""The requests to stop or to checkpoint: signals, files in the run folder, the end of the job.
 
-Nothing here acts. Everything ends in one small vector of flags, which the processes agree on by its maximum
+Nothing in this module acts. All requests end in one small vector of flags, on whose maximum the processes agree
 (`Cluster.any`), so that all of them act at the same step.
 """
 
@@ -21,11 +21,11 @@ from simulator.slurm.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 SECOND_INTERRUPT_AFTER = 0.5
-"""Seconds within which a second SIGINT is taken for the same key press."""
+"""Seconds within which a second SIGINT is taken for the same key press (`SIGINT` may reach a process twice)."""
 
 
 class Flag(IntEnum):
-    """Places in the vector of flags; 0 is no, anything above yes."""
+    """Places in the vector of flags; 0 means no, a positive value yes."""
 
     SIGNAL = 0
     """The signal's number."""
@@ -34,15 +34,15 @@ class Flag(IntEnum):
     DEADLINE = 3
     """Seconds left to the job's end, at least 1."""
     FAILURE = 4
-    """This process cannot go on (a full disk, a lost lock)."""
+    """This process cannot continue (a full disk, a lost lock)."""
 
 
 class SignalFlags:
     """SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 set a flag; a second SIGINT ends the process at once.
 
-    Install it after `jax.distributed.initialize`, which replaces handlers; in the main thread only. A thread
-    of ours learns of signals from the interpreter's C handler by a pipe, so that a second SIGINT also ends a
-    process whose main thread is inside a long compilation.
+    Install it after `jax.distributed.initialize`, which replaces handlers, and in the main thread only. The
+    interpreter's C handler writes each signal to a pipe that a thread of this class reads, so that a second SIGINT
+    also ends a process whose main thread is inside a long compilation.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,7 +65,7 @@ class SignalFlags:
         return self
 
     def restore(self) -> None:
-        """Put back what was there before."""
+        """Put the previous handlers back."""
         if not self._previous:
             return
         signal.set_wakeup_fd(self._previous_wakeup)
@@ -97,14 +97,14 @@ class SignalFlags:
             self._interrupted_at = now
         elif now - self._interrupted_at >= SECOND_INTERRUPT_AFTER:
             os.write(2, b"interrupted a second time: ending at once; the last checkpoint stands\n")
-            os._exit(128 + signal.SIGINT)  # what a shell reports of an interrupted program
+            os._exit(128 + signal.SIGINT)  # the code that a shell reports for an interrupted program
 
 
 class Watch:
-    """Everything that may ask this process to stop, polled between two calls of the device loop.
+    """The requests to this process, polled between two calls of the device loop.
 
-    `folder` and `deadline` are for the first process and None on the others. `deadline` is the end of the job
-    and `lead` how many seconds before it the run stops, by `clock` (seconds since the epoch).
+    `folder` and `deadline` are for the first process and None on the others. `deadline` is the end of the job in
+    seconds since the epoch, as `clock` gives them; the run stops `lead` seconds before it.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class Watch:
         self._clock = clock
 
     def poll(self, *, failed: bool = False, wall: Sequence[bool] = ()) -> np.ndarray:
-        """This process's flags, int32, in the order of `Flag`, then `wall` (`WallTimer.due`), to be reduced
-        by max."""
+        """This process's flags, int32, in the order of `Flag`, followed by `wall` (`WallTimer.due`); the processes
+        reduce them by the maximum."""
         left = None if self._deadline is None else self._deadline - self._clock()
         flags = [
             self._signals.received,
@@ -133,7 +133,7 @@ class Watch:
         return np.array(flags, dtype=np.int32)
 
     def obey(self, flags: np.ndarray) -> None:
-        """Remove the files that asked for what is now done; on the first process."""
+        """Remove the request files that have been obeyed; done by the first process."""
         for flag, name in ((Flag.STOP_FILE, "stop"), (Flag.CHECKPOINT_FILE, "checkpoint")):
             if flags[flag] and self._folder is not None:
                 with suppress(OSError):
@@ -144,7 +144,7 @@ class Watch:
 
 
 def stop_reason(flags: np.ndarray) -> str | None:
-    """Why the agreed flags end the run early, for a person; None where they do not."""
+    """Why the agreed flags end the run early, in words; None if they do not."""
     if flags[Flag.FAILURE]:
         return "a process cannot go on"
     if flags[Flag.SIGNAL]:
@@ -159,8 +159,8 @@ def stop_reason(flags: np.ndarray) -> str | None:
 def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] | None:
     """When this Slurm job ends, in seconds since the epoch, and its time limit in seconds.
 
-    None outside of a job, or without a limit. From Slurm's variables, else (before version 23) from `squeue`.
-    For one process to ask.
+    None outside of a job, or without a limit. The time comes from Slurm's variables, else (before version 23) from
+    `squeue`. Only one process should ask.
     """
     if end := environ.get("SLURM_JOB_END_TIME"):
         with suppress(ValueError):
@@ -174,7 +174,7 @@ def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] 
 
 
 def lead(limit: float) -> float:
-    """Seconds before the end of a job of that time limit at which the run stops, where no signal came before.
+    """Seconds before the end of a job with time limit `limit` at which the run stops if no signal came earlier.
 
     The job script asks for its signal at 120 s, or a quarter of the limit (`jobscript.Resources.lead`); this is half
     of that.
@@ -183,4 +183,4 @@ def lead(limit: float) -> float:
 
 
 def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """The Python-level handler: `SignalFlags` has heard of it already."""
+    """The handler in Python, which does nothing: `SignalFlags` reads the signal from its pipe."""

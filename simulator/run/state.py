@@ -1,5 +1,4 @@
-"""`RUN/state.json`: how far the run is, for `status`, for the job script's requeue, and for the next
-start."""
+"""`RUN/state.json`: the progress of the run, for `status`, for the job script's requeue, and for the next start."""
 
 import json
 import re
@@ -21,10 +20,12 @@ _TAIL = re.compile(rb',\n  "xxh3": "([0-9a-f]{16})"\n}\n\Z')
 class RunState:
     """One moment of a run.
 
-    `stopped` ended early on request and `failed` by itself: both can be continued; `running` without a live
-    lock was killed. `seconds` are those of wall time in all starts of the run.
-    `advanced` says whether this start took a step beyond the state it began with. `updated` is UTC.
-    `ledger_lines` and `ledger_chain`: how far the run's ledger was, and the checksum of its last line.
+    A `stopped` run ended early on request and a `failed` one by itself; both can be continued. A `running` one
+    without
+    a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` says whether this start
+    took
+    a step beyond its first state. `updated` is UTC. `ledger_lines` and `ledger_chain` are the length of the run's
+    ledger and the checksum of its last line.
     """
 
     state: Literal["running", "finished", "stopped", "failed"]
@@ -47,7 +48,7 @@ class RunState:
 
 
 def write_state(folder: Path, state: RunState) -> None:
-    """Replace `folder/state.json`, stamped with the present time. Its last line is the checksum of those before."""
+    """Replace `folder/state.json`, stamped with the present time. Its last line is the checksum of the others."""
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
     text = json.dumps({"program": _PROGRAM, **asdict(state), "updated": stamp}, indent=2)
     body = text.removesuffix("\n}")
@@ -56,7 +57,7 @@ def write_state(folder: Path, state: RunState) -> None:
 
 
 def is_whole(folder: Path) -> bool | None:
-    """Whether `folder/state.json` is as it was written; None where it does not tell (an earlier version's)."""
+    """Whether `folder/state.json` is as it was written; None if it has no checksum (an earlier version's)."""
     data = (folder / NAME).read_bytes()
     if (tail := _TAIL.search(data)) is None:
         return None
@@ -64,8 +65,7 @@ def is_whole(folder: Path) -> bool | None:
 
 
 def read_state(folder: Path) -> RunState | None:
-    """The state of the run in `folder`; None where there is none of this program. Unknown keys are
-    ignored."""
+    """The state of the run in `folder`; None if there is none of this program. Unknown keys are ignored."""
     try:
         content: Any = json.loads((folder / NAME).read_text())
         if content.get("program") != _PROGRAM:
@@ -77,5 +77,5 @@ def read_state(folder: Path) -> RunState | None:
 
 
 def percent(start: float, time: float, stop: float) -> float:
-    """How much of the simulation time from `start` to `stop` is done, in percent."""
+    """How much of the simulation time from `start` to `stop` has passed, in percent."""
     return 100.0 if stop <= start else min(max(100.0 * (time - start) / (stop - start), 0.0), 100.0)

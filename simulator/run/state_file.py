@@ -1,4 +1,4 @@
-"""`state.json` while a run goes on: how far it is, how fast, and which checkpoint it could continue from."""
+"""Keeps `state.json` during a run: progress, speed, and the checkpoint from which the run could continue."""
 
 import os
 import time
@@ -12,12 +12,12 @@ from simulator.run.state import RunState, percent, read_state, write_state
 from simulator.storage import open_snapshot
 
 EVERY = 2.0
-"""Seconds between two of its states while the run goes on."""
+"""Seconds between two writes while the run goes on."""
 How = Literal["running", "finished", "stopped", "failed"]
 
 
 class StateFile:
-    """Writes `state.json` for one start of a run; used by process 0."""
+    """Writes `state.json` for one start of a run, on process 0."""
 
     def __init__(self, folder: Path, stop: float):
         """`stop` is the time at which the run ends."""
@@ -26,10 +26,10 @@ class StateFile:
         self._first_time, self._first_step = 0.0, 0
         self._checkpoint: tuple[int, float] | None = None
         self.ledger: Ledger | None = None
-        """The run's ledger, once it is open: the state says how far that is."""
+        """The run's ledger, once it is open; the state records its length."""
 
     def continues(self) -> None:
-        """Count the wall time of the earlier starts, as the state that is there has it."""
+        """Add the wall time of the earlier starts, read from the existing state."""
         if (state := read_state(self._folder)) is not None:
             self._before = state.seconds
 
@@ -38,13 +38,13 @@ class StateFile:
         self._first_time, self._first_step = first_time, first_step
 
     def committed(self, folder: Path) -> None:
-        """A snapshot or checkpoint is there now."""
+        """A snapshot or checkpoint was committed."""
         if folder.parent.name == "checkpoints":
             self._checkpoint = int(folder.name), open_snapshot(folder).time
             self._last = 0.0
 
     def running(self, moment: Moment) -> None:
-        """The run goes on; written at most once in two seconds."""
+        """The run goes on; writes at most every two seconds."""
         if time.monotonic() - self._last < EVERY:
             return
         if self.ledger is not None:
@@ -84,7 +84,7 @@ class StateFile:
             self.ledger.state_written()
 
     def failed(self, reason: str) -> None:
-        """The run has failed, at the moment that the last state tells."""
+        """The run has failed; its position is that of the last state."""
         state = read_state(self._folder)
         moment = Moment(state.step, state.time, state.dt, 0.0) if state else Moment(0, 0.0, 0.0, 0.0)
         self.write("failed", moment, reason)

@@ -1,4 +1,4 @@
-"""From a configuration to a job in Slurm's queue. Starts no JAX: this runs on a login node."""
+"""Submits a configuration as a job to Slurm's queue. Starts no JAX: this runs on a login node."""
 
 import json
 import os
@@ -30,18 +30,18 @@ CORES_PER_GPU = 4
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """What `submit` would do. `script` is None where there is nothing to do; `lines` say why."""
+    """A job as `submit` would hand it in. `script` is None if there is nothing to do; `lines` say why."""
 
     folder: Path
     script: str | None
     lines: tuple[str, ...] = ()
     fresh: bool = True
-    """The folder holds no run yet: the configuration is written beside the script."""
+    """The folder holds no run yet, so the configuration is written beside the script."""
 
 
 def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
-    """The user's slurm.yaml, if there is one: defaults of every block `slurm`. Raises UserError, with the line, for
-    mistakes in it."""
+    """The user's slurm.yaml, with the defaults of every block `slurm`; empty if there is none. Raises UserError, with
+    the line, for mistakes in it."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "simulator" / "slurm.yaml"
     if not path.exists():
@@ -55,8 +55,8 @@ def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
 
 
 def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
-    """The job script of a run. Raises UserError where `run` would refuse the configuration or the folder, or a job is
-    at it already."""
+    """The job script of a run. Raises UserError if `run` would refuse the configuration or the folder, or if a job or
+    process is already computing the run."""
     check(config)
     folder = Path(config.output.directory)
     decision = fingerprint.decide(config)
@@ -90,9 +90,9 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
 
 
 def submit(config: RunConfig, job: PreparedJob) -> str:
-    """Writes the script (and a new run's configuration) and gives it to sbatch. Returns the job's id.
+    """Writes the script (and a new run's configuration) and hands it to sbatch. Returns the job's id.
 
-    Raises RunFailure with sbatch's own words where it refuses.
+    Raises RunFailure with sbatch's own words if it refuses.
     """
     needs_sbatch()
     assert job.script is not None
@@ -107,8 +107,8 @@ def submit(config: RunConfig, job: PreparedJob) -> str:
 
 
 def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[Resources, str]:
-    """What a job asks for, and the shell lines before it: the configuration's (with the command line's) wishes over
-    the site's; one task and four cores for each GPU."""
+    """The resources of a job, and the shell lines before it. The configuration (with the command line) overrides the
+    site; each GPU gets one task and four cores by default."""
     merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
@@ -122,13 +122,13 @@ def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[Resources, str]:
 
 
 def program() -> list[str]:
-    """What starts this program: its console command where that lies beside the interpreter."""
+    """The command that starts this program: its console script if that lies beside the interpreter."""
     beside = Path(sys.executable).with_name("simulator")
     return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
 
 
 def _changes(folder: Path, config: RunConfig) -> list[str]:
-    """What differs from the folder's own configuration, as overrides."""
+    """The differences from the configuration in the folder, as overrides."""
     different = {
         key: new
         for key, _, new, _ in diff_configs(load_config(folder / CONFIG, check_files=False), config)
@@ -136,7 +136,7 @@ def _changes(folder: Path, config: RunConfig) -> list[str]:
     }
     for key, other in (("time.cfl", "time.dt"), ("time.dt", "time.cfl")):
         if different.get(key, "") is None and different.get(other) is not None:
-            del different[key]  # giving the one removes the other
+            del different[key]  # setting one removes the other
     return [f"{key}={json.dumps(value)}" for key, value in different.items()]
 
 
