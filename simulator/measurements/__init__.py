@@ -1,6 +1,6 @@
-"""Kinds of series that a run can write. A new one is a file here and a line in `_OWN`.
+"""Kinds of series that a run can write. A new kind is a file in this package and a line in `_OWN`.
 
-The order is that in which rows are taken, files listed and pictures drawn.
+Rows are taken, files listed and pictures drawn in this order.
 """
 
 from collections.abc import Iterator
@@ -54,8 +54,9 @@ KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, 
 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
-    """The series that a run with these output settings writes: name of the file, kind, settings (None where only
-    snapshots ask for rows)."""
+    """The series that a run with these output settings writes, as (file name, kind, settings). The settings are None
+    if
+    only snapshots request rows."""
     for kind in KINDS.values():
         series = dict(kind.series(getattr(output, kind.name, None)))
         if kind.with_snapshots and not series:

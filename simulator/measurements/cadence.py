@@ -9,7 +9,7 @@ from simulator.settings import Count, Duration, Flag, Seconds, Settings, wrong
 
 
 class Cadence(Settings):
-    """The schedule of an output; if several keys are given, each of them makes it due."""
+    """The schedule of an output. If several keys are set, it is due by each of them."""
 
     every: Duration | None = None
     """Interval in simulation time."""
@@ -20,7 +20,7 @@ class Cadence(Settings):
 
     @property
     def given(self) -> bool:
-        """Whether anything is due before the end of the run."""
+        """Whether any interval is set."""
         return not (self.every is None and self.every_steps is None and self.every_wall is None)
 
 
@@ -40,7 +40,7 @@ class SeriesCadence(Cadence):
 
 
 def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Validator of a list of fields: refuses an empty one, and names that are given twice."""
+    """Validator of a list of fields: refuses an empty list, and names that occur twice."""
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ValueError(f"{shortened(name)} is given twice; keep one of them")

@@ -41,9 +41,9 @@ class Histograms(Kind):
 
         model, transform = subject.model, subject.transform
         mass = densities(model)
-        # Fields with transforms of their own are measured by their densities only.
-        own = any(spec.transform is not None for spec in model.fields.values())
-        plain = {} if own or not transform.layout.real else model.shapes
+        # Fields with their own transforms are measured by their densities only.
+        separate = any(spec.transform is not None for spec in model.fields.values())
+        plain = {} if separate or not transform.layout.real else model.shapes
         if not plain and not mass:
             raise Unsupported("needs real fields or a mass density")
         linear = histograms(transform, plain, settings.bins, settings.range)

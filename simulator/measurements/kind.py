@@ -38,7 +38,7 @@ class ParticleSubject:
     """The quantities that can be sampled at the particles."""
 
     def check(self, names: tuple[str, ...], known: "Collection[str]", key: str) -> None:
-        """Refuses names that are not known."""
+        """Refuses names that are not in `known`."""
         for name in names:
             if name not in known:
                 raise Unsupported(f"unknown {name!r}; known: {', '.join(known)}", key)

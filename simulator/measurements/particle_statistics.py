@@ -16,7 +16,7 @@ class ParticleStatisticsSettings(SeriesCadence):
     bins: Annotated[Integer, Field(ge=2, le=1000)] = 101
     """Number of bins of the acceleration's probability density."""
     range: Ratio = 25.0
-    """It reaches so many root mean squares to either side."""
+    """The density extends by this many root mean squares to both sides."""
 
 
 class ParticleStatistics(Kind):

@@ -16,7 +16,7 @@ class ProfileSettings(SeriesCadence):
     bins: Points = 32
     """Number of spherical shells."""
     range: tuple[Positive, Positive] | None = None
-    """Their least and largest radius; by default the grid's spacing and half the box."""
+    """Smallest and largest radius; by default the grid spacing and half the box."""
 
     @model_validator(mode="after")
     def _rising(self) -> Self:

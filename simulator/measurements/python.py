@@ -1,4 +1,4 @@
-"""What a user's own function measures: one series for each function, NAME.h5."""
+"""Measurements by a user's own functions: one series NAME.h5 for each function."""
 
 import math
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simulator.models import State
 
 MOST = 2**20
-"""Numbers that a row may hold."""
+"""The largest number of values in a row."""
 
 
 class PythonOutputSettings(SeriesCadence):
@@ -41,11 +41,11 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, Mapping | PythonOutputSettings) else value
 
 
-def _apart(given: tuple[PythonOutputSettings, ...]) -> tuple[PythonOutputSettings, ...]:
-    for number, one in enumerate(given):
-        if one.series in (other.series for other in given[:number]):
-            raise ValueError(f"two functions write {one.series}.h5; give one of them another name: ...")
-    return given
+def _distinct_series(functions: tuple[PythonOutputSettings, ...]) -> tuple[PythonOutputSettings, ...]:
+    for number, function in enumerate(functions):
+        if function.series in (other.series for other in functions[:number]):
+            raise ValueError(f"two functions write {function.series}.h5; give one of them another name: ...")
+    return functions
 
 
 Block = PythonOutputSettings | list[PythonOutputSettings]
@@ -61,11 +61,11 @@ class Python(Kind):
         return Annotated[
             tuple[PythonOutputSettings, ...],
             BeforeValidator(_listed, json_schema_input_type=Block),
-            AfterValidator(_apart),
+            AfterValidator(_distinct_series),
         ]
 
     def series(self, settings: Any) -> Mapping[str, Any]:
-        return {one.series: one for one in settings or ()}
+        return {function.series: function for function in settings or ()}
 
     def measured(self, subject: Subject, settings: PythonOutputSettings) -> "Measured":
         import jax
@@ -80,21 +80,21 @@ class Python(Kind):
             raise Unsupported(str(error), key="function") from error
 
         def refused(error: BaseException | None, message: str) -> Unsupported:
-            own = getattr(function, "__code__", None)
-            begins = f":{own.co_firstlineno}" if own is not None else ""
+            code = getattr(function, "__code__", None)
+            begins = f":{code.co_firstlineno}" if code is not None else ""
             place = line_of(error, settings.path) if error is not None else f"{settings.path}{begins}"
             return Unsupported(f"{place}: {settings.function}: {message}", key="function")
 
         def compute(state: "State") -> dict[str, Any]:
             try:
-                given = function(FieldView(subject.model, state.fields), state.time, **settings.parameters)
+                result = function(FieldView(subject.model, state.fields), state.time, **settings.parameters)
             except jax.errors.JAXTypeError as error:
                 raise refused(
                     error, "uses numpy, or an if, on values; use jax.numpy instead, with jnp.where for an if"
                 ) from error
             except Exception as error:
                 raise refused(error, f"{type(error).__name__}: {error}") from error
-            return _checked(given, subject, lambda message: refused(None, message))
+            return _checked(result, subject, lambda message: refused(None, message))
 
         shapes = jax.eval_shape(compute, subject.template)
         if (count := sum(math.prod(a.shape) for a in shapes.values())) > MOST:
@@ -102,19 +102,19 @@ class Python(Kind):
         return Measured(*_dimensions(shapes), compute, {"function": settings.function})
 
 
-def _checked(given: Any, subject: Subject, refused: Callable[[str], Unsupported]) -> "dict[str, jax.Array]":
-    """What the function returned as arrays that every device has whole."""
+def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported]) -> "dict[str, jax.Array]":
+    """The result of the function as arrays, replicated on every device."""
     import jax.numpy as jnp
     from jax import lax
     from jax.sharding import NamedSharding, PartitionSpec
 
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(result, Mapping) or not result:
         raise refused(
-            f"returned {type(given).__name__}; a dict of numbers and small arrays by name is needed"
+            f"returned {type(result).__name__}; a dict of numbers and small arrays by name is needed"
         )
     whole = NamedSharding(subject.transform.layout.mesh, PartitionSpec())
     row = {}
-    for name, value in given.items():
+    for name, value in result.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in ("step", "time"):
             raise refused(f"{name!r} cannot name a variable; letters, digits and _ do, but not step or time")
         try:
@@ -131,7 +131,7 @@ def _checked(given: Any, subject: Subject, refused: Callable[[str], Unsupported]
 
 
 def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """A coordinate for every length, `index_N` from 0 to N - 1, and the variables over them."""
+    """A coordinate `index_N` from 0 to N - 1 for every length, and the dimensions of the variables."""
     import numpy as np
 
     lengths = sorted({n for a in shapes.values() for n in a.shape})

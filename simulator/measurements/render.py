@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simulator.rendering import Volume
 
 USUAL = ("vorticity_magnitude", "density")
-"""The field that is shown where none is named: the first that the model has."""
+"""The fields to show by default: the first of these that the model has."""
 
 
 def _colour(name: Any) -> Any:
@@ -36,7 +36,7 @@ Pixels = Annotated[Integer, Field(ge=16, le=8192)]
 
 class CameraSettings(Settings):
     azimuth: Real = 30.0
-    """Where the camera stands: degrees from x towards y."""
+    """Position of the camera: degrees from x towards y."""
     elevation: Annotated[Real, Field(ge=-90, le=90)] = 25.0
     """Degrees above the x-y plane; z points up."""
     zoom: Positive = 1.2
@@ -47,12 +47,13 @@ class RenderSettings(SeriesCadence):
     field: str | None = None
     """A scalar field; by default the vorticity magnitude, else the density."""
     camera: CameraSettings = CameraSettings()
-    """Where it is seen from."""
+    """The position of the camera."""
     transfer: Literal["auto"] | Annotated[tuple[tuple[Real, Colour, Opacity], ...], Field(min_length=2)] = (
         "auto"
     )
-    """Points [value, colour, opacity] in rising order of value. The opacity is the share of light lost in a path of a
-    hundredth of the box's shortest side. By default chosen from the mean square of the values."""
+    """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost in a path
+    of
+    a hundredth of the box's shortest side. The default is chosen from the mean square of the values."""
     size: tuple[Pixels, Pixels] = (512, 512)
     """Width and height in pixels."""
 

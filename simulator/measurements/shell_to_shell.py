@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class ShellToShellSettings(SeriesCadence):
     bands_per_octave: Annotated[Integer, Field(ge=1, le=16)] = 2
-    """Bands of wavenumbers to an octave; each costs a nonlinear term, and is at least one shell wide."""
+    """Number of wavenumber bands per octave; each costs a nonlinear term, and is at least one shell wide."""
 
 
 class ShellToShell(Kind):

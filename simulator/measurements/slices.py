@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 class SliceSettings(SeriesCadence):
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
-    """Scalar fields to cut; by default speed, vorticity magnitude and density, where the model has them, and every
-    scalar of an equation of one's own."""
+    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
+    scalar
+    of a user's own equation."""
 
 
 class Slices(Kind):
@@ -38,9 +39,9 @@ class Slices(Kind):
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
-    """Refuses a name that is no scalar field of the model; `key` is where the configuration has it."""
+    """Refuses a name that is no scalar field of the model; `key` is its place in the configuration."""
     if name in subject.model.scalar_fields:
         return
     meant = did_you_mean(name, subject.model.scalar_fields)
-    what = f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
-    raise Unsupported(f"{what}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)
+    problem = f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
+    raise Unsupported(f"{problem}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)

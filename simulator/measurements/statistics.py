@@ -1,4 +1,4 @@
-"""Means over time of what a run measures, with error bars: statistics.h5."""
+"""Means over time of a run's measurements, with error bars: statistics.h5."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from simulator.settings import Real
 if TYPE_CHECKING:
     from simulator.diagnostics.measured import Measured
 
-# `from` is a word of Python, so that the class cannot be written as such.
+# `from` is a keyword of Python, so that a class statement cannot define the field.
 StatisticsSettings: Any = create_model(
     "StatisticsSettings",
     __base__=SeriesCadence,
@@ -45,11 +45,11 @@ class Statistics(Kind):
 
         def quantities(state: State) -> dict[str, jax.Array]:
             row = model.diagnostics(state.fields, state.time)
-            found = {name: value for name, value in row.items() if name != "rate"}
-            found |= {f"spectrum/{n}": e for n, e in model.spectra(state.fields).items()}
+            values = {name: value for name, value in row.items() if name != "rate"}
+            values |= {f"spectrum/{n}": e for n, e in model.spectra(state.fields).items()}
             for name, rate in shell_spectra(layout, model.transfers(state.fields)).items():
-                found |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
-            return dict(sorted(found.items()))
+                values |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
+            return dict(sorted(values.items()))
 
         shapes = {name: a.shape for name, a in jax.eval_shape(quantities, subject.template).items()}
         sizes = [shape[0] if shape else 1 for shape in shapes.values()]
@@ -59,8 +59,8 @@ class Statistics(Kind):
             return empty(ends[-1])._asdict()
 
         def update(state: State, sums: Any) -> dict[str, jax.Array]:
-            on = state.time >= start * (1 - 1e-12)
-            return taken_in(Moments(**sums), flattened(quantities(state)), on)._asdict()
+            active = state.time >= start * (1 - 1e-12)
+            return taken_in(Moments(**sums), flattened(quantities(state)), active)._asdict()
 
         def compute(state: State, sums: Any) -> dict[str, jax.Array]:
             moments = Moments(**sums)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class StructureFunctionSettings(SeriesCadence):
     separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)] | None = None
-    """Lengths; by default about six an octave, from the grid's spacing to half the box."""
+    """Lengths; by default about six per octave, from the grid spacing to half the box."""
     orders: Annotated[
         tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)
     ] = (2, 3, 4)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 class TrajectorySettings(SeriesCadence):
     count: Annotated[Integer, Field(ge=1, le=10**6)] = 1000
-    """At most so many of each species, with evenly spaced ids."""
+    """The largest number of particles of each species, with evenly spaced ids."""
     particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Names of the species; by default all."""
     sample: tuple[str, ...] = ()
-    """What they see of the fluid: velocity, acceleration, gradient and the names of scalar fields."""
+    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields."""
 
 
 class Trajectories(Kind):

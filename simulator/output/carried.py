@@ -1,4 +1,4 @@
-"""What a kind of series carries from row to row, on the devices and through checkpoints."""
+"""Arrays that a kind of series carries from row to row, on the devices and through checkpoints."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ Memory = Mapping[str, jax.Array]
 
 
 class CarriedArrays:
-    """The arrays of one series. `prefix` sets their names in a checkpoint apart."""
+    """The arrays of one series. `prefix` distinguishes their names in a checkpoint from those of other series."""
 
     def __init__(self, carried: Carried, transform: Transform, prefix: str):
         self._carried, self._transform, self._prefix = carried, transform, prefix
@@ -41,26 +41,26 @@ class CarriedArrays:
         return jax.jit(self._carried.begin, out_shardings={n: a.sharding for n, a in self.template.items()})()
 
     def placed(self, memory: Memory) -> dict[str, jax.Array]:
-        """The arrays where `template` has them; for compiled functions."""
+        """The arrays with the shardings of `template`; for compiled functions."""
         return {n: jax.lax.with_sharding_constraint(memory[n], a.sharding) for n, a in self.template.items()}
 
     def datasets(self, memory: Memory) -> list[Dataset]:
         """The arrays as a checkpoint stores them."""
-        made = []
+        datasets = []
         for name, array in memory.items():
             place = self._carried.places.get(name)
             if place is None:
-                made.append(Dataset(self._prefix + name, np.asarray(array)))
+                datasets.append(Dataset(self._prefix + name, np.asarray(array)))
                 continue
             hermitian = isinstance(place, Layout) and place.half
             components = component_names(array.shape[:-3])
-            made.append(
+            datasets.append(
                 Dataset(self._prefix + name, array, self._axes(name), components, hermitian=hermitian)
             )
-        return made
+        return datasets
 
     def load(self, folder: Path) -> Memory:
-        """The arrays of a checkpoint; those of a first row where it has none, because the series is new."""
+        """The arrays of a checkpoint, or those of a first row if the series is newer than the checkpoint."""
         snapshot = open_snapshot(folder)
         if not all(self._prefix + name in snapshot for name in self.template):
             return self.begin()

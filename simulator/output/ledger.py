@@ -1,19 +1,19 @@
-"""`RUN/ledger.jsonl`: what the run wrote, with checksums, and what it removed, so that any loss can be named.
+"""`RUN/ledger.jsonl`: a record of the files that the run wrote, with checksums, and of those that it removed.
 
 One line per event, appended by the process that holds the run's lock:
 
     {"writing": NAME, "is": [BYTES, XXH3]}      a file is about to be replaced whole
     {"kept": {NAME: [BYTES, XXH3], ...}}        files that are complete
-    {"removing": NAME, "why": TEXT}             a file or folder is about to go
+    {"removing": NAME, "why": TEXT}             a file or folder is about to be removed
     {"upto": {NAME: [BYTES, XXH3]}, ...}        tables and logs, which only grow: their first BYTES bytes
-    {"state": "written"}                        state.json is there; it carries its own checksum
+    {"state": "written"}                        state.json exists; it carries its own checksum
 
-Names are relative to the run folder. Each line ends with the xxh3 of the one before it and itself (`chain`), and
-`state.json` holds the newest one, so that a line that is edited, removed or cut off is noticed.
+Names are relative to the run folder. Each line ends with the xxh3 of the previous line's chain and its own text
+(`chain`), and `state.json` stores the newest chain, so that a line that is edited, removed or cut off is noticed.
 
-A kill may strike between a line and what it announces. So `writing` comes before the rename: until a later line of
-the same thread shows that the rename has happened, the file may as well be the one before. Saves are written by one
-background thread and all other files by the main one.
+A run may be killed between a line and the action that it announces. `writing` therefore precedes the rename: until a
+later line of the same thread shows that the rename has happened, the previous version of the file is acceptable too.
+One background thread writes snapshots and checkpoints, the main thread all other files.
 """
 
 import itertools
@@ -31,17 +31,17 @@ from simulator.files import AppendedFile, Journal, checksum, pieces_of, replace_
 
 NAME = "ledger.jsonl"
 GROWING = ("diagnostics.csv", "run.log")
-"""Files that only grow; their records hold for the bytes that they had then."""
+"""Files that only grow; a record holds for the bytes that the file had then."""
 MARK_EVERY = 60.0
-"""Seconds between two records of growing files, where nothing else asks for one."""
+"""Seconds between two records of growing files, unless one is requested earlier."""
 Record = tuple[int, str]
-"""Bytes and xxh3."""
+"""Number of bytes, and xxh3."""
 _SAVES = ("snapshots/", "checkpoints/")
 _TAIL = re.compile(rb', "chain": "([0-9a-f]{16})"\}\n\Z')
 _STEM = re.compile(r"\w+/\d+")
 _START = b"0" * 16
 _TOGETHER = 256
-"""Files that one line tells of, at most."""
+"""The largest number of files in one line."""
 
 
 def is_save(name: str) -> bool:
@@ -50,16 +50,17 @@ def is_save(name: str) -> bool:
 
 
 class Book:
-    """What the ledger of a run says. `read` may be called again while the run goes on.
+    """The contents of a run's ledger. `read` may be called again while the run goes on.
 
-    `records`: the newest of each file that should be there. `before`: what the last announced file of each thread
-    was, where nothing shows yet that it has been replaced. `since`: all records (None: removed) of a file in the
-    later calls of `read`. `has_state`: state.json was written. `ended`: nothing follows.
-    `problems`: what is wrong with the ledger itself.
+    `records`: the newest record of each file that should exist. `before`: the previous record of the last announced
+    file of each thread, as long as nothing shows that the file has been replaced. `since`: all records (None:
+    removed)
+    of a file in later calls of `read`. `has_state`: state.json was written. `ended`: the run wrote nothing more.
+    `problems`: damage of the ledger itself.
     """
 
     def __init__(self, folder: Path, head: tuple[int, str] | None = None) -> None:
-        """`head`: number of lines and last chain that `state.json` knows of. Reads the ledger."""
+        """Reads the ledger. `head`: the number of lines and the last chain that `state.json` records."""
         self.path = folder / NAME
         self.records: dict[str, Record] = {}
         self.before: dict[str, Record | None] = {}
@@ -67,7 +68,7 @@ class Book:
         self.problems: list[str] = []
         self.lines, self.size, self.ended, self.has_state = 0, 0, False, False
         self.chain = _START
-        self._suffixes: set[str] = {""}  # of all files of saves: /manifest.json, .h5
+        self._suffixes: set[str] = {""}  # of all files of snapshots and checkpoints: /manifest.json, .h5
         self._head, self._again = head, False
         self.exists = self.path.exists()
         if self.exists:
@@ -77,7 +78,7 @@ class Book:
             self.problems.append(f"short: {self.lines} lines, not {head[0]}")
 
     def read(self) -> bool:
-        """Read the lines that are new; whether there were any. A last line without its end is left."""
+        """Read the new lines; returns whether there were any. An incomplete last line is left."""
         before = self.lines
         with open(self.path, "rb") as file:
             file.seek(self.size)
@@ -89,13 +90,13 @@ class Book:
         return self.lines > before
 
     def acceptable(self, name: str) -> list[Record | None]:
-        """What the file may be now; None: absent."""
-        found: list[Record | None] = [self.records.get(name), *self.since.get(name, ())]
+        """The records that the file may match now; None means that it may be absent."""
+        records: list[Record | None] = [self.records.get(name), *self.since.get(name, ())]
         if name in self.before:
-            found.append(self.before[name])
-            if is_save(name):  # a commit takes what was there out of the way first
-                found.append(None)
-        return found
+            records.append(self.before[name])
+            if is_save(name):  # a commit removes the previous version before the rename
+                records.append(None)
+        return records
 
     def _line(self, line: bytes) -> None:
         tail = _TAIL.search(line)
@@ -105,7 +106,7 @@ class Book:
             self.problems.append(f"line {self.lines}: altered, or lines before it are missing")
         self.chain = tail[1] if tail else self.chain
         if self._head is not None and self.lines == self._head[0] and self.chain.decode() != self._head[1]:
-            self.problems.append(f"line {self.lines}: not the one that state.json knows")
+            self.problems.append(f"line {self.lines}: not the one that state.json records")
         if whole:
             self._note(json.loads(body + b"}"))
 
@@ -126,7 +127,7 @@ class Book:
                 self._keep(name, record)
         if "removing" in entry:
             gone = entry["removing"]
-            # a folder goes with what lies in it and with its index files
+            # a folder is removed with its contents and its index files
             for name in [n for n in self._below(gone) if n in self.records]:
                 del self.records[name]
                 self.before.pop(name, None)
@@ -157,8 +158,8 @@ class Ledger(Journal):
     ) -> None:
         """Continue the ledger in `folder`, or begin it.
 
-        `own`: the run's files that may lie there already; those that no line knows yet are recorded as they are.
-        `check` is called before each line and raises where the folder is no longer this process's.
+        `own`: the run's files that may exist already; those without a record are recorded as they are. `check` is
+        called before each line and raises if the folder is no longer this process's.
         """
         self.folder, self._check = folder, check
         self._lock = threading.RLock()
@@ -172,7 +173,7 @@ class Ledger(Journal):
             replace_file(path, first)
         book = Book(folder)
         with open(path, "rb+") as file:
-            file.truncate(book.size)  # what a killed run left of its last line
+            file.truncate(book.size)  # drops the incomplete last line of a killed run
         self._file = AppendedFile(path)
         self.lines, self._chain = book.lines, book.chain
         self._has_state = book.has_state
@@ -183,7 +184,7 @@ class Ledger(Journal):
 
     @property
     def head(self) -> tuple[int, str]:
-        """Number of lines and the last one's chain, for `state.json`."""
+        """Number of lines and the last line's chain, for `state.json`."""
         with self._lock:
             return self.lines, self._chain.decode()
 
@@ -197,10 +198,10 @@ class Ledger(Journal):
             self._pending.discard(self._name(path))
 
     def kept(self, paths: Iterable[Path]) -> None:
-        if found := {self._name(path): checksum(pieces_of(path)) for path in paths if path.is_file()}:
+        if records := {self._name(path): checksum(pieces_of(path)) for path in paths if path.is_file()}:
             with self._lock:
-                self._append({"kept": found})
-                self._pending.difference_update(found)
+                self._append({"kept": records})
+                self._pending.difference_update(records)
 
     def removing(self, path: Path, why: str) -> None:
         self._append({"removing": self._name(path), "why": why})
@@ -212,7 +213,7 @@ class Ledger(Journal):
         return file
 
     def mark(self, *, now: bool = False, ended: str | None = None) -> None:
-        """Record the growing files as they are: at most once a minute, unless `now`, or where the run has `ended`."""
+        """Record the growing files, at most once a minute unless `now` is set or the run has `ended`."""
         if not (now or ended) and time.monotonic() < self._next_mark:
             return
         with self._lock:
@@ -230,7 +231,7 @@ class Ledger(Journal):
             self._marked |= changed
 
     def state_written(self) -> None:
-        """state.json is there now."""
+        """state.json was written."""
         if not self._has_state:
             self._append({"state": "written"})
             self._has_state = True
@@ -239,7 +240,7 @@ class Ledger(Journal):
         self._file.close()
 
     def _settle(self, book: Book) -> None:
-        """Say what became of files that a killed run had announced."""
+        """Record the present state of the files that a killed run had announced."""
         for name, old in list(book.before.items()):
             path = self.folder / name
             if not path.is_file():

@@ -1,4 +1,4 @@
-"""What a run writes: rows, spectra, slices, snapshots and checkpoints of a state."""
+"""The output of a run: rows, spectra, slices, snapshots and checkpoints of a state."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -49,12 +49,14 @@ def events(settings: Any) -> tuple[Event, ...]:
 
 
 class Output:
-    """Takes the events of a run. Every process calls; process 0 writes the series, all write shards.
+    """Takes the events of a run. Every process calls it; process 0 writes the series, all processes write shards.
 
-    `check` is called by process 0 before it writes anything: is the run's folder still ours? What goes wrong with
-    a series on process 0 is in `trouble`, to be agreed on: to raise it alone, in the middle of an event, would
-    leave the others waiting in the event's collectives. `inside` goes into every snapshot. `spent` is charged with
-    each kind of event, the start of background writes included.
+    `check` is called by process 0 before it writes anything, and raises if the folder is no longer this run's. An
+    error
+    of process 0 in a series is stored in `trouble`, on which the processes agree later: raised by one process in the
+    middle of an event it would leave the others waiting in the event's collectives. `inside` holds attributes of
+    every
+    snapshot. `spent` is charged with each kind of event, including the start of background writes.
     """
 
     def __init__(
@@ -78,31 +80,32 @@ class Output:
         self._ready: Mapping[str, Callable[..., Any]] = {}
 
     def programs(self) -> dict[str, Program]:
-        """What the events of the run will compute, to be compiled ahead and given to `use`."""
+        """The programs of the run's events, to be compiled ahead and given to `use`."""
         simulation = self._simulation
         state = simulation.placed_template
-        found = {"diagnostics": Program(simulation.diagnostics, (state,))}
-        found |= self._recorder.programs()
-        seen = simulation.config.output.snapshots.sample
-        if seen:
+        programs = {"diagnostics": Program(simulation.diagnostics, (state,))}
+        programs |= self._recorder.programs()
+        sampled = simulation.config.output.snapshots.sample
+        if sampled:
             for name in simulation.swarm.kinds:
-                found[f"particles {name}"] = Program(simulation.sampled(name, seen), (state,))
-        return found | {n: Program(simulation.values(n), (state,)) for n in self._saved}
+                programs[f"particles {name}"] = Program(simulation.sampled(name, sampled), (state,))
+        return programs | {n: Program(simulation.values(n), (state,)) for n in self._saved}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
-        """Programs by name that are compiled, to be used from here on."""
+        """Use these compiled programs, by name, from now on."""
         self._ready = ready
         self._recorder.use(ready)
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue with what the series carried when this checkpoint was written. All processes call."""
+        """Continue with the arrays that the series carried when this checkpoint was written. All processes call
+        this."""
         self._recorder.restore(checkpoint)
 
     def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
         return self._ready.get(name, function)(argument)
 
     def write(self, action: Callable[[], object]) -> None:
-        """`action` writes something on process 0, unless that has gone wrong before."""
+        """Calls `action` on process 0, unless an earlier write has failed."""
         if not self._first or self.trouble:
             return
         try:
@@ -132,15 +135,15 @@ class Output:
     def diagnostics(self, state: State) -> None:
         """One row of diagnostics.csv."""
         row = self._compute("diagnostics", self._simulation.diagnostics, state)
-        found = {k: float(v) for k, v in row.items()}
+        values = {k: float(v) for k, v in row.items()}
         dt = float(state.dt)
-        known = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * found.pop("rate")}
-        self.write(lambda: self._rows().append(known | found))
+        clock = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * values.pop("rate")}
+        self.write(lambda: self._rows().append(clock | values))
         if self._first:
-            self._warn(found)
+            self._warn(values)
 
     def _warn(self, row: Mapping[str, float]) -> None:
-        """What the model finds wrong with a row, said once."""
+        """Reports the model's warnings about a row; only the first row that has any."""
         if not self._warned:
             for line in self._simulation.model.warnings(row):
                 self._simulation.report(f"warning: {line}")
@@ -162,7 +165,7 @@ class Output:
         return simulation.config.output.snapshots.fields or tuple(simulation.model.fields)
 
     def snapshot(self, state: State) -> None:
-        """Fields for people, in physical space; written in the background."""
+        """Writes fields for people, in physical space, in the background."""
         simulation = self._simulation
         output = simulation.config.output
         settings = output.snapshots
@@ -203,19 +206,19 @@ class Output:
         )
 
     def _particles(self, state: State) -> list[Dataset]:
-        """Particles for people, with what they see of the fluid."""
+        """Particles for people, with the fields sampled at their positions."""
         simulation = self._simulation
-        seen, found = simulation.config.output.snapshots.sample, []
+        fields, species = simulation.config.output.snapshots.sample, []
         for name, held in state.particles.items():
             particles = held.without("start_velocity")
-            if seen:
-                sampled = self._compute(f"particles {name}", simulation.sampled(name, seen), state)
+            if fields:
+                sampled = self._compute(f"particles {name}", simulation.sampled(name, fields), state)
                 particles = particles.with_records(sampled)
-            found += particle_datasets(name, particles, simulation.swarm)
-        return found
+            species += particle_datasets(name, particles, simulation.swarm)
+        return species
 
     def checkpoint(self, state: State, schedule: Schedule) -> None:
-        """Everything that the next step needs; written in the background."""
+        """Writes everything that the next step needs, in the background."""
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
 
@@ -241,23 +244,23 @@ class Output:
         )
 
     def _indexed(self, folder: Path) -> None:
-        """Records a new snapshot and adds it to the index of all of them."""
+        """Records a new snapshot and adds it to the index of all snapshots."""
         self._record(folder)
         write_time_index(folder.parent)
 
     def _record(self, folder: Path) -> None:
-        """Tells the journal of a snapshot or checkpoint that is there now."""
+        """Records a snapshot or checkpoint that was committed."""
         self._journal.kept([folder / MANIFEST, *derived_files(folder)])
 
     def truncate(self, step: int) -> list[str]:
-        """Removes the rows later than `step` from all series; what was removed, for people."""
+        """Removes the rows later than `step` from all series; returns a line for each file that lost rows."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
         for series in self._recorder.files():
             removed[series.path.name] = series.truncate(step)
         return [f"{count} rows of {name}" for name, count in removed.items() if count]
 
     def sync(self) -> None:
-        """Makes the rows durable that a checkpoint counts on; before it commits."""
+        """Makes the rows durable before a checkpoint that relies on them is committed."""
         if self._table is not None:
             self._table.sync()
 

@@ -1,4 +1,4 @@
-"""The series of a run: every kind that its configuration asks for, measured, and written row by row."""
+"""The series of a run: measures every kind that its configuration requests, and writes it row by row."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -22,12 +22,12 @@ from simulator.storage import Dataset
 
 
 def measured(simulation: Simulation, name: str) -> Measured:
-    """What the series `name` of a run measures. UserError where the model does not allow it."""
+    """The measurement of the series `name`. Raises UserError if the model does not allow it."""
     return series_of(simulation)[name]
 
 
 def series_of(simulation: Simulation) -> dict[str, Measured]:
-    """What each series of a run measures, by name. UserError where the model has nothing of the sort."""
+    """The measurement of each series of a run, by name. Raises UserError for one that the model does not allow."""
     carried = None
     if simulation.swarm.kinds:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
@@ -57,7 +57,7 @@ def _measured(simulation: Simulation, subject: Subject, kind: Kind, settings: An
 
 
 class Recorder:
-    """Takes rows of a run's series. Every process measures; `write` runs what it is given on process 0."""
+    """Takes rows of a run's series. Every process measures; `write` calls its argument on process 0."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Recorder:
         self._last_step: dict[str, int] = {}
 
     def _row(self, name: str, measured: Measured) -> Callable[[State, Memory], tuple[Any, Memory]]:
-        """Compiled: the row for a state and what the series carries, and what it carries from there on."""
+        """The compiled function from a state and the carried arrays to a row and the new carried arrays."""
 
         def row(state: State, memory: Memory) -> tuple[Any, Memory]:
             if measured.carried is None:
@@ -97,23 +97,23 @@ class Recorder:
         return jax.jit(row, donate_argnums=1)
 
     def programs(self) -> dict[str, Program]:
-        """What rows are computed with, by series, to be compiled ahead and given to `use`."""
+        """The programs that compute the rows, by series, to be compiled ahead and given to `use`."""
         arguments = {
             name: self._carried[name].template if name in self._carried else {} for name in self._functions
         }
         return {name: Program(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
-        """Programs by name that are compiled, to be used from here on; those that are missing are compiled as they
-        are needed."""
+        """Use these compiled programs, by name, from now on; missing ones are compiled when they are needed."""
         self._functions = {name: ready.get(name, f) for name, f in self._jitted.items()}
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue with what the series carried when this checkpoint was written. All processes call."""
+        """Continue with the arrays that the series carried when this checkpoint was written. All processes call
+        this."""
         self._memory = {name: arrays.load(checkpoint) for name, arrays in self._carried.items()}
 
     def datasets(self) -> list[Dataset]:
-        """What the series carry, for a checkpoint."""
+        """The carried arrays of all series, for a checkpoint."""
         return [d for name, arrays in self._carried.items() for d in arrays.datasets(self._arrays(name))]
 
     def _arrays(self, name: str) -> Memory:
@@ -122,7 +122,7 @@ class Recorder:
         return self._memory.get(name, {})
 
     def take(self, name: str, state: State) -> None:
-        """One row of `NAME.h5`, unless it has that of this step."""
+        """Writes one row of `NAME.h5`, unless that of this step is written already."""
         step = int(state.step)
         if self._last_step.get(name) == step:
             return
@@ -147,5 +147,5 @@ class Recorder:
         return self._files[name]
 
     def files(self) -> Iterator[Series]:
-        """All of them, opened; on process 0."""
+        """All series, opened; on process 0."""
         return (self._file(name) for name in self._measured)

@@ -1,13 +1,13 @@
-"""When a run wakes: events due by simulation time, by step, and by wall clock.
+"""The schedule of a run: events due by simulation time, by step, and by wall clock.
 
-The n-th event of `every` lies at start + n * every, by multiplication: a sum would drift. The n = 0 event is
-the first state and is governed by `Event.first`. A time counts as reached from EVENT_TOLERANCE * dt before it on,
-so that round-off neither makes a sliver of a step nor takes an event one step late.
+The n-th event of `every` lies at start + n * every, by multiplication, because a sum would drift. The event n = 0 is
+the first state and is governed by `Event.first`. A time counts as reached if it is at most EVENT_TOLERANCE * dt
+ahead,
+so that round-off neither causes a tiny step nor delays an event by a step.
 
-A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on every process,
-and `Schedule.state` / `Schedule.restored` carry it through a checkpoint without changing one of them. What
-only one process knows, the wall clock, is kept apart in `WallTimer`, whose answers the processes agree on
-before acting.
+A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on every process, and
+`Schedule.state` and `Schedule.restored` carry it through a checkpoint without changing a decision. The wall clock,
+which differs between processes, is left to `WallTimer`, on whose answers the processes agree before acting.
 """
 
 import math
@@ -20,12 +20,13 @@ from simulator.config.timing import EVENT_TOLERANCE
 
 @dataclass(frozen=True)
 class Event:
-    """One kind of event and everything that makes it due.
+    """One kind of event with all its conditions.
 
-    `every` is simulation time, `every_steps` counts steps from the first, `every_wall` is in seconds; any of
-    them may be given together. With `align` the steps are cut to end at the times of `every` exactly;
-    without, the event is taken after the first step at or beyond them. `first` and `last`: due at the first
-    state, at the run's end.
+    `every` is simulation time, `every_steps` counts steps from the first, `every_wall` is in seconds; any of them may
+    be combined. With `align` the steps are cut so that one ends exactly at each time of `every`; without, the event
+    is
+    taken after the first step at or beyond it. `first` and `last`: the event is due at the first state, at the run's
+    end.
     """
 
     name: str
@@ -47,8 +48,8 @@ class Event:
 class Schedule:
     """Decides which events are due at the end of a step and how far the next steps may go.
 
-    `counts[i]` is the number n of the next event by time of `events[i]`. The run ends at `stop_time`, or
-    after `max_steps` steps from `start_step` on.
+    `counts[i]` is the number n of the next event by time of `events[i]`. The run ends at `stop_time`, or when
+    `max_steps` steps were taken after `start_step`.
     """
 
     events: tuple[Event, ...]
@@ -74,7 +75,7 @@ class Schedule:
     def due(self, step: int, time: float, dt: float) -> tuple[str, ...]:
         """Names of the events due by step or simulation time at the end of a step of length `dt`.
 
-        Take them in this order, then go on with `passed`.
+        Take them in this order, then continue with `passed`.
         """
         first, last = step == self.start_step, self.finished(step, time, dt)
         return tuple(
@@ -87,7 +88,7 @@ class Schedule:
         )
 
     def passed(self, time: float, dt: float) -> Self:
-        """The schedule after the events due at this state: each next event by time lies beyond it."""
+        """The schedule after the events due at this state: each next event by time lies beyond the state."""
         counts = tuple(
             count
             if event.every is None
@@ -97,13 +98,12 @@ class Schedule:
         return replace(self, counts=counts)
 
     def next_aligned(self, dt: float) -> float:
-        """The time that a step has to end at exactly: of the next aligned event, or the run's end."""
+        """The time at which a step has to end exactly: that of the next aligned event, or the run's end."""
         target = min(self._next_times(aligned=True), default=math.inf)
         return target if target < self.stop_time - EVENT_TOLERANCE * dt else self.stop_time
 
     def next_soft(self) -> float:
-        """The time at or beyond which the device loop has to pause without cutting a step; inf if there is
-        none."""
+        """The time at or beyond which the device loop has to pause without cutting a step; inf if there is none."""
         return min(self._next_times(aligned=False), default=math.inf)
 
     def steps_until_due(self, step: int) -> int | None:
@@ -115,7 +115,7 @@ class Schedule:
         return min(waits, default=None)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps; JSON keeps every bit of it."""
+        """The part that a checkpoint stores; JSON preserves every bit of it."""
         counts = {
             event.name: [event.every, count]
             for event, count in zip(self.events, self.counts, strict=True)
@@ -135,8 +135,8 @@ class Schedule:
     ) -> Self:
         """The schedule of a run that continues at `time`, after the events of that state.
 
-        An event whose `every` is the stored one decides exactly as the uninterrupted run; a new or changed
-        one counts from the run's start and goes on beyond `time`.
+        An event whose `every` is the stored one decides exactly as in the uninterrupted run; a new or changed event
+        counts from the run's start and continues beyond `time`.
         """
         fresh = cls(tuple(events), stop_time, float(state["start_time"]), int(state["start_step"]), max_steps)
         fresh = fresh.passed(time, dt)
@@ -159,7 +159,7 @@ class Schedule:
         ]
 
     def _count_beyond(self, every: float, count: int, limit: float) -> int:
-        # The division only gets near; the comparison that `due` makes decides.
+        # The division is only approximate; the comparison that `due` makes decides.
         count = max(count, math.floor((limit - self.start_time) / every) - 1)
         while self.start_time + count * every <= limit:
             count += 1
@@ -167,9 +167,9 @@ class Schedule:
 
 
 class WallTimer:
-    """Events by wall clock. One process asks its clock; the answer is agreed on by all before anyone acts.
+    """Events by wall clock. One process reads its clock; all processes agree on the answer before acting.
 
-    A restarted run counts anew from its start: wall-clock events never change a step.
+    A restarted run counts from its restart: wall-clock events never change a step.
     """
 
     def __init__(self, events: Sequence[Event], clock: Callable[[], float]) -> None:
@@ -188,6 +188,6 @@ class WallTimer:
         return tuple(now - self._last[name] >= every for name, every in self._every.items())
 
     def reset(self, name: str) -> None:
-        """The event was just taken, for whatever reason: count from now."""
+        """Count from now on, because the event was just taken for whatever reason."""
         if name in self._last:
             self._last[name] = self._clock()

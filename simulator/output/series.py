@@ -1,17 +1,17 @@
 """HDF5 series: arrays against time, such as `spectra.h5` and `slices.h5`.
 
-A series is one ordinary file that is replaced whole with every row, so that a reader always sees a complete
-one. Rewriting everything for every row would cost the square of the length. So only the last rows are
-rewritten: a part with PART_ROWS rows and PART_BYTES bytes is full and never written again. While one part is
-enough (512 spectra of 8 kB), the series is that file. Beyond, the parts lie in `NAME.parts/STEP.h5`, named by
-their first step, and `NAME.h5` becomes an index that lists them and shows them as one data set each (virtual
-data sets, under the same names). A row is written at most PART_ROWS or PART_BYTES worth of times; 1000 rows
-of slices are 125 files.
+A series is one ordinary file that is replaced whole with every row, so that a reader always sees a complete file.
+Rewriting all rows for every new row would cost the square of the length, so only the last rows are rewritten: a part
+with PART_ROWS rows and PART_BYTES bytes is full and never written again. As long as one part is enough (512 spectra
+of 8 kB), the series is that file. Longer series lie in parts `NAME.parts/STEP.h5`, named by their first step, and
+`NAME.h5` becomes an index that lists them and shows them as one data set each (virtual data sets, under the same
+names). Each row is thus written a bounded number of times; 1000 rows of slices are 125 files.
 
-`NAME.h5` is the truth: its replacement commits a row, and what it does not list does not exist.
+`NAME.h5` is authoritative: its replacement commits a row, and a part that it does not list does not count.
 `SeriesReader` reads the parts themselves, because a virtual data set shows a missing part as nan.
 
-In a file: `step`, `time` (row), the coordinates, what describes their points (the number of modes in a shell),
+A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number of modes in a
+shell),
 and each variable as (row, *its dimensions), with dimension scales.
 """
 
@@ -51,7 +51,7 @@ class _Row:
 
 
 class Series:
-    """The open series of a running run; one process writes it."""
+    """The open series of a live run, written by one process."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class Series:
         part_rows: int = PART_ROWS,
         part_bytes: int = PART_BYTES,
     ) -> None:
-        """Continue `path`, or begin it with its first row.
+        """Continue `path`, or begin it with the first row.
 
         `variables` gives the dimensions of one row of each variable, named as in `coordinates`, whose values
-        are one-dimensional. `attributes` go to the file's root. `beside` are further properties of the points of
-        a coordinate, (coordinate, values) by name; a file that has them keeps its own. A variable that the file
-        does not know yet, or that is no longer written, is nan where it is missing. UserError where the
-        coordinates are not the file's.
+        are one-dimensional. `attributes` go to the file's root. `beside` maps names to (coordinate, values): further
+        properties of the points of a coordinate; those in an existing file are kept. A variable that the file does
+        not have yet, or that is no longer written, is nan in the rows that lack it. Raises UserError if the
+        coordinates differ from those of the file.
         """
         self.path, self._journal = path, journal
         self._coordinates = {name: np.asarray(values) for name, values in coordinates.items()}
@@ -87,7 +87,7 @@ class Series:
         self._remove_unlisted()
 
     def append(self, step: int, time: float, values: Mapping[str, np.ndarray]) -> None:
-        """Add one row and commit it; every variable has to be there, with the shape of its dimensions."""
+        """Add one row and commit it. Every variable has to be present, with the shape of its dimensions."""
         if values.keys() != self._required:
             raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
         row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
@@ -104,7 +104,7 @@ class Series:
         self._commit()
 
     def truncate(self, step: int) -> int:
-        """Remove the rows later than `step`; returns how many."""
+        """Remove the rows later than `step`; returns their number."""
         reader = SeriesReader(self.path) if self.path.exists() else None
         if reader is None or (keep := int(np.searchsorted(reader.step, step, side="right"))) == len(reader):
             return 0
@@ -128,7 +128,7 @@ class Series:
                     f"{self.path}: {name} is not what it was when this file was begun; "
                     "configure its output as before, or move the file away to begin another"
                 )
-        # Sums over modes may differ in the last digit between numbers of devices.
+        # The stored values are kept: sums over modes may differ in the last digit between numbers of devices.
         kept = {name: (along, reader.coordinates[name]) for name, along in reader.beside.items()}
         self._beside = self._beside | kept
         plain = {name: v for name, v in reader.coordinates.items() if name not in reader.beside}
@@ -156,7 +156,7 @@ class Series:
             "time": np.array([row.time for row in rows], dtype=np.float64),
         }
         for name in self._variables:
-            missing = np.full(self._shape(name), np.nan, np.float32)  # the narrowest: no column widens for it
+            missing = np.full(self._shape(name), np.nan, np.float32)  # float32 widens no column
             values = [row.values.get(name, missing) for row in rows]
             columns[name] = np.stack(values) if values else np.empty((0, *self._shape(name)))
         self._describe(file, lambda name: file.create_dataset(name, data=columns[name]), [])
@@ -184,7 +184,7 @@ class Series:
     def _describe(
         self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]
     ) -> None:
-        """Everything that part and index have in common: coordinates, variables, scales, attributes."""
+        """Writes the common content of parts and index: coordinates, variables, scales, attributes."""
         file.attrs["format"] = _FORMAT
         file.attrs["parts"] = json.dumps([[part.file, part.rows] for part in parts])
         for name, value in self._attributes.items():
@@ -192,16 +192,16 @@ class Series:
         for name, values in self._coordinates.items():
             file.create_dataset(name, data=values).make_scale(name)
         for name, (along, values) in self._beside.items():
-            made = file.create_dataset(name, data=values)
-            made.attrs["along"] = along
-            made.dims[0].attach_scale(file[along])
+            dataset = file.create_dataset(name, data=values)
+            dataset.attrs["along"] = along
+            dataset.dims[0].attach_scale(file[along])
         step, time = create("step"), create("time")
         time.make_scale("time")
         step.dims[0].attach_scale(time)
         for name, dimensions in self._variables.items():
             variable = create(name)
             variable.attrs["dimensions"] = ",".join(dimensions)
-            # For readers of netCDF: what is along these dimensions beside their own coordinates.
+            # netCDF readers find here the further coordinates along these dimensions.
             further = [n for n, (along, _) in self._beside.items() if along in dimensions]
             variable.attrs["coordinates"] = " ".join(["step", *further])
             for axis, scale in enumerate([time, *(file[dimension] for dimension in dimensions)]):
@@ -236,11 +236,12 @@ class Series:
 
 
 class SeriesReader:
-    """A series as it was when opened: `step`, `time`, `coordinates`, and variables by name. `beside` says which
-    coordinates are further properties of the points of another, such as the number of modes in a shell.
+    """A series at the moment of opening: `step`, `time`, `coordinates`, and variables by name. `beside` lists the
+    coordinates that are further properties of the points of another, such as the number of modes in a shell.
 
-    `reader["energy"]` is the whole variable as (row, ...); `reader.at(index)` reads one row of all of them,
-    and negative indices count from the end. OSError where the series, or a part of it, is missing.
+    `reader["energy"]` is the whole variable as (row, ...). `reader.at(index)` reads one row of all variables;
+    negative
+    indices count from the end. Raises OSError if the series, or a part of it, is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -282,7 +283,7 @@ class SeriesReader:
         return dict(self.row(index).values)
 
     def one(self, name: str, index: int) -> np.ndarray:
-        """One variable of one row; nan where that row has none."""
+        """One variable of one row; nan if the row lacks it."""
         part, place = self._place(index)
         with h5py.File(self._file(part), "r", locking=False) as file:
             if name not in file:
@@ -290,7 +291,8 @@ class SeriesReader:
             return np.asarray(_dataset(file, name)[place])
 
     def problem(self) -> str | None:
-        """Whether a variable has fewer or more rows than there are times; reads no values."""
+        """Describes a variable whose number of rows differs from that of the times; None if there is none. Reads no
+        values."""
         for part in self.parts:
             with h5py.File(self._file(part), "r", locking=False) as file:
                 for name in self.variables:
@@ -299,14 +301,14 @@ class SeriesReader:
         return None
 
     def _place(self, index: int) -> tuple[_Part, int]:
-        """The part that holds a row, and its number there."""
+        """The part that holds a row, and the row's number within it."""
         position = range(len(self))[index]
         ends = np.cumsum([part.rows for part in self.parts])
         number = int(np.searchsorted(ends, position, side="right"))
         return self.parts[number], position - int(ends[number]) + self.parts[number].rows
 
     def row(self, index: int) -> _Row:
-        """One row as it was appended; IndexError beyond the ends."""
+        """One row as it was appended; IndexError if it does not exist."""
         position = range(len(self))[index]
         part, place = self._place(index)
         with h5py.File(self._file(part), "r", locking=False) as file:
@@ -349,10 +351,10 @@ def _names(file: h5py.File) -> list[str]:
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    found = file[name]
-    if not isinstance(found, h5py.Dataset):
+    item = file[name]
+    if not isinstance(item, h5py.Dataset):
         raise OSError(f"{file.filename}: {name} is not a data set")
-    return found
+    return item
 
 
 def _dimensions(variable: h5py.Dataset) -> tuple[str, ...]:
@@ -361,8 +363,7 @@ def _dimensions(variable: h5py.Dataset) -> tuple[str, ...]:
 
 
 def _write(path: Path, fill: Callable[[h5py.File], None], journal: Journal) -> None:
-    # HDF5 on a full disk may report success and crash at exit; the image of a file in memory is written by
-    # us.
+    # HDF5 may report success on a full disk and crash at exit, so we write the file's image in memory ourselves.
     with h5py.File(os.fspath(path), "w", driver="core", backing_store=False) as file:
         fill(file)
         file.flush()

@@ -1,7 +1,7 @@
 """`RUN/diagnostics.csv`: one row per time, every row complete, readable while the run goes on.
 
-Rows are appended as whole lines. A kill in the middle of a write leaves at most a last line without its
-newline, which readers ignore and the next start removes. Numbers are written with every digit they have.
+Rows are appended as whole lines. A kill in the middle of a write leaves at most an incomplete last line, which
+readers ignore and the next start removes. Numbers are written with all their digits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from simulator.files import UNRECORDED, Journal, replace_file
 
 
 class Table:
-    """The open table of a running run. The first column is `step`, in rising order."""
+    """The open table of a live run. The first column is `step`, in rising order."""
 
     def __init__(self, path: Path, columns: Sequence[str], journal: Journal = UNRECORDED) -> None:
-        """Open `path` for appending, made with its header where missing.
+        """Open `path` for appending; a missing file is created with its header.
 
-        A table with other columns (an earlier version, another set of diagnostics) is rewritten with both:
-        what a row does not know is nan.
+        A table with other columns (an earlier version, another set of diagnostics) is rewritten with both sets: a
+        column that a row lacks is nan.
         """
         if not columns or columns[0] != "step" or len(set(columns)) != len(columns):
             raise ValueError("the first column is step, and names are unique")
@@ -42,7 +42,7 @@ class Table:
         self._required = frozenset(columns)
 
     def append(self, row: Mapping[str, float]) -> None:
-        """Append one row; ValueError where it lacks a column or has one too many. OSError leaves no partial
+        """Append one row. Raises ValueError if it lacks a column or has an unknown one; OSError leaves no partial
         row."""
         if row.keys() != self._required:
             raise ValueError(f"columns that do not match: {sorted(row.keys() ^ self._required)}")
@@ -50,10 +50,10 @@ class Table:
         self._file.append(line.encode())
 
     def truncate(self, step: int) -> int:
-        """Remove the rows later than `step`; returns how many.
+        """Remove the rows later than `step`; returns their number.
 
-        The file is replaced even where none is: an earlier writer that still has it open, an orphan of a lost
-        node, then appends to nobody's file.
+        The file is replaced even if no row is removed: an earlier writer that still has it open (on a lost node) then
+        appends to a file without a name.
         """
         lines = _whole_lines(self.path)
         kept = [line for line in lines[1:] if int(line.split(",", 1)[0]) <= step]
@@ -64,7 +64,7 @@ class Table:
         return removed
 
     def sync(self) -> None:
-        """Make the rows durable: before a checkpoint that counts on them commits."""
+        """Make the rows durable, before a checkpoint that relies on them is committed."""
         self._file.sync()
 
     def close(self) -> None:
@@ -82,8 +82,7 @@ class Table:
 
 
 def read_table(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a table by name, `step` as int64, everything else as float64; a partial last row is left
-    out."""
+    """The columns of a table by name, `step` as int64 and the others as float64, without an incomplete last row."""
     lines = _whole_lines(path)
     names = lines[0].split(",")
     rows = [line.split(",") for line in lines[1:]]

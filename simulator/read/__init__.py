@@ -1,1 +1,1 @@
-"""Reading a run back: open, verify, status."""
+"""Reads a run back: open, verify, status."""

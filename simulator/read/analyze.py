@@ -1,4 +1,4 @@
-"""`simulator analyze RUN`: what a run can measure, from its snapshots, with the code that measures in a run."""
+"""`simulator analyze RUN`: measures a run's snapshots with the code that measures during a run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from simulator.simulation.simulation import Simulation
 
 FOLDER = "analysis"
 EVERY = "{every_steps: 1}"
-"""The cadence that a kind gets which the run was not asked for; only snapshots give rows."""
+"""The cadence of kinds that the run's configuration does not request; only snapshots give rows."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Analysed:
     series: tuple[str, ...]
     rows: int
     refused: tuple[str, ...]
-    """A line for each kind that the model has nothing for."""
+    """A line for each kind that the model does not allow."""
 
 
 def analyze(
@@ -36,11 +36,12 @@ def analyze(
     overrides: Sequence[str | Override] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Analysed:
-    """Measure every snapshot of the run in `path` into the folder RUN/analysis, which replaces an earlier one: its
-    diagnostics and its series, of the `kinds` named (default: those of the run's configuration; `all`: every one that
-    the model has something for).
+    """Measure every snapshot of the run in `path` into the folder RUN/analysis, which replaces an earlier one.
 
-    UserError where there is nothing to measure, or a kind does not exist or cannot be measured.
+    The diagnostics and the series of the named `kinds` are measured (default: those of the run's configuration;
+    `all`:
+    every kind that the model allows). Raises UserError if there is nothing to measure, or if a kind does not exist or
+    cannot be measured.
     """
     known = list(KINDS)
     every = kinds is not None and "all" in kinds
@@ -54,36 +55,36 @@ def analyze(
     if every:
         added, refused = _possible(path, overrides, added)
     left_out = [k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None]
-    found = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
+    recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
     folder = path / FOLDER
-    simulation = found.simulation
+    simulation = recomputed.simulation
     if simulation.cluster.is_first:
         remove_tree(folder)
         folder.mkdir()
-        replace_file(folder / CONFIG, dump_config(found.config))
+        replace_file(folder / CONFIG, dump_config(recomputed.config))
     output = Output(simulation, folder, cast(Any, None))
-    series = tuple(name for name, _, _ in requested(found.config.output))
-    for number, state in enumerate(found.states(), 1):
+    series = tuple(name for name, _, _ in requested(recomputed.config.output))
+    for number, state in enumerate(recomputed.states(), 1):
         output.take(("diagnostics", *series), state, cast(Any, None))
         if output.trouble:
             raise RunFailure(output.trouble)
-        progress(number, len(found.snapshots))
+        progress(number, len(recomputed.snapshots))
     output.close()
-    return Analysed(folder, series, len(found.snapshots), tuple(refused))
+    return Analysed(folder, series, len(recomputed.snapshots), tuple(refused))
 
 
 def _possible(
     path: Path, overrides: Sequence[str | Override], added: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Of the added kinds those that the run's model allows, and a line for each of the others."""
+    """The added kinds that the run's model allows, and a line for each of the others."""
     simulation: Simulation | None = None
     allowed, refused = [], []
     for override in added:
-        one = Recomputed(path, [*overrides, override])
+        recomputed = Recomputed(path, [*overrides, override])
         try:
             if simulation is None:
-                simulation = one.simulation
-            simulation.config = one.config
+                simulation = recomputed.simulation
+            simulation.config = recomputed.config
             series_of(simulation)
             allowed.append(override)
         except UserError as error:

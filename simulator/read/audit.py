@@ -1,4 +1,4 @@
-"""The files of a run held against its ledger, one by one; the run may go on meanwhile."""
+"""Compares the files of a run with its ledger, one by one; the run may go on meanwhile."""
 
 import os
 import threading
@@ -14,15 +14,15 @@ from simulator.storage.verify_snapshot import ALTERED
 
 
 class Audit:
-    """What the ledger of the run in `folder` says about its files. Threads may share it.
+    """The ledger of the run in `folder`, for checks of its files. Threads may share it.
 
-    A file that differs from the ledger as it was read may have been replaced since. Its replacement was announced
-    in the ledger before, so the new lines decide.
+    A file that differs from the ledger as it was first read may have been replaced since. The ledger announced that
+    replacement before, so its new lines decide.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        state = read_state(folder)  # before the ledger: it never knows of lines that are not there yet
+        state = read_state(folder)  # read before the ledger, so that it never records lines that we have not read
         head = (state.ledger_lines, state.ledger_chain) if state and state.ledger_lines else None
         self._book = Book(folder, head)
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Audit:
         """Whether the run has, or had, a ledger."""
 
     def ledger_problem(self) -> str | None:
-        """What is wrong with the ledger itself."""
+        """A description of the ledger's own damage; None if it is intact."""
         if not self._book.exists:
             return "missing"
         return "; ".join(self._book.problems[:3]) or None
@@ -41,7 +41,7 @@ class Audit:
         return not self._book.exists or self._book.has_state
 
     def names(self, saves: bool) -> Iterator[str]:
-        """The recorded files that should be there: those of snapshots and checkpoints, or all others."""
+        """The recorded files that should exist: those of snapshots and checkpoints, or all others."""
         return (name for name in list(self._book.records) if is_save(name) == saves)
 
     def knows(self, name: str) -> bool:
@@ -54,11 +54,11 @@ class Audit:
         return self.knows(name)
 
     def removed(self, name: str) -> bool:
-        """Whether a file that is not there need not be; the ledger is read again."""
+        """Whether the run removed a missing file itself; the ledger is read again."""
         return None in self._acceptable(name, again=True)
 
     def as_written(self, path: Path) -> bool | None:
-        """Whether `path` is as recorded; None where it is not recorded, or was removed or replaced on purpose."""
+        """Whether `path` is as recorded; None if it is not recorded, or was removed or replaced on purpose."""
         name = path.relative_to(self.folder).as_posix()
         if not self.knows(name):
             return None
@@ -68,11 +68,11 @@ class Audit:
             return False
 
     def problem(self, name: str) -> str | None:
-        """What is wrong with a recorded file. Raises OSError where it cannot be read."""
+        """A description of a recorded file's damage; None if it is intact. Raises OSError if it cannot be read."""
         return (self._growing if name in GROWING else self._whole)(name)
 
     def unrecorded_tail(self, name: str) -> bool:
-        """Whether a growing file has bytes that no line of the ledger knows yet."""
+        """Whether a growing file has bytes that no line of the ledger records yet."""
         record = self._book.records.get(name)
         path = self.folder / name
         return record is None or (path.is_file() and path.stat().st_size > record[0])
@@ -110,7 +110,7 @@ class Audit:
 
 
 def lost_or_altered(audit: Audit) -> Iterator[str]:
-    """A line for each file beside snapshots and checkpoints that is not as the ledger has it."""
+    """A line for each file outside of snapshots and checkpoints that differs from its record."""
     for name in audit.names(saves=False):
         try:
             problem = audit.problem(name)

@@ -1,4 +1,4 @@
-"""All snapshots of a run as one xarray data set, and as references that zarr's readers open."""
+"""All snapshots of a run as one xarray data set, and as references for readers of zarr."""
 
 import base64
 import itertools
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 REFERENCES = "snapshots.json"
 _TEXT_LENGTH = 65536
-"""Longer text stays out of the attributes of a data set, which people print."""
+"""Longer text is left out of the attributes of a data set, which people print."""
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), lazily: a task of dask for each block that a
-    shard holds. A snapshot that lacks a field is nan there. UserError where xarray or dask is not installed, or where
-    there are no snapshots.
+    """Every stored field of `snapshots` as (time, component, x, y, z), lazily: one dask task for each block in a
+    shard.
+    A snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are
+    no
+    snapshots.
     """
     try:
         import dask.array
@@ -64,13 +66,13 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 meta=np.empty(0, stored.dtype),
             )
             parts.append(lazy.astype(kind))
-        found = dimensions(entry)
+        axes = dimensions(entry)
         variables[name] = (
-            ("time", *(axis for axis, _ in found)),
+            ("time", *(axis for axis, _ in axes)),
             dask.array.stack(parts),
             dict(entry.attributes),
         )
-        for axis, values in found:
+        for axis, values in axes:
             coordinates[axis] = (axis, values.astype(str) if values.dtype.kind == "S" else values)
     attributes = {
         key: value if isinstance(value, str | float | int) else json.dumps(value)
@@ -81,15 +83,16 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
 
 
 def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
-    """The fields over space or wavenumbers of all snapshots, as the newest that has them describes them."""
-    found: dict[str, FieldEntry] = {}
+    """The fields over space or wavenumbers of all snapshots, each as the newest snapshot with that field describes
+    it."""
+    fields: dict[str, FieldEntry] = {}
     for snapshot in snapshots:
-        found |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
-    return found
+        fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
+    return fields
 
 
 def _chunks(stored: StoredField) -> list[tuple[int, ...]]:
-    """The extents of the blocks along each axis: a chunk lies in one shard."""
+    """The extents of the blocks along each axis, such that every chunk lies in one shard."""
     pieces = list(stored.pieces)
     chunks = []
     for axis, size in enumerate(stored.entry.extents):
@@ -105,7 +108,7 @@ def write_references(run: Path, snapshots: Sequence[Snapshot]) -> Path:
         xarray.open_dataset("reference://", engine="zarr", backend_kwargs={"consolidated": False,
             "storage_options": {"fo": "RUN/snapshots.json"}})
 
-    UserError where a snapshot is compressed, or there is none.
+    Raises UserError if a snapshot is compressed, or if there is none.
     """
     if not snapshots:
         raise UserError(f"{run}: no snapshot yet")
@@ -121,7 +124,7 @@ def write_references(run: Path, snapshots: Sequence[Snapshot]) -> Path:
         kinds = {s[name].dtype for s in holders.values()}
         if len(kinds) > 1:
             raise UserError(f"{run}: {name} is stored in several precisions; use to_xarray")
-        found = dimensions(entry)
+        axes = dimensions(entry)
         chunk = _common_chunk([piece for s in holders.values() for piece in s[name].pieces], entry.extents)
         lead = len(entry.components)
         references |= _described(
@@ -129,23 +132,23 @@ def write_references(run: Path, snapshots: Sequence[Snapshot]) -> Path:
             (len(snapshots), *entry.shape),
             (1, *(1,) * lead, *chunk),
             kinds.pop(),
-            ["time", *(axis for axis, _ in found)],
+            ["time", *(axis for axis, _ in axes)],
             entry.attributes,
         )
         for number, snapshot in holders.items():
             for key, where in _ranges(snapshot, name, chunk):
                 references[f"{name}/{number}.{key}"] = where
-        for axis, values in found:
+        for axis, values in axes:
             references |= _array(axis, values, (axis,))
     path = run / REFERENCES
-    where = (run / "snapshots").absolute().as_posix()  # the one thing to change where the run was moved
+    where = (run / "snapshots").absolute().as_posix()  # a reader replaces this alone if the run was moved
     replace_file(path, json.dumps({"version": 1, "templates": {"u": where}, "refs": references}))
     return path
 
 
 def _common_chunk(pieces: Iterable[Piece], extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The largest chunk of which every block consists, contiguous in it: a whole block where all are alike, else
-    planes and pieces of planes."""
+    """The largest chunk that divides every block and is contiguous in it: a whole block if all are alike, else planes
+    or parts of planes."""
     pieces = list(pieces)
     shapes = {piece.block.shape for piece in pieces}
     if len(shapes) == 1 and all(
@@ -160,7 +163,7 @@ def _common_chunk(pieces: Iterable[Piece], extents: tuple[int, ...]) -> tuple[in
         )
         for axis in range(len(extents))
     ]
-    # Contiguous in its block: one entry along the axes before the first that it does not fill.
+    # To be contiguous in its block, a chunk has one entry along all axes before the last one that it does not fill.
     cut = [i for i, n in enumerate(common) if {piece.block.shape[i] for piece in pieces} != {n}]
     for i in range(max(cut, default=0)):
         common[i] = 1
@@ -168,7 +171,7 @@ def _common_chunk(pieces: Iterable[Piece], extents: tuple[int, ...]) -> tuple[in
 
 
 def _ranges(snapshot: Snapshot, name: str, chunk: tuple[int, ...]) -> Iterator[tuple[str, list[Any]]]:
-    """The chunk's number along each axis, and [file, first byte, bytes] of each chunk."""
+    """For each chunk its number along each axis, and [file, first byte, bytes]."""
     entry = snapshot.manifest.fields[name]
     size = math.prod(chunk) * np.dtype(entry.dtype).itemsize
     for piece in snapshot[name].pieces:
@@ -184,11 +187,13 @@ def _ranges(snapshot: Snapshot, name: str, chunk: tuple[int, ...]) -> Iterator[t
 
 
 def _array(name: str, values: np.ndarray, axes: tuple[str, ...]) -> dict[str, Any]:
-    """A small array, its one chunk within the references."""
-    made = _described(name, values.shape, values.shape, values.dtype, axes, {})
+    """A small array as a single chunk that is stored within the references."""
+    references = _described(name, values.shape, values.shape, values.dtype, axes, {})
     chunk = ".".join("0" * values.ndim)
-    made[f"{name}/{chunk}"] = "base64:" + base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
-    return made
+    references[f"{name}/{chunk}"] = (
+        "base64:" + base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+    )
+    return references
 
 
 def _described(

@@ -1,4 +1,4 @@
-"""Runs and simulations as a notebook shows them: a table, and the plane of a field."""
+"""The display of runs and simulations in a notebook: a table, and a plane of a field."""
 
 import base64
 import html
@@ -11,11 +11,11 @@ from matplotlib import colormaps
 from PIL import Image
 
 _WIDTH = 220
-"""Pixels of a picture."""
+"""Width of a picture in pixels."""
 
 
 def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
-    """HTML: a title, names and values, and a picture beside them."""
+    """HTML of a title, names and values, and a picture beside them."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
@@ -28,7 +28,7 @@ def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
 
 
 def picture(values: np.ndarray, caption: str) -> str:
-    """HTML: values (x, y) of a plane as an image, x to the right and y upwards."""
+    """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low < 0 < high:  # zero is white
         high = max(high, -low)
@@ -50,10 +50,10 @@ def picture(values: np.ndarray, caption: str) -> str:
 
 
 def flat(block: Any, key: str = "") -> dict[str, Any]:
-    """Nested mappings as one, by dotted key."""
+    """Nested mappings as one mapping with dotted keys."""
     if not isinstance(block, Mapping):
         return {key: block}
-    found: dict[str, Any] = {}
+    items: dict[str, Any] = {}
     for name, item in block.items():
-        found |= flat(item, f"{key}.{name}" if key else str(name))
-    return found
+        items |= flat(item, f"{key}.{name}" if key else str(name))
+    return items

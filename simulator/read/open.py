@@ -1,6 +1,6 @@
-"""Reading a run, finished or still running: `open_run("outputs/taylor_green")`.
+"""Opens a run, finished or still running: `open_run("outputs/taylor_green")`.
 
-Nothing is cached: each access shows what the run has written by then. JAX is not needed except for snapshots.
+Nothing is cached: each access shows the present files. JAX is not needed except for snapshots.
 """
 
 from collections.abc import Sequence
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> "Run":
-    """The run in the folder `path`, wherever it was moved to. UserError where there is none."""
+    """The run in the folder `path`, which may have been moved. Raises UserError if there is none."""
     folder = Path(path)
     if not (folder / CONFIG).is_file():
-        what = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
-        raise UserError(f"{folder}: {what}; name the folder that output.directory gave")
+        problem = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
+        raise UserError(f"{folder}: {problem}; name the folder that output.directory gave")
     return Run(folder)
 
 
 class Run:
-    """What a run has written, as numpy arrays:
+    """The output of a run as numpy arrays:
 
         run = open_run("outputs/taylor_green")
         run.diagnostics["energy"], run.spectra["kinetic_energy"][-1]
         run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
         run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
 
-    Nothing is read before it is asked for.
+    Files are read only when they are needed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class Run:
         return self.series("slices")
 
     def series(self, name: str) -> SeriesReader:
-        """`RUN/NAME.h5` as it is now. UserError where it is missing or is not a series."""
+        """The present `RUN/NAME.h5`. Raises UserError if it is missing or is not a series."""
         path = self.path / f"{name}.h5"
         if not path.exists():
             raise UserError(f"{path}: not written (yet)")
@@ -83,46 +83,46 @@ class Run:
 
     @property
     def snapshots(self) -> "Snapshots":
-        """The committed snapshots, oldest first; each is opened when it is taken."""
+        """The committed snapshots, oldest first; each is opened when it is indexed."""
         return Snapshots(self.path / "snapshots")
 
     def to_xarray(self) -> "xarray.Dataset":
         """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units`
-        where the model states them, and the run's configuration among the attributes. A chunk is a block of one
-        shard; nothing is read before `.load()`, `.mean()`, a picture, ... asks for it. UserError where there is no
-        snapshot yet, or xarray or dask is not installed."""
+        if the model states them, and the run's configuration among the attributes. A chunk is a block of one shard;
+        nothing is read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
+        yet, or if xarray or dask is not installed."""
         from simulator.read.data_set import data_set
 
         return data_set(self.path, self.snapshots[:])
 
     def to_yt(self, index: int = -1) -> Any:
         """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
-        others (`("gas", "vorticity_z")`); read when yt asks for it. UserError where yt is not installed."""
+        others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
         from simulator.read.yt_data import yt_data
 
         return yt_data(self.snapshots[index])
 
     def write_index(self) -> list[Path]:
-        """Write `snapshots.vtkhdf` (ParaView, xarray; a run keeps it up to date by itself) and `snapshots.json`
-        (references for zarr, where snapshots are not compressed), which show all snapshots without a copy."""
+        """Write `snapshots.vtkhdf` (ParaView, xarray; a run updates it itself) and, if no snapshot is compressed,
+        `snapshots.json` (references for zarr), which show all snapshots without a copy."""
         from simulator.read.data_set import write_references
         from simulator.storage.time_index import write_time_index
 
-        made = write_time_index(self.path / "snapshots")
+        time_index = write_time_index(self.path / "snapshots")
         plain = all(s.manifest.compression == "none" for s in self.snapshots[:])
         return [
-            *([made] if made else []),
+            *([time_index] if time_index else []),
             *([write_references(self.path, self.snapshots[:])] if plain else []),
         ]
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What computed it: versions, commit, host, devices; earlier starts under `earlier`."""
+        """The origin of the run: versions, commit, host, devices; earlier starts are under `earlier`."""
         return provenance.read(self.path)
 
     @property
     def state(self) -> RunState | None:
-        """How far it is; None before its first step."""
+        """The progress of the run; None before its first step."""
         return read_state(self.path)
 
     def _repr_html_(self) -> str:
@@ -150,7 +150,7 @@ class Run:
 
 
 class Snapshots(Sequence["Snapshot"]):
-    """The snapshots that were committed when this was made; `steps` are their steps."""
+    """The snapshots that were committed when this object was made; `steps` lists their steps."""
 
     def __init__(self, folder: Path) -> None:
         from simulator.storage import committed

@@ -1,4 +1,4 @@
-"""The states of a run, made again from its snapshots on the devices at hand."""
+"""The states of a run, rebuilt from its snapshots on the available devices."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -27,8 +27,9 @@ from simulator.simulation.stored_fields import StoredFields
 class Recomputed:
     """The snapshots of the run in `path` as states of its own model, on any devices.
 
-    `overrides` replace keys of its configuration, as on the command line (those of `output` and `devices` are of
-    use). What a forcing remembers is not in a snapshot: states have that of a start.
+    `overrides` replace keys of its configuration, as on the command line (those of `output` and `devices` are
+    useful).
+    Snapshots do not hold the memory of a forcing: the states have that of a new start.
     """
 
     def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:
@@ -41,16 +42,16 @@ class Recomputed:
 
     @cached_property
     def simulation(self) -> Simulation:
-        """The run's model on the devices at hand; its start is not computed."""
+        """The run's model on the available devices; its initial condition is not computed."""
         cluster = connect(self.config, discover(os.environ))
         return Simulation(
             self.config, cluster=cluster, inputs=Inputs(self.path / "inputs"), report=lambda line: None
         )
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
-        """The state of each snapshot, or of those with these steps, one after the other.
+        """The state of each snapshot, or of those with the given steps, one after the other.
 
-        UserError where a snapshot lacks a field of the model.
+        Raises UserError if a snapshot lacks a field of the model.
         """
         simulation = self.simulation
         model = simulation.model

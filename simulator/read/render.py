@@ -21,8 +21,9 @@ def render(
     path: Path, steps: Sequence[int] | None = None, overrides: Sequence[str | Override] = ()
 ) -> Iterator[Path]:
     """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path` into
-    RUN/plots/render_FIELD_STEP.png, as its `output.render` with the `overrides` says; yields the files as they are
-    written. UserError where there is no such snapshot, or the model has nothing to show.
+    RUN/plots/render_FIELD_STEP.png, according to its `output.render` with the `overrides`; yields each file when it
+    is
+    written. Raises UserError if there is no such snapshot, or if the model has no field to show.
     """
     known = open_run(path).snapshots.steps
     wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)
@@ -31,11 +32,11 @@ def render(
             listed = ", ".join(map(str, known)) or "none"
             raise UserError(f"--step: {path} has no snapshot of step {step}; there are: {listed}")
     asked = Recomputed(path).config.output.render  # pyright: ignore[reportAttributeAccessIssue] - a registered kind
-    found = Recomputed(path, [*([] if asked else [f"output.render={EVERY}"]), *overrides])
-    simulation = found.simulation
+    recomputed = Recomputed(path, [*([] if asked else [f"output.render={EVERY}"]), *overrides])
+    simulation = recomputed.simulation
     kind = measured(simulation, "render")
     draw = jax.jit(kind.compute)
-    for state in found.states(wanted):
+    for state in recomputed.states(wanted):
         picture = np.asarray(draw(state)["image"])
         if simulation.cluster.is_first:
             file = path / "plots" / f"render_{kind.attributes['field']}_{int(state.step):08d}.png"

@@ -1,4 +1,4 @@
-"""What a run folder and Slurm's queue tell about a run, for `simulator status`."""
+"""The status of a run, from its folder and Slurm's queue, for `simulator status`."""
 
 import contextlib
 import json
@@ -12,14 +12,14 @@ from simulator.slurm.queue import ENDED, job_state
 
 LOG = "run.log"
 JOB = ".job"
-"""The file in which `submit` leaves the id of the job that it submitted."""
+"""The file in which `submit` stores the id of the job."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """One run: its folder, what its state file says, its job and what Slurm says of that.
+    """The status of one run: its folder, the content of its state file, its job and the job's state in Slurm.
 
-    `writing`: a process renews the run's lock. `began`: a process has held it.
+    `writing`: a process renews the run's lock. `began`: a process has held the lock.
     """
 
     folder: Path
@@ -31,12 +31,12 @@ class Status:
 
     @property
     def job_lives(self) -> bool:
-        """Whether the job waits or runs, as far as Slurm tells."""
+        """Whether the job waits or runs, according to Slurm."""
         return self.job_state is not None and self.job_state not in ENDED
 
     @property
     def word(self) -> str:
-        """The state in a word or a few."""
+        """The state in one or a few words."""
         if self.state is None:
             if self.job_state in ENDED:
                 return f"{self.job_state.lower().replace('_', ' ')} before its first step"
@@ -55,7 +55,7 @@ class Status:
 
     @property
     def ends(self) -> datetime | None:
-        """When the run will reach its end, at its last speed; None where that is not known."""
+        """The expected time of the run's end, from its last speed; None if that is unknown."""
         state = self.state
         if (
             state is None
@@ -94,7 +94,7 @@ class Status:
 def look_at(folder: Path, now: datetime) -> Status:
     """The status of the run in `folder`."""
     state = read_state(folder)
-    # the state file's job has run; one that was submitted later may still wait
+    # The job in the state file has run; a job that was submitted later may still wait.
     job = submitted_job(folder) or (state.job_id if state else None)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
     writing = is_written(folder, now.timestamp())
@@ -102,12 +102,12 @@ def look_at(folder: Path, now: datetime) -> Status:
 
 
 def remember_job(folder: Path, job: str) -> None:
-    """Leave the id of the job that was submitted for the run in `folder`."""
+    """Store the id of the job that was submitted for the run in `folder`."""
     (folder / JOB).write_text(json.dumps({"job": job}) + "\n")
 
 
 def submitted_job(folder: Path) -> str | None:
-    """The job that was submitted for the run in `folder`, or the task of an array as ARRAY_TASK."""
+    """The job that was submitted for the run in `folder`; the task of an array as ARRAY_TASK."""
     try:
         return str(json.loads((folder / JOB).read_text())["job"])
     except (OSError, ValueError, KeyError, TypeError):

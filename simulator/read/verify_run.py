@@ -1,4 +1,4 @@
-"""Reading a whole run back: its snapshots and checkpoints by their manifests, everything by the run's ledger."""
+"""Verifies a whole run: snapshots and checkpoints against their manifests, all files against the run's ledger."""
 
 import itertools
 import json
@@ -37,28 +37,29 @@ KINDS = ("snapshots", "checkpoints")
 
 @dataclass(frozen=True)
 class Verification:
-    """The reports on a run, in order, as they are made by all cores; `total` is how many there will be at most."""
+    """The reports on a run, in order, produced on all cores; `total` is their largest possible number."""
 
     total: int
     reports: Iterator[Report]
 
 
 def verification(path: Path, cores: int | None = None) -> Verification:
-    """Reports on a run, a folder of snapshots or checkpoints, or one of these, on `cores` threads (default: all that
-    this process may use). Runs may go on meanwhile.
+    """Reports on a run, a folder of snapshots or checkpoints, or one of these, with `cores` threads (default: all
+    cores
+    that this process may use). Runs may go on meanwhile.
 
-    A missing index is made again where nobody else writes the run and the disk allows it. Raises UserError where
-    `path` is nothing of ours.
+    A missing index is made again if nobody else writes the run and the disk allows it. Raises UserError if `path` is
+    not of this program.
     """
     cores = cores or len(os.sched_getaffinity(0))
     if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
         return _of_run(path, Audit(path), cores)
-    found = stored_in(snapshot_folder(path))
-    audit = _audit_of(found[0]) if found else None
-    if found == [snapshot_folder(path)]:
-        return Verification(1, (_verified(folder, audit, cores) for folder in found))
+    saved = stored_in(snapshot_folder(path))
+    audit = _audit_of(saved[0]) if saved else None
+    if saved == [snapshot_folder(path)]:
+        return Verification(1, (_verified(folder, audit, cores) for folder in saved))
     return Verification(
-        len(found), itertools.chain(_of_saves(found, audit, cores, len(found)), _leftovers(path))
+        len(saved), itertools.chain(_of_saves(saved, audit, cores, len(saved)), _leftovers(path))
     )
 
 
@@ -70,7 +71,7 @@ def _of_run(folder: Path, audit: Audit, cores: int) -> Verification:
 
 
 def _of_saves(folders: Iterable[Path], audit: Audit | None, cores: int, count: int = 1) -> Iterator[Report]:
-    """On snapshots and checkpoints; where there are few, several threads read the shards of each."""
+    """Reports on snapshots and checkpoints; if there are few, several threads read the shards of each."""
     jobs = (partial(_report, folder, audit, max(1, cores // max(count, 1))) for folder in folders)
     with ThreadPoolExecutor(max_workers=cores) as threads:
         yield from filter(None, _in_order(threads, jobs, ahead=2 * cores))
@@ -83,17 +84,17 @@ def _leftovers(path: Path) -> Iterator[Report]:
 
 
 def _saves(path: Path, audit: Audit) -> list[tuple[str, str]]:
-    """Parent and name of all snapshots and checkpoints that are there or should be, by kind and step."""
-    there = {kind: set(committed_names(path / kind)) for kind in KINDS}
+    """Parent and name of all snapshots and checkpoints that exist or should exist, by kind and step."""
+    names = {kind: set(committed_names(path / kind)) for kind in KINDS}
     for name in audit.names(saves=True):
         kind, folder, *rest = name.split("/")
         if rest == [MANIFEST]:
-            there[kind].add(folder)
-    return [(str(path / kind), name) for kind in KINDS for name in sorted(there[kind], key=int)]
+            names[kind].add(folder)
+    return [(str(path / kind), name) for kind in KINDS for name in sorted(names[kind], key=int)]
 
 
 def _audit_of(saved: Path) -> Audit | None:
-    """The ledger's view of one snapshot or checkpoint, where it lies in a run that has one."""
+    """The audit for one snapshot or checkpoint if it lies in a run with a ledger, else None."""
     run = saved.parent.parent
     return Audit(run) if saved.parent.name in KINDS and (run / LEDGER).exists() else None
 
@@ -101,7 +102,7 @@ def _audit_of(saved: Path) -> Audit | None:
 def _in_order(
     threads: ThreadPoolExecutor, jobs: Iterable[Callable[[], Report | None]], ahead: int
 ) -> Iterator[Report | None]:
-    """The jobs' results in order; no more than `ahead` of them are held."""
+    """The results of the jobs in order; at most `ahead` of them are held."""
     waiting: deque[Future[Report | None]] = deque()
     try:
         for job in jobs:
@@ -116,14 +117,14 @@ def _in_order(
 
 
 def _report(folder: Path, audit: Audit | None, workers: int) -> Report | None:
-    """On one snapshot or checkpoint; None where the run has removed it meanwhile."""
+    """The report on one snapshot or checkpoint; None if the run has removed it meanwhile."""
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
     try:
         report = _verified(folder, audit, workers)
-        if report.manifest is None:  # announced in the ledger, and renamed just now
+        if report.manifest is None:  # the ledger announced the rename, which may have happened just now
             report = _verified(folder, audit, workers)
     except UserError as error:
-        if folder.exists():  # another version's
+        if folder.exists():  # written by another version
             return Report(folder, [Checked(folder, str(error).removeprefix(f"{folder}: "))])
         report = Report(folder)
     if folder.exists():
@@ -143,11 +144,11 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Report:
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
         return report
-    except UserError as error:  # a live run, which may not have come to writing it yet
+    except UserError as error:  # a live run, which may not have written the index yet
         assert audit is not None
-        coming = [c.file for c in report.problems if not audit.knows_by_now(c.file)]
+        pending = [c.file for c in report.problems if not audit.knows_by_now(c.file)]
         report = verify(folder, workers=workers, as_written=as_written)
-        for checked in [c for c in report.problems if c.file in coming and not c.file.exists()]:
+        for checked in [c for c in report.problems if c.file in pending and not c.file.exists()]:
             report.files.remove(checked)
             report.notes.append(f"{checked.file}: not written yet ({reason(error)})")
         return report
@@ -160,7 +161,7 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Report:
 
 
 def _made_again(folder: Path, report: Report, audit: Audit | None) -> list[Path]:
-    """Makes a missing index; in a run as its only writer, so that the ledger knows of it."""
+    """Makes a missing index; within a run as its only writer, so that the ledger records it."""
     assert report.manifest is not None
     if audit is None or not audit.expected:
         return rebuild_index(folder, report.manifest)
@@ -175,14 +176,16 @@ def _made_again(folder: Path, report: Report, audit: Audit | None) -> list[Path]
 
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
-    """Everything beside the saves: held against the ledger where that knows it, else by the file's own rules."""
+    """Checks all files outside of snapshots and checkpoints: against the ledger if it records them, else by the
+    file's
+    own rules."""
     rules: dict[str, Callable[[Path], str | None]] = {
         CONFIG: _config_problem,
         PROVENANCE: _json_problem,
         "diagnostics.csv": _table_problem,
     }
     rules |= {f"{name}.h5": _series_problem for name in series_names(folder) if _is_there(folder, name)}
-    if audit.expected:  # what it does not know was not written yet
+    if audit.expected:  # files without a record were not written yet
         rules = {name: rule for name, rule in rules.items() if (folder / name).exists() or audit.knows(name)}
     if audit.has_state or (folder / STATE).exists():
         yield _checked(folder / STATE, partial(_state_problem, audit.expected))
@@ -198,13 +201,13 @@ def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
 def _file(path: Path, name: str, audit: Audit, rule: Callable[[Path], str | None] | None) -> Checked:
     if not audit.knows(name):
         return _checked(path, rule or (lambda path: None))
-    found = _checked(path, lambda path: audit.problem(name))
-    # HDF5 may hang or crash on a file that is known to be damaged: only text says where it is wrong.
-    text = path.suffix != ".h5" and (found.problem or "").startswith("altered")
-    tail = name in GROWING and not found.problem and audit.unrecorded_tail(name)
+    checked = _checked(path, lambda path: audit.problem(name))
+    # HDF5 may hang or crash on a file that is known to be damaged, so only text files are searched for the damage.
+    text = path.suffix != ".h5" and (checked.problem or "").startswith("altered")
+    tail = name in GROWING and not checked.problem and audit.unrecorded_tail(name)
     if rule and (text or tail):
-        return Checked(path, _checked(path, rule).problem or found.problem)
-    return found
+        return Checked(path, _checked(path, rule).problem or checked.problem)
+    return checked
 
 
 def _remarks(folder: Path, audit: Audit) -> Iterator[str]:
@@ -241,7 +244,7 @@ def _json_problem(path: Path) -> str | None:
 
 
 def _state_problem(strict: bool, path: Path) -> str | None:
-    """`strict`: the version that wrote it gives it a checksum."""
+    """Checks state.json. `strict`: the version that wrote it gives it a checksum."""
     path.stat()
     if read_state(path.parent) is None:
         return "altered (no state of a run)"
@@ -250,7 +253,7 @@ def _state_problem(strict: bool, path: Path) -> str | None:
 
 
 def _table_problem(path: Path) -> str | None:
-    """Line by line, so that a long table takes no memory; a last line without its end is being written."""
+    """Checks line by line, so that a long table takes no memory; an incomplete last line is still being written."""
     with open(path) as lines:
         names = next(lines).rstrip("\n").split(",")
         before, last = -1, -math.inf

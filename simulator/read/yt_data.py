@@ -1,4 +1,4 @@
-"""A snapshot as a data set of yt, with units, so that yt's own derived fields work."""
+"""A snapshot as a yt data set with units, so that yt's own derived fields work."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def yt_data(snapshot: Snapshot) -> "Dataset":
-    """The fields over x, y and z, read when yt asks for them. Vectors come as `NAME_x`, ..., with units in
-    `code_length`, `code_time` and `code_mass`; a wave function as its real and its imaginary part, `NAME_real` and
-    `NAME_imag`. `velocity` and `density` are also yt's own gas fields, from which it derives `vorticity_x`, ...
-    UserError where yt is not installed or nothing can be shown.
+    """The fields over x, y and z, read when yt needs them. Vectors become `NAME_x`, ..., with units in `code_length`,
+    `code_time` and `code_mass`; a wave function becomes its real and imaginary parts, `NAME_real` and `NAME_imag`.
+    `velocity` and `density` are also yt's own gas fields, from which it derives `vorticity_x`, ... Raises UserError
+    if
+    yt is not installed or there is no such field.
     """
     try:
         import yt
@@ -54,11 +55,11 @@ def yt_data(snapshot: Snapshot) -> "Dataset":
 
 
 def _units(text: str) -> str:
-    """`length/time^2` as yt writes it; empty where the run's units are not dimensions."""
-    found = text.replace("^", "**")
+    """`length/time^2` in yt's notation; empty if the run's units are not dimensions."""
+    units = text.replace("^", "**")
     for dimension in ("length", "time", "mass"):
-        found = found.replace(dimension, f"code_{dimension}")
-    return found.replace(" ", "*") if "code_" in found or not found else ""
+        units = units.replace(dimension, f"code_{dimension}")
+    return units.replace(" ", "*") if "code_" in units or not units else ""
 
 
 def _reader(stored: StoredField, index: tuple[int, ...], part: str | None) -> Any:
