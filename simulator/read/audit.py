@@ -22,7 +22,8 @@ class Audit:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        state = read_state(folder)  # read before the ledger, so that it never records lines that we have not read
+        # Read before the ledger, so that it never records lines that we have not read.
+        state = read_state(folder)
         head = (state.ledger_lines, state.ledger_chain) if state and state.ledger_lines else None
         self._book = Book(folder, head)
         self._lock = threading.Lock()
