@@ -1,1 +1,1 @@
-"""The simulation that a configuration describes, on the devices at hand, without files."""
+"""The simulation that a configuration describes, on the available devices, without files."""

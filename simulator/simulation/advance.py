@@ -20,14 +20,14 @@ from simulator.stepping.splitting import Splitting
 
 
 class TimeStep(NamedTuple):
-    """How dt is chosen: fixed, or from the CFL number; never above `largest`."""
+    """The choice of dt: fixed, or from the CFL number; never above `largest`."""
 
     fixed: float | None
     cfl: float | None
     largest: float | None
 
     def choose(self, rate: jax.Array) -> jax.Array:
-        """dt from the model's largest rate (1/time); NaN where that is not finite, which ends the run."""
+        """dt from the model's largest rate (1/time); NaN if the rate is not finite, which ends the run."""
         if self.fixed is not None:
             dt = jnp.float64(self.fixed)
         else:
@@ -37,7 +37,7 @@ class TimeStep(NamedTuple):
 
 
 class Until(NamedTuple):
-    """Where the loop pauses: it hits `aligned` exactly, and stops after the first step at or beyond `soft`."""
+    """The limits of the loop: it hits `aligned` exactly, and pauses after the first step at or beyond `soft`."""
 
     aligned: jax.Array | float
     soft: jax.Array | float
@@ -76,8 +76,8 @@ def one_step(
     forcing: Forcing | None = None,
     swarm: Swarm | None = None,
 ) -> State:
-    """One step of the size `choose(rate)` = (dt, origin, since, time at its end). dt is NaN where a particle got
-    lost: it moved farther than its device can see."""
+    """One step of the size `choose(rate)` = (dt, origin, since, time at its end). dt is NaN if a particle was lost,
+    that is, moved farther than its device reaches."""
     if isinstance(integrator, Splitting):
         return _split_step(cast(SplitModel, model), integrator, state, choose)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
@@ -120,7 +120,7 @@ def one_step(
 
 
 def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
-    """dt comes from the rate of the previous step's last kick, which the memory carries."""
+    """One split step. dt comes from the rate of the previous step's last kick, which the memory carries."""
     dt, origin, since, time = choose(state.memory["rate"])
     fields, rate = integrator.alternate(model, state.fields, state.time, dt)
     fields = _constrained(model, state, fields, dt)
@@ -129,7 +129,7 @@ def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: 
 
 
 def _constrained(model: Model, state: State, fields: Fields, dt: jax.Array) -> Fields:
-    """The new fields in their layouts; of a guarded model the old ones where no step could be taken."""
+    """The new fields in their layouts; for a guarded model the old fields if no step could be taken."""
     if model.guarded:
         fields = {n: jnp.where(jnp.isfinite(dt), f, state.fields[n]) for n, f in fields.items()}
     return {n: model.transform_of(n).layout.constrain(f) for n, f in fields.items()}
@@ -156,26 +156,26 @@ def step_of(
 
 
 def aligned(state: State, dt: jax.Array, until: Until, fixed: bool):
-    """dt, origin, since and time of a step that respects the times to be hit.
+    """dt, origin, since and time of a step that respects the requested times.
 
-    A remainder between one and two steps is halved. Where an event falls on the step's end, dt stays and the clock
+    A remainder between one and two steps is halved. If an event coincides with the step's end, dt stays and the clock
     is set to the event's time.
     """
     target, soft = jnp.float64(until.aligned), jnp.float64(until.soft)
     remaining = target - state.time
-    on_it = abs(remaining - dt) <= EVENT_TOLERANCE * dt
-    shorter = ~on_it & (remaining < dt)
-    halved = ~on_it & ~shorter & (remaining < (2 - EVENT_TOLERANCE) * dt)
+    hits = abs(remaining - dt) <= EVENT_TOLERANCE * dt
+    shorter = ~hits & (remaining < dt)
+    halved = ~hits & ~shorter & (remaining < (2 - EVENT_TOLERANCE) * dt)
     chosen = jnp.where(shorter, remaining, jnp.where(halved, remaining / 2, dt))
-    # Steps are counted while they are alike; another dt, of a run that continues, counts from here.
-    alike = fixed & (state.dt == dt)
-    since = jnp.where(alike, state.since, 0) + 1
-    start = jnp.where(alike, state.origin, state.time)
+    # Equal steps are counted; after a change of dt, as in a continued run, the count starts anew.
+    equal = fixed & (state.dt == dt)
+    since = jnp.where(equal, state.since, 0) + 1
+    start = jnp.where(equal, state.origin, state.time)
     natural = start + since * chosen if fixed else state.time + chosen
     changed = shorter | halved | (not fixed)
     time = jnp.where(changed, state.time + chosen, natural)
     time = jnp.where(abs(time - soft) <= EVENT_TOLERANCE * chosen, soft, time)
-    time = jnp.where(on_it | shorter, target, time)
+    time = jnp.where(hits | shorter, target, time)
     origin = jnp.where(changed, time, start)
     return chosen, origin, jnp.where(changed, 0, since), time
 
@@ -188,12 +188,15 @@ def advance_of(
     swarm: Swarm | None = None,
     name: str | None = None,
 ) -> Advance:
-    """`advance(state, until)`, one compiled loop with donated buffers. `name`: of the compiled program, which the
-    compile cache goes by.
+    """`advance(state, until)`, one compiled loop with donated buffers. `name` is that of the compiled program, by
+    which
+    the compile cache finds it.
 
-    It ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps, where
-    buffers of particles have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is
-    NaN, and step and time are those of the first such state.
+    The loop ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps,
+    when
+    particle buffers have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is NaN,
+    and
+    step and time are those of the first such state.
     """
 
     def advance(state: State, until: Until) -> State:

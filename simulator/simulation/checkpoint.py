@@ -1,4 +1,4 @@
-"""A state as data sets, and back: in its own layout or mode by mode into another."""
+"""A state as data sets, and back, in the same layout or mode by mode in another."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,17 +17,17 @@ from simulator.storage import Axis, Dataset, open_snapshot, restore
 _CLOCK = ("time", "step", "dt", "origin", "since")
 _COMPONENTS = ("x", "y", "z")
 CARRIED = ("memory_", "history_", "series_")
-"""How names begin in a checkpoint that are no fields: what model, forcing, integrator and series carry."""
+"""Prefixes of the names in a checkpoint that are not fields: arrays of model, forcing, integrator and series."""
 
 
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
-    """The layout's axes as storage knows them."""
+    """The layout's axes in storage's terms."""
     shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
     return tuple(Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order)
 
 
 def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:
-    """The grid's axes as storage knows them."""
+    """The grid's axes in storage's terms."""
     grid = transform.grid
     sizes = zip(grid.names.values(), grid.seen(grid.shape), grid.seen(grid.spacing), strict=True)
     return tuple(Axis.uniform(name, n, h) for name, n, h in sizes)
@@ -38,7 +38,7 @@ def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
 
 
 def datasets(state: State, model: Model, swarm: Swarm | None = None) -> list[Dataset]:
-    """Everything that the next step needs, at full precision. `swarm`: whose particles the state holds."""
+    """Everything that the next step needs, at full precision. `swarm` describes the state's particles."""
 
     def field(stored: str, name: str, array: jax.Array) -> Dataset:
         layout = model.transform_of(name).layout
@@ -55,22 +55,22 @@ def datasets(state: State, model: Model, swarm: Swarm | None = None) -> list[Dat
     ]
     particles: list[Dataset] = []
     if swarm is not None:
-        for name, found in state.particles.items():
-            particles += particle_datasets(name, found, swarm)
+        for name, particle_set in state.particles.items():
+            particles += particle_datasets(name, particle_set, swarm)
     return [*fields, *clock, *memory, *history, *particles]
 
 
 def load(folder: Path, like: State, model: Model, swarm: Swarm | None = None) -> State:
-    """The state stored in `folder`, in the layouts of the model, with the particles where they live. `like` tells
-    names, shapes and types; buffers of particles may be larger than there."""
+    """The state stored in `folder`, in the layouts of the model, with the particles on their devices. `like` gives
+    names, shapes and types; particle buffers may become larger than in `like`."""
     snapshot = open_snapshot(folder)
 
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
         layout = model.transform_of(name).layout
         rank = array.ndim - 3 + len(layout.seen_order)
         sharding, axes = layout.seen_sharding(rank), spectral_axes(layout)
-        found = restore(snapshot, stored, sharding, axes, layout.seen_shape, dtype=np.dtype(array.dtype))
-        return layout.from_seen(found)
+        modes = restore(snapshot, stored, sharding, axes, layout.seen_shape, dtype=np.dtype(array.dtype))
+        return layout.from_seen(modes)
 
     replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 

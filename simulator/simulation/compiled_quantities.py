@@ -12,7 +12,7 @@ from simulator.simulation import quantities
 
 
 class CompiledQuantities:
-    """What can be computed from a state of a simulation. A member of an ensemble shares programs with the others."""
+    """Quantities computed from a state of a simulation. The members of an ensemble share the programs."""
 
     model: Model
     forcing: Forcing | None
@@ -20,12 +20,12 @@ class CompiledQuantities:
 
     @cached_property
     def template(self) -> State:
-        """Shapes and types of a state, without making one."""
+        """Shapes and types of a state, without computing one."""
         raise NotImplementedError
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: the scalars of diagnostics.csv for a state."""
+        """The compiled function from a state to the scalars of diagnostics.csv."""
         return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
 
     @cached_property
@@ -35,12 +35,12 @@ class CompiledQuantities:
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: the shell spectra of a state."""
+        """The compiled function from a state to its shell spectra."""
         return jax.jit(lambda state: self.model.spectra(state.fields))
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
-        """Compiled: what the particles `name` see of the fluid's quantities `names`, as records `fluid_velocity` and
-        so on."""
+        """The compiled function from a state to the fluid's quantities `names` at the positions of the particles
+        `name`, as records `fluid_velocity` and so on."""
         key = f"{name} {names}"
         if key not in self._sampled:
             self._sampled[key] = jax.jit(
@@ -54,12 +54,13 @@ class CompiledQuantities:
 
     @cached_property
     def field_names(self) -> tuple[str, ...]:
-        """Fields that output may ask for."""
+        """The fields that output may request."""
         return tuple(self.model.specs())
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
-        """Compiled: the values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y),
-        zero in padding."""
+        """The compiled function from a state to the values of one field, evolved or derived, (..., x, y, z) or, in
+        two
+        dimensions, (..., x, y), zero in padding."""
         if name not in self.field_names:
             raise KeyError(name)
         if name not in self._values:
@@ -73,5 +74,5 @@ class CompiledQuantities:
 
     @cached_property
     def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
-        """Compiled: whether each field is finite everywhere."""
+        """The compiled function that tells for each field whether it is finite everywhere."""
         return jax.jit(quantities.are_finite)

@@ -9,9 +9,9 @@ import jax
 from simulator.processes.hardware import usable_cores
 
 MOST = 4
-"""Programs that are compiled at the same time: each takes memory, and its code is made by several threads anyway."""
+"""The largest number of concurrent compilations. Each takes memory, and the compiler itself uses several threads."""
 PATIENCE = 1.0
-"""Seconds after which the user is told what takes so long; programs in the compile cache take less."""
+"""Seconds after which the user is told which programs are compiled; programs in the compile cache take less."""
 
 
 class Program(NamedTuple):
@@ -24,15 +24,15 @@ class Program(NamedTuple):
 def compiled(
     programs: Mapping[str, Program], *, together: bool, say: Callable[[str], None]
 ) -> dict[str, Callable[..., Any]]:
-    """The compiled programs, by name. `say` gets a line where this takes time. A function that is not under
-    `jax.jit` is ready as it is: those of a batch of runs call programs that the runs share.
+    """The compiled programs, by name. `say` gets a line if this takes time. A function that is not under `jax.jit` is
+    returned as it is: those of a batch of runs call programs that the runs share.
 
-    together: compile several at a time. Processes that share devices must compile in one order, because a GPU's
-    compiler exchanges its measurements of kernels.
+    together: compile several programs at a time. Processes that share devices must compile in one order, because a
+    GPU's compiler exchanges its measurements of kernels.
     """
     workers = min(MOST, usable_cores()) if together else 1
     with ThreadPoolExecutor(workers, thread_name_prefix="compile") as pool:
-        # Tracing holds Python's lock, so it gains nothing from threads; the compiler lets go of it.
+        # Tracing holds Python's lock, so threads do not speed it up; the compiler releases the lock.
         futures = {
             name: pool.submit(program.function.lower(*program.arguments).compile)
             for name, program in programs.items()

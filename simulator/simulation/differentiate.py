@@ -5,12 +5,13 @@
     gradient = differentiate(simulation, loss, steps=50, dt=0.01)
     value, slopes = gradient({"fields": simulation.state.fields, "model.viscosity": 0.01})
 
-`loss(state)` is any real function of the last state, made of jax.numpy operations. Nothing else has to be written:
-the step is differentiated by JAX, every array stays sharded, and physical space is visited in blocks as in a run.
+`loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the step, every array
+stays sharded, and physical space is visited in blocks as in a run.
 
-A step's reverse needs the state that it began with. States are kept at the beginnings of about sqrt(steps) segments;
-going back, each segment is computed once more and its own states are kept meanwhile: 2 sqrt(steps) states beside what
-the reverse of one step takes, for two more runs. Griewank, Optim. Methods Softw. 1, 35 (1992).
+The reverse of a step needs the state before it. States are kept at the beginnings of about sqrt(steps) segments; in
+the
+reverse pass each segment is computed once more and its own states are kept meanwhile. This takes 2 sqrt(steps) states
+beside the memory of one step's reverse, for the time of two more runs. Griewank, Optim. Methods Softw. 1, 35 (1992).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +40,10 @@ class Gradient:
     """The value of a loss after a run and its gradient, as a function of the run's variables.
 
     Variables are a mapping: `fields` are the spectral fields at the beginning, by name; `model.viscosity`,
-    `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration. What is not named is as in the
+    `forcing.amplitude`, `initial.energy` and so on are numbers of the configuration. Everything else is as in the
     configuration. `fields` and `initial` exclude each other.
 
-    The gradient has the same keys. Of complex arrays it is the direction of ascent: fields - rate * gradient lowers
+    The gradient has the same keys. For complex arrays it is the direction of ascent: fields - rate * gradient lowers
     the loss. Functions are compiled once for each set of keys.
     """
 
@@ -55,8 +56,8 @@ class Gradient:
         dt: float,
         segment: int | None = None,
     ):
-        """`steps`: how many, or the numbers of the steps, rising, after which `loss` gets a state each. `segment`:
-        steps between states that are kept throughout; by default about the square root of the number of steps."""
+        """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `segment`:
+        number of steps between kept states; by default about the square root of the number of steps."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
@@ -74,11 +75,11 @@ class Gradient:
         return self._forward(self._checked(variables), self._simulation.state)
 
     def lower(self, variables: Mapping[str, Any]) -> Any:
-        """The program of value and gradient, to be compiled, for those who look at its memory or communication."""
+        """The program of value and gradient, lowered, to inspect its memory or communication."""
         return self._compiled.lower(self._checked(variables), self._simulation.state)
 
     def states(self, variables: Mapping[str, Any], begin: State) -> tuple[State, ...]:
-        """The states that `loss` gets, from the state `begin` where no variable gives the start; a pure function."""
+        """The states that `loss` gets. The run starts from `begin` unless a variable defines the start. Pure."""
         numbers = {key: value for key, value in variables.items() if key != FIELDS}
         simulation = self._simulation.varied(numbers) if numbers else self._simulation
         state = begin
@@ -88,11 +89,11 @@ class Gradient:
             state = simulation.begin(
                 start.traced_fields(simulation.config, simulation.model, simulation.inputs)
             )
-        found = []
+        states = []
         for before, end in pairwise((0, *self._ends)):
             state = _steps(lambda s: simulation.step(s, self._dt), state, end - before, self._segment)
-            found.append(state)
-        return tuple(found)
+            states.append(state)
+        return tuple(states)
 
     def _total(self, variables: Mapping[str, Any], begin: State) -> jax.Array:
         return self._loss(*self.states(variables, begin))
@@ -129,9 +130,9 @@ class Gradient:
 
 
 def _steps(step: Callable[[State], State], state: State, count: int, segment: int) -> State:
-    """`count` steps, of which the reverse keeps the states at the beginnings of segments."""
+    """`count` steps; the reverse keeps the states at the beginnings of segments."""
 
-    # A step is recomputed too: of its stages nothing is kept but for the step that is gone through.
+    # Each step is recomputed too, so that only one step at a time keeps its stages.
     @jax.checkpoint
     def one(state: State, _: None) -> tuple[State, None]:
         return step(state), None
@@ -154,5 +155,5 @@ def differentiate(
     dt: float,
     segment: int | None = None,
 ) -> Gradient:
-    """The gradient of `loss` after a run of so many steps of dt: see `Gradient`."""
+    """The gradient of `loss` after a run of `steps` steps of dt: see `Gradient`."""
     return Gradient(simulation, loss, steps=steps, dt=dt, segment=segment)

@@ -13,7 +13,7 @@ from simulator.simulation.placement import Placement
 
 
 def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model:
-    """The model that the block `model` describes. Raises UserError, with the place, where it cannot be made."""
+    """The model that the block `model` describes. Raises UserError, with the place, if it cannot be made."""
     kind = MODELS[config.model.kind]
     try:
         model = kind.create(config.model, placement.transform, inputs)
@@ -40,7 +40,7 @@ def model_name(config: RunConfig) -> str:
 
 
 def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | None:
-    """The forcing that the block `forcing` describes. Raises UserError where the model takes none."""
+    """The forcing that the block `forcing` describes. Raises UserError if the model cannot be forced."""
     settings = config.forcing
     if settings is None:
         return None
@@ -53,7 +53,7 @@ def make_forcing(config: RunConfig, model: Model, inputs: Inputs) -> Forcing | N
 
 
 def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
-    """The particles of a configuration. Raises UserError, with its place, where the model carries none."""
+    """The particles of a configuration. Raises UserError, with the place, if the model cannot carry them."""
     if config.particles and ("velocity" not in model.fields or model.split):
         raise config.error(
             "particles",

@@ -1,4 +1,4 @@
-"""Files that a configuration names: the user's Python functions and tables."""
+"""Files that a configuration names: a user's Python functions and tables."""
 
 import hashlib
 import importlib.util
@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 28
 class Inputs:
     """Opens input files, and keeps copies of them in `RUN/inputs` with their checksums.
 
-    Where the folder holds a copy, the copy is what runs: a continued run does not change because the original did.
+    A copy in the folder takes the place of its original, so that a continued run does not change with the original.
     """
 
     def __init__(self, folder: Path | None = None):
@@ -35,7 +35,7 @@ class Inputs:
             self._kept = json.loads((folder / INDEX).read_text())
 
     def read(self, path: str) -> bytes:
-        """The contents of `path`, or of the run's copy. UserError where it cannot be read."""
+        """The contents of `path`, or of the run's copy. Raises UserError if it cannot be read."""
         if path not in self._read:
             source = Path(path)
             if self._folder is not None and path in self._kept:
@@ -59,7 +59,7 @@ class Inputs:
     def function(
         self, path: str, name: str, what: Literal["function", "class"] = "function"
     ) -> Callable[..., Any]:
-        """The function or class `name` of the Python file `path`. UserError where there is none."""
+        """The function or class `name` of the Python file `path`. Raises UserError if there is none."""
         if (path, name) in self._given:
             return self._given[path, name]
         code = self.read(path)
@@ -67,9 +67,9 @@ class Inputs:
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
         module.__file__ = path
-        sys.modules[spec.name] = module  # dataclasses and annotations look their module up
+        sys.modules[spec.name] = module  # dataclasses and annotations look up their module
         beside = str(Path(path).parent)
-        sys.path.insert(0, beside)  # its own imports lie beside it
+        sys.path.insert(0, beside)  # the file may import modules beside it
         try:
             exec(compile(code, path, "exec"), module.__dict__)
         except Exception as error:
@@ -80,19 +80,21 @@ class Inputs:
             sys.path.remove(beside)
         function = getattr(module, name, None)
         if not callable(function):
-            own = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
-            raise UserError(f"{path}: has no {what} {name!r}; it has {', '.join(own) or 'none'}")
+            defined = [
+                n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__
+            ]
+            raise UserError(f"{path}: has no {what} {name!r}; it has {', '.join(defined) or 'none'}")
         return function
 
-    def give(self, path: str, name: str, found: Any) -> None:
-        """Takes a function or a class that a script or a notebook holds for what the file `path` defines by this
-        name. If there is such a file, the run keeps a copy of it."""
-        self._given[path, name] = found
+    def give(self, path: str, name: str, definition: Any) -> None:
+        """Registers a function or class of a script or notebook under the file `path` and its name. If the file
+        exists, the run keeps a copy of it."""
+        self._given[path, name] = definition
         if Path(path).is_file():
             self.read(path)
 
     def snapshot(self, path: str) -> "StoredFields":
-        """A snapshot or checkpoint of a run. It is read in place: the run's own checkpoints make it dispensable."""
+        """A snapshot or checkpoint of a run, read in place: later starts continue from the run's own checkpoints."""
         from simulator.simulation.stored_fields import StoredFields
 
         return StoredFields(path)
@@ -104,7 +106,7 @@ class Inputs:
         return particles_in(path, name)
 
     def keep(self, folder: Path, journal: Journal = UNRECORDED) -> None:
-        """Writes the copies of everything that was read so far, with an index of paths and checksums."""
+        """Writes copies of everything that was read so far, with an index of paths and checksums."""
         for path, content in self._read.items():
             if path in self._kept:
                 continue
@@ -119,7 +121,7 @@ class Inputs:
 
 
 def _line(error: Exception, path: str) -> str:
-    """`:line` of a user's file that an error comes from; empty where that is not known."""
+    """`:line` of the place in a user's file where an error arose; empty if that is unknown."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)[::-1]
@@ -127,7 +129,7 @@ def _line(error: Exception, path: str) -> str:
 
 
 def altered(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Each copy in `RUN/inputs`, with what is wrong with it (None: nothing)."""
+    """Each copy in `RUN/inputs`, with a description of its damage (None: intact)."""
     if not (folder / INDEX).exists():
         return
     for entry in json.loads((folder / INDEX).read_text()).values():

@@ -1,4 +1,4 @@
-"""The memory of a step, from what the compiler says before anything is allocated."""
+"""The memory of a step, as the compiler states it before anything is allocated."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,12 +11,12 @@ import jax
 from simulator.config import RunConfig
 
 ROOM = 64
-"""No program of a run holds so many times its state: 3 to 20 in the models that there are. Where so much is free,
+"""An upper bound of a program's memory in multiples of the state: existing models need 3 to 20. If this much is free,
 nothing is compiled to see whether it fits."""
 SMALL = 1 << 30
-"""Bytes that every device has free: programs that need less are not held against the free memory."""
+"""Bytes that every device is assumed to have free: smaller programs skip the check."""
 
-_LIMITS = (  # of a control group: what it may use, and what it uses
+_LIMITS = (  # limit and present use of a control group
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
@@ -27,7 +27,7 @@ class Memory:
     """Bytes that a compiled program needs on one device."""
 
     resident: int
-    """Of its arguments, and of results that do not take their place: the state."""
+    """Arguments, and results that do not reuse the arguments' memory: the state."""
     temporary: int
 
     @property
@@ -36,18 +36,20 @@ class Memory:
 
     @classmethod
     def of(cls, compiled: Any) -> Self:
-        found = compiled.memory_analysis()
-        resident = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-        return cls(resident, found.temp_size_in_bytes)
+        analysis = compiled.memory_analysis()
+        resident = (
+            analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        )
+        return cls(resident, analysis.temp_size_in_bytes)
 
 
 def free_bytes(cluster: Any) -> int | None:
-    """What each device of this process may still take; None where nothing tells."""
+    """Free memory of each device of this process; None if it is unknown."""
     device = cluster.local_devices[0]
     if cluster.platform == "gpu":
-        with contextlib.suppress(Exception):  # not every driver tells
-            found = device.memory_stats()
-            return found["bytes_limit"] - found["bytes_in_use"]
+        with contextlib.suppress(Exception):  # not every driver reports it
+            stats = device.memory_stats()
+            return stats["bytes_limit"] - stats["bytes_in_use"]
         return None
     free = _free_host_bytes()
     if free is None:
@@ -56,20 +58,20 @@ def free_bytes(cluster: Any) -> int | None:
 
 
 def _free_host_bytes(root: Path = Path("/")) -> int | None:
-    """Memory of this host that may still be taken, or what the control group leaves of it."""
-    found: list[int] = []
+    """Available memory of this host, or of the control group if that is less."""
+    available: list[int] = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = (root / "proc/meminfo").read_text().splitlines()
-        found.append(1024 * int(next(x for x in lines if x.startswith("MemAvailable")).split()[1]))
+        available.append(1024 * int(next(x for x in lines if x.startswith("MemAvailable")).split()[1]))
     for limit, used in _LIMITS:
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
-            found.append(int((root / limit[1:]).read_text()) - int((root / used[1:]).read_text()))
-    return min(found, default=None)
+            available.append(int((root / limit[1:]).read_text()) - int((root / used[1:]).read_text()))
+    return min(available, default=None)
 
 
 def fits(cluster: Any, template: Any, compiled_loop: Callable[[], Any]) -> bool:
-    """Whether a step of states like `template` fits in the devices' memory; True where nothing tells. All processes
-    call. `compiled_loop` is called only where there may be too little."""
+    """Whether a step of states like `template` fits in the devices' memory; True if the free memory is unknown. All
+    processes call this. `compiled_loop` is called only if memory may be short."""
     held = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(template))
     most = ROOM * held / len(cluster.devices)
     if most <= SMALL:
@@ -79,10 +81,10 @@ def fits(cluster: Any, template: Any, compiled_loop: Callable[[], Any]) -> bool:
 
 
 def free_everywhere(cluster: Any) -> int | None:
-    """`free_bytes` where it is least, on every process."""
+    """The smallest `free_bytes` of all processes, on every process."""
     return min((f for f in cluster.gather(free_bytes(cluster)) if f is not None), default=None)
 
 
 def words(count: float, config: RunConfig, points: int, devices: int) -> float:
-    """Bytes of one device as numbers of the run's precision for each of its grid points."""
+    """Memory in bytes of one device, as the equivalent number of values of the run's precision per grid point."""
     return count / (8 if config.precision == "double" else 4) / (points / devices)

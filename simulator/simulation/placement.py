@@ -1,4 +1,4 @@
-"""How a configuration's grid is shared among devices: which counts work, the devices themselves, the transform."""
+"""Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -23,10 +23,10 @@ from simulator.spectral.candidates import Candidate
 from simulator.spectral.measure import measured
 
 CUSTOM_PARTITIONING, SMALLEST = staged.NAME, stages.ZX_THEN_Y.name
-"""The backend that knows `run.memory: low`, and its plan that holds least."""
+"""The backend that supports `run.memory: low`, and its plan with the smallest memory."""
 UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
-"""The share of a wave function's mass that a transform with narrow exchanges gains or loses: measured, 32^3 random
-values on four devices."""
+"""The fraction of a wave function's mass that a transform with narrow exchanges gains or loses, measured with 32^3
+random values on four devices."""
 
 
 def grid_of(config: RunConfig) -> Grid:
@@ -40,18 +40,18 @@ def modes_of(config: RunConfig) -> Modes:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the fields of a run lie and who transforms them: decided once, and passed down."""
+    """The placement of a run's fields and the choice of transform: decided once, and passed down."""
 
     config: RunConfig
     cluster: Cluster
     candidate: Candidate
-    """Backend, plan, and how the devices are arranged."""
+    """Backend, plan, and arrangement of the devices."""
     kernels: Literal["native", "xla"]
-    """Who does the local stages of transforms: native code only where every process has it."""
+    """Implementation of the transforms' local stages: native code only if every process has it."""
     low: bool = False
-    """Whether a step holds as little as it can, rather than being fast."""
+    """Whether a step minimizes memory at the cost of speed."""
     measured: Mapping[str, Any] | None = None
-    """What `fft.backend: auto` measured, and what it holds for."""
+    """The choice that `fft.backend: auto` measured, with the conditions it holds for."""
 
     @property
     def grid(self) -> Grid:
@@ -59,11 +59,11 @@ class Placement:
 
     @property
     def saves_memory(self) -> bool:
-        """Whether there is a way to hold less."""
+        """Whether a plan with less memory exists."""
         return self.candidate.backend == CUSTOM_PARTITIONING
 
     def with_low_memory(self) -> "Placement":
-        """The same devices, with the plan that holds least. Raises UserError where the backend has none."""
+        """The same devices with the plan of smallest memory. Raises UserError if the backend has none."""
         if not self.saves_memory:
             raise self.config.error(
                 "run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {self.candidate.backend}"
@@ -74,8 +74,9 @@ class Placement:
         return replace(self, candidate=least, low=True)
 
     def transform(self, **kind: bool) -> Transform:
-        """The transform of one kind of field: `real=True, every=False` says real or complex, all modes or those that
-        dealiasing keeps. All of them lie on one arrangement of points."""
+        """The transform of one kind of field. `real=True, every=False` selects real or complex fields, and all modes
+        or
+        those that dealiasing keeps. All kinds share one arrangement of points."""
         config = self.config
         return build(
             replace(modes_of(config), **kind),
@@ -92,9 +93,9 @@ class Placement:
 
 
 def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print) -> Placement:
-    """How the run of a configuration lies on the devices of `cluster`. All processes call.
+    """The placement of a configuration's run on the devices of `cluster`. All processes call this.
 
-    Raises UserError where grid, devices, backend, plan and kernels do not fit together.
+    Raises UserError if grid, devices, backend, plan and kernels are incompatible.
     """
     check_devices(config, len(cluster.devices), cluster.num_processes)
     kernels = _agreed_kernels(config, cluster)
@@ -118,9 +119,9 @@ def _agreed_kernels(config: RunConfig, cluster: Cluster) -> Literal["native", "x
 def _measured_choice(
     config: RunConfig, cluster: Cluster, kernels: Literal["native", "xla"], report: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The fastest backend and plan: as the run's folder has it from an earlier start on the same devices, else
-    measured."""
-    here = {
+    """The fastest backend and plan: from the run's folder if an earlier start measured it on the same devices, else
+    measured now."""
+    conditions = {
         "devices": len(cluster.devices),
         "processes": cluster.num_processes,
         "kind": cluster.devices[0].device_kind,
@@ -130,7 +131,7 @@ def _measured_choice(
     }
     earlier = provenance.read(Path(config.output.directory)) if cluster.is_first else {}
     known = cluster.broadcast(earlier.get("mesh", {}).get("choice"))
-    if known and all(known.get(key) == value for key, value in here.items()):
+    if known and all(known.get(key) == value for key, value in conditions.items()):
         return known
     fastest = measured(
         modes_of(config),
@@ -143,13 +144,13 @@ def _measured_choice(
         broadcast=cluster.broadcast,
         report=report if cluster.is_first else lambda line: None,
     )
-    return {**here, "backend": fastest.backend, "plan": fastest.decomposition, "on": fastest.mesh}
+    return {**conditions, "backend": fastest.backend, "plan": fastest.decomposition, "on": fastest.mesh}
 
 
 def _is(candidate: Candidate, choice: Mapping[str, Any]) -> bool:
-    """Whether it is the measured choice; those of earlier versions name no mesh."""
-    found = (candidate.backend, candidate.plan) == (choice["backend"], choice["plan"])
-    return found and choice.get("on") in (None, list(candidate.mesh))
+    """Whether `candidate` is the measured choice; choices of earlier versions have no mesh."""
+    same_plan = (candidate.backend, candidate.plan) == (choice["backend"], choice["plan"])
+    return same_plan and choice.get("on") in (None, list(candidate.mesh))
 
 
 def _candidates(config: RunConfig, devices: int) -> list[Candidate]:
@@ -158,9 +159,9 @@ def _candidates(config: RunConfig, devices: int) -> list[Candidate]:
 
 
 def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
-    """Refuses a number of devices that the layout or the processes cannot share out."""
+    """Refuses a number of devices over which the layout or the processes cannot be distributed."""
     if count == "auto":
-        # Nobody knows yet how many there will be, only that every process has one.
+        # The number is not known yet, only that every process has a device.
         if most_devices(config, MOST_DEVICES, processes) is not None:
             return
         count = processes
@@ -178,7 +179,7 @@ def check_devices(config: RunConfig, count: int | Literal["auto"], processes: in
 
 
 def check_exchange(config: RunConfig) -> None:
-    """Refuses to send narrow numbers where it has no effect, or a bad one."""
+    """Refuses narrow exchanges that have no effect or a harmful one."""
     kind, model = config.fft.exchange, MODELS[config.model.kind]
     if kind == "full":
         return
@@ -197,7 +198,7 @@ def check_exchange(config: RunConfig) -> None:
 
 
 def chosen_kernels(config: RunConfig, platform: str) -> Literal["native", "xla"]:
-    """Who does the local stages of transforms on a platform; refuses `native` where it cannot be had."""
+    """The implementation of the local stages on a platform; refuses `native` if it is not available."""
     try:
         return native.chosen(kernels_of(grid_of(config), config.fft.kernels), platform)
     except UserError as error:
@@ -205,14 +206,15 @@ def chosen_kernels(config: RunConfig, platform: str) -> Literal["native", "xla"]
 
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
-    """The largest number of devices up to `most` that the layout and so many processes can share; None where there is
-    none."""
+    """The largest number of devices up to `most` over which the layout and this many processes can be distributed;
+    None
+    if there is none."""
     fft = config.fft
     return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes, fft.mesh)
 
 
 def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
-    """Starts JAX on what the configuration and the allocation say. Refuses before that what cannot fit."""
+    """Starts JAX with the devices of the configuration and the allocation; refuses impossible numbers first."""
     processes = allocation.num_processes
     check_devices(config, config.devices.count, processes)
     return start(

@@ -1,4 +1,4 @@
-"""`RUN/provenance.json`: what computed this run, so that it can be told apart and repeated."""
+"""`RUN/provenance.json`: versions, commit, host and devices of a run, so that it can be identified and repeated."""
 
 import json
 import platform
@@ -25,10 +25,11 @@ def collect(
     mesh: Mapping[str, Any],
     environment_set: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything about this start. `devices` and `mesh` as plain values, from the parts that know them.
+    """Everything about this start. `devices` and `mesh` hold plain values.
 
-    `environment_set`: what this program set itself before JAX started, by name. Of the environment only variables
-    on a list of names are recorded, as they are.
+    `environment_set`: variables that this program set itself before JAX started. Of the environment only the
+    variables
+    in a list of names are recorded.
     """
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -49,14 +50,14 @@ def collect(
 
 
 def record(folder: Path, now: Mapping[str, Any], journal: Journal = UNRECORDED) -> None:
-    """Write `now` to `provenance.json`; what earlier starts of this run recorded is kept under `earlier`."""
+    """Write `now` to `provenance.json`; the records of earlier starts are kept under `earlier`."""
     before = read(folder)
     earlier = [*before.pop("earlier", []), before] if before else []
     replace_json(folder / NAME, {**now, "earlier": earlier}, journal)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The recorded provenance; empty where there is none."""
+    """The recorded provenance; empty if there is none."""
     try:
         return json.loads((folder / NAME).read_text())
     except (OSError, ValueError):
@@ -64,13 +65,14 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are None where git
-    does not say in time); None where it is an installed copy."""
+    """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are None if git does
+    not
+    answer in time); None if the package is an installed copy."""
 
     def git(*arguments: str) -> str | None:
         try:
             answer = subprocess.run(
-                # without its locks: a run that is killed here would leave one, and nobody could commit any more
+                # Without locks: a run killed here would leave one behind, and nobody could commit any more.
                 ["git", "--no-optional-locks", "-C", str(folder), *arguments],
                 capture_output=True,
                 text=True,
@@ -81,14 +83,14 @@ def git_state(folder: Path) -> dict[str, Any] | None:
             return None
         return answer.stdout.rstrip("\n") if answer.returncode == 0 else None
 
-    # A package installed inside somebody else's checkout (.venv) is not that checkout's.
+    # A package installed inside another project's checkout (.venv) does not belong to that checkout.
     if (
         git("ls-files", "--error-unmatch", "__init__.py") is None
         or (commit := git("rev-parse", "HEAD")) is None
     ):
         return None
     status = git("status", "--porcelain", "--untracked-files=no")
-    if status is None:  # a slow disk: not known is not clean
+    if status is None:  # a slow disk: unknown is not clean
         return {"commit": commit, "dirty": None, "changed": None}
     changed = [line[3:] for line in status.splitlines()]
     return {"commit": commit, "dirty": bool(changed), "changed": changed}

@@ -1,4 +1,4 @@
-"""Quantities of a state, to be compiled: its diagnostics, and the values of its fields on the grid."""
+"""Quantities of a state, as functions to be compiled: its diagnostics, and the values of its fields on the grid."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -49,7 +49,7 @@ def columns_of(model: Model, forcing: Forcing | None, template: State) -> tuple[
 
 
 def check_names(config: RunConfig, model: Model) -> None:
-    """Refuses names of fields that snapshots ask for and the model does not have."""
+    """Refuses field names in the settings of snapshots that the model does not have."""
     known = tuple(model.specs())
     for name in config.output.snapshots.fields or ():
         if name not in known:
@@ -57,19 +57,19 @@ def check_names(config: RunConfig, model: Model) -> None:
             raise config.error(
                 "output.snapshots.fields", f"unknown field {name!r}{meant} known: {', '.join(known)}"
             )
-    seen = sampled_names(model)
+    quantities = sampled_names(model)
     for name in config.output.snapshots.sample:
-        if name not in seen:
-            raise config.error("output.snapshots.sample", f"unknown {name!r}; known: {', '.join(seen)}")
+        if name not in quantities:
+            raise config.error("output.snapshots.sample", f"unknown {name!r}; known: {', '.join(quantities)}")
 
 
 def sampled_names(model: Model) -> tuple[str, ...]:
-    """What particles can see of the fluid."""
+    """The quantities of the fluid that particles can sample."""
     return (*COMPONENTS, *(n for n, shape in model.shapes.items() if not shape))
 
 
 def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> jax.Array:
-    """Coefficients (3, *order) of the velocity's partial derivative by time."""
+    """Coefficients (3, *order) of the velocity's partial derivative with respect to time."""
     force = force_of(forcing, state)
     accelerations = None if force is None else force(state.fields, state.time)
     explicit, _ = model.tendency(state.fields, state.time, accelerations)
@@ -79,10 +79,10 @@ def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> jax.Ar
 def sampled(
     model: Model, forcing: Forcing | None, swarm: Swarm, state: State, name: str, names: tuple[str, ...]
 ) -> dict[str, jax.Array]:
-    """What the particles `name` see of the fluid, as records: `fluid_velocity` and so on; scalars are (entries,)."""
+    """The fluid at the particles `name`, as records `fluid_velocity` and so on; scalars have the shape (entries,)."""
     rate = velocity_rate(model, forcing, state) if ACCELERATION in names else None
-    seen = swarm.sample(name, names, state.fields, rate, state.particles[name].records["position"])
-    return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in seen.items()}
+    values = swarm.sample(name, names, state.fields, rate, state.particles[name].records["position"])
+    return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in values.items()}
 
 
 def are_finite(fields: Fields) -> dict[str, jax.Array]:
@@ -92,7 +92,7 @@ def are_finite(fields: Fields) -> dict[str, jax.Array]:
 
 class PhysicalFields(Mapping[str, jax.Array]):
     """Values of fields by name, (..., x, y, z) or, in two dimensions, (..., x, y), without padding; each is computed
-    when asked for."""
+    on access."""
 
     def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
         self._names, self._shape, self._values = names, shape, values

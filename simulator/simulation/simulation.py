@@ -1,4 +1,4 @@
-"""A configured simulation: its devices, transform, model and state, without any files of a run."""
+"""A configured simulation: its devices, transform, model and state, without the files of a run."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -29,14 +29,14 @@ Report = Callable[[str], None]
 
 
 class Simulation(CompiledQuantities):
-    """A configuration on the devices at hand; `simulator.Simulation` can also run it, with all output.
+    """A configuration on the available devices; `simulator.Simulation` can also run it, with all output.
 
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
         simulation.state                      # the spectral state, a pytree of sharded jax arrays
         simulation.fields["velocity"]         # values (3, x, y, z) on the grid
         step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
 
-    Raises UserError where configuration and devices do not fit together.
+    Raises UserError if configuration and devices are incompatible.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Simulation(CompiledQuantities):
         self._state: State | None = None
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
-        """The same simulation on the same devices, with other values of keys (`model.viscosity`), which are not
-        validated: they may be traced, so that one program serves many values, or is differentiated by them."""
+        """The same simulation on the same devices, with other values of keys (`model.viscosity`). The values are not
+        validated: they may be traced, so that one program serves many values or is differentiated by them."""
         other = Simulation.__new__(Simulation)
         other.config, other.report = self.config, self.report
         for key, value in values.items():
@@ -76,7 +76,7 @@ class Simulation(CompiledQuantities):
         return fits(self.cluster, self.template, self.compiled_loop)
 
     def _build(self, placement: Placement) -> None:
-        """The model and its forcing as they lie on the devices."""
+        """Makes the model, forcing and particles on the devices."""
         for name in ("step", "advance", "template"):
             self.__dict__.pop(name, None)
         self.placement, self.grid = placement, placement.grid
@@ -90,7 +90,7 @@ class Simulation(CompiledQuantities):
 
     @property
     def state(self) -> State:
-        """The current state; at first the initial condition's."""
+        """The current state; initially that of the initial condition."""
         if self._state is None:
             self._state = self.placed(self.start())
         return self._state
@@ -101,19 +101,19 @@ class Simulation(CompiledQuantities):
 
     @property
     def fields(self) -> Mapping[str, jax.Array]:
-        """Values of the current state's fields on the grid, evolved and derived ones, by name."""
+        """Values of the current state's evolved and derived fields on the grid, by name."""
         return quantities.PhysicalFields(
             self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state)
         )
 
     def start(self) -> State:
-        """The initial condition as a state. Raises UserError where it cannot be built."""
+        """The initial condition as a state. Raises UserError if it cannot be built."""
         warn = self.report if self.cluster.is_first else lambda line: None
         state = jax.jit(self.begin)(start.initial_fields(self.config, self.model, self.inputs, warn))
         return start.with_particles(self.config, state, self.swarm)
 
     def begin(self, fields: Fields) -> State:
-        """The state that a run begins with, from its spectral fields."""
+        """The first state of a run, from its spectral fields."""
         return start.begin(fields, self.model, self.integrator, self.forcing)
 
     def check_start(self) -> None:
@@ -127,7 +127,7 @@ class Simulation(CompiledQuantities):
 
     @property
     def placed_template(self) -> State:
-        """The template with shardings: what the compiled loop takes, without making any of it."""
+        """The template with shardings: the argument of the compiled loop, without its arrays."""
         return jax.tree.map(
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
             self.template,
@@ -135,21 +135,22 @@ class Simulation(CompiledQuantities):
         )
 
     def placed(self, state: State) -> State:
-        """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        """The state with the shardings of the compiled loop's result, so that the loop is compiled only once."""
         return jax.jit(lambda s: s, out_shardings=start.shardings(self.model, self.swarm, state))(state)
 
     def grow(self, state: State) -> State:
-        """The state with its particles where they live, in larger buffers where these are too small.
+        """The state with its particles on their devices, in larger buffers if these are too small.
 
-        `template` follows; what was compiled for smaller buffers does not take the new state. Raises RunFailure where
-        they cannot grow.
+        `template` follows; programs compiled for smaller buffers do not accept the new state. Raises RunFailure if
+        the
+        buffers cannot grow.
         """
-        particles = {name: self.swarm.homed(name, found) for name, found in state.particles.items()}
+        particles = {name: self.swarm.homed(name, held) for name, held in state.particles.items()}
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
     def restored(self, folder: Path) -> State:
-        """The state in a checkpoint; `template` follows where buffers of particles had to grow."""
+        """The state in a checkpoint; `template` follows if particle buffers had to grow."""
         state = checkpoint.load(folder, self.template, self.model, self.swarm)
         self.__dict__.pop("template", None)
         return state
@@ -163,30 +164,30 @@ class Simulation(CompiledQuantities):
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
-        """The compiled loop over steps; it consumes the state that it is given."""
+        """The compiled loop over steps; it donates its state."""
         return self.make_advance()
 
     def make_advance(self, name: str | None = None) -> Callable[[State, Until], State]:
-        """`advance`, not compiled yet; with `name`, apart from the one that a run compiles."""
+        """A new `advance`, not compiled yet; `name` distinguishes it from the program of a run."""
         return advance_of(self.model, self.integrator, self.time_step, self.forcing, self.swarm, name)
 
     def lowered_loop(self, name: str | None = None) -> Any:
-        """The loop over steps, lowered without a state. `name` sets it apart from the run's own."""
+        """The loop over steps, lowered without a state. `name` distinguishes it from the program of a run."""
         until = Until(np.float64(0), np.float64(0), np.int64(0))
         advance: Any = self.advance if name is None else self.make_advance(name)
         return advance.lower(self.placed_template, until)
 
     def compiled_loop(self, name: str | None = None) -> Any:
-        """The compiled loop over steps, without a state. `name` compiles it apart from the run's own."""
+        """The compiled loop over steps, without a state. `name` distinguishes it from the program of a run."""
         return self.lowered_loop(name).compile()
 
     def nonfinite(self) -> str | None:
-        """Name of a field of the current state that is not finite."""
+        """The name of a field of the current state that is not finite; None if all are."""
         finite = jax.device_get(self.are_finite(self.state.fields))
         return next((name for name in self.model.fields if not finite[name]), None)
 
     def trouble(self) -> tuple[str, str]:
-        """Why no further step can be taken from the current state, and what may help."""
+        """The reason why no further step can be taken from the current state, and a remedy."""
         name = self.nonfinite()
         if name is None and (lost := self.swarm.lost(self.state.particles)) is not None:
             return (

@@ -1,4 +1,4 @@
-"""The beginning of a run: the initial condition as a state, checked."""
+"""The start of a run: the initial condition as a state, checked."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,8 +24,8 @@ from simulator.stepping.integrator import Integrator
 
 
 def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> Fields:
-    """The initial condition in spectral space. Solenoidal fields are projected; `warn` gets a line where that removes
-    something. Raises UserError where the condition cannot be built or is not finite."""
+    """The initial condition in spectral space. Solenoidal fields are projected; `warn` gets a line if that removes
+    energy. Raises UserError if the condition cannot be built or is not finite."""
     initial = INITIALS[config.initial.kind](config.initial)
     try:
         fields = start_of(initial, model, cast(Any, inputs))
@@ -42,7 +42,7 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
 
 
 def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
-    """`initial_fields` of settings whose numbers may be traced: without a look at values."""
+    """`initial_fields` for settings whose numbers may be traced: without checks of values."""
     fields = start_of(INITIALS[config.initial.kind](config.initial), model, cast(Any, inputs))
     for name in model.solenoidal:
         fields[name] = _without_divergence(model, fields[name])
@@ -55,7 +55,7 @@ def _without_divergence(model: Model, field: jax.Array) -> jax.Array:
 
 
 def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
-    """The field without its divergence, and the fraction of its energy that this removes."""
+    """The field without its divergence, and the fraction of its energy that was removed."""
     layout = model.transform.layout
 
     @jax.jit
@@ -69,7 +69,7 @@ def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
 
 
 def begin(fields: Fields, model: Model, integrator: Integrator, forcing: Forcing | None) -> State:
-    """The state at the beginning of a run, with the memory and history that its steps need."""
+    """The first state of a run, with the memory and history that its steps need."""
     memory = model.memory(fields, jnp.float64(0))
     if forcing is not None:
         memory |= forcing.memory()
@@ -79,7 +79,7 @@ def begin(fields: Fields, model: Model, integrator: Integrator, forcing: Forcing
 
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
-    """The state with the particles at their beginning. Raises UserError where they cannot begin there."""
+    """The state with the particles at their start. Raises UserError if they cannot start there."""
     try:
         particles, memory = swarm.start(state.fields)
     except UserError as error:
@@ -88,7 +88,7 @@ def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
 
 
 def with_particle_templates(state: State, swarm: Swarm) -> State:
-    """The shapes and types of a state, those of particles included."""
+    """The shapes and types of a state, including its particles."""
     memory = jax.eval_shape(swarm.memory, jax.ShapeDtypeStruct((), jnp.float64))
     return replace(state, particles=swarm.template(), memory=state.memory | memory)
 
@@ -103,8 +103,8 @@ def templates(model: Model) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def shardings(model: Model, swarm: Swarm, state: State) -> State:
-    """Where the compiled loop leaves the arrays of a state: fields in their layouts, particles on the devices where
-    they live, all else on every device."""
+    """Shardings of the state that the compiled loop returns: fields in their layouts, particles on their devices,
+    everything else on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def spectral(fields: Fields) -> dict[str, NamedSharding]:
@@ -121,7 +121,7 @@ def shardings(model: Model, swarm: Swarm, state: State) -> State:
 def check_start(
     config: RunConfig, state: State, model: Model, forcing: Forcing | None, swarm: Swarm, time_step: TimeStep
 ) -> None:
-    """Refuses a start for which no dt can be chosen, or whose forcing is not finite."""
+    """Refuses a start for which no dt can be chosen, or at which the forcing is not finite."""
     if time_step.fixed is not None and (line := swarm.too_slow(time_step.fixed, state.memory)) is not None:
         raise config.error("time.dt", line)
     force = force_of(forcing, state)

@@ -16,8 +16,8 @@ from simulator.storage import Axis, Snapshot, open_snapshot, restore
 
 
 class StoredFields:
-    """What `initial.kind: snapshot` reads: a snapshot (values) or a checkpoint (modes). Raises UserError where
-    `path` is neither."""
+    """The source of `initial.kind: snapshot`: a snapshot (values) or a checkpoint (modes). Raises UserError if `path`
+    is neither."""
 
     def __init__(self, path: str):
         self._snapshot: Snapshot = open_snapshot(Path(path))
@@ -36,35 +36,35 @@ class StoredFields:
         self.grid = Grid.of(shape, [float(length) for length in box], "none")
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """The modes of field `name` in the layout of `transform`; zero where the stored grid has none."""
+        """The modes of field `name` in the layout of `transform`; zero where the stored grid has no mode."""
         layout, lead = transform.layout, len(self.components[name])
         kind = np.result_type(transform.dtype, np.complex64)
         if self._modes:
             sharding, axes = layout.seen_sharding(lead + len(layout.seen_order)), spectral_axes(layout)
             field = restore(self._snapshot, name, sharding, axes, layout.seen_shape, kind)
             return jax.jit(lambda f: jnp.where(layout.mask, layout.from_seen(f), 0))(field)
-        own = make_transform(
+        stored = make_transform(
             self.grid,
             list(layout.mesh.devices.flat),
             transform.dtype,
             real=layout.real,
-            every=not layout.real,  # a wave function has its Nyquist planes too
+            every=not layout.real,  # a wave function also has its Nyquist planes
         )
         dtype = transform.dtype if layout.real else kind
         values = restore(
             self._snapshot,
             name,
-            own.physical.seen_sharding(lead + len(own.physical.seen_order)),
-            physical_axes(own),
-            own.physical.seen_shape,
+            stored.physical.seen_sharding(lead + len(stored.physical.seen_order)),
+            physical_axes(stored),
+            stored.physical.seen_shape,
             dtype,
         )
-        modes = jax.jit(lambda v: own.forward(own.physical.from_seen(v)))(values)
-        # The same parts on the same devices, told in terms of the other mesh.
-        over = {own.layout.order.index(a): layout.mesh.axis_names for a in own.layout.sharded}
+        modes = jax.jit(lambda v: stored.forward(stored.physical.from_seen(v)))(values)
+        # The same parts on the same devices, expressed in the other mesh.
+        over = {stored.layout.order.index(a): layout.mesh.axis_names for a in stored.layout.sharded}
         spec = PartitionSpec(*(None,) * lead, *(over.get(i) for i in range(3)))
         modes = jax.device_put(modes, NamedSharding(layout.mesh, spec))
-        return jax.jit(lambda m: resized(m, own.layout, layout))(modes)
+        return jax.jit(lambda m: resized(m, stored.layout, layout))(modes)
 
 
 def _points(axis: Axis) -> int:
@@ -72,9 +72,9 @@ def _points(axis: Axis) -> int:
 
 
 def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
-    """Modes in another layout, of another resolution or not; no device ever holds a whole field.
+    """Modes in another layout, at the same or another resolution; no device ever holds a whole field.
 
-    An axis is changed while it lies whole on every device: x and y as they come, z after an exchange of z for y.
+    An axis is changed while it lies whole on every device: x and y first, z after exchanging z for y.
     """
     assert source.sharded.keys() <= {"z"} and source.half == target.half
     lead = modes.ndim - 3
@@ -92,7 +92,7 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
 
 
 def _matched(modes: jax.Array, position: int, axis: str, source: Layout, target: Layout) -> jax.Array:
-    """The target's wavenumbers along one axis; zero where the source has none."""
+    """The target's wavenumbers along one axis; zero where the source has no mode."""
     places = {int(k): i for i, k in enumerate(source.mode_numbers[axis])}
     index = np.array([places.get(int(k), -1) for k in target.padded_mode_numbers(axis)])
     shape = [-1 if i == position else 1 for i in range(modes.ndim)]

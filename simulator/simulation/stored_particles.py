@@ -1,4 +1,4 @@
-"""Particles as data sets, and back: onto the devices that hold them when they are written, or onto any others."""
+"""Particles as data sets, and back: onto the devices that held them, or onto any others."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ _COMPONENTS = {3: ("x", "y", "z"), 9: tuple(i + j for i in "xyz" for j in "xyz")
 def particle_datasets(name: str, particles: ParticleSet, swarm: Swarm) -> Iterator[Dataset]:
     """The records of a species, `NAME.position` and so on, and `NAME.id`.
 
-    Raises RunFailure where a particle is missing or there twice: the ids do not add up.
+    Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up.
     """
     domain = swarm.domain
     shares = _checked_shares(name, particles, swarm.kinds[name].count, domain)
@@ -38,12 +38,12 @@ def particle_datasets(name: str, particles: ParticleSet, swarm: Swarm) -> Iterat
 
 
 def _arrangement(domain: Domain) -> list[list[int]]:
-    """What decides on which device a particle lives."""
+    """The arrangement of devices, which decides where a particle lives."""
     return [[cut.axis, cut.planes, cut.parts] for cut in domain.cuts]
 
 
 def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domain) -> tuple[int, ...]:
-    """How many particles each device holds, once there are `total` and their ids add up."""
+    """The number of particles of each device, after a check that there are `total` and that their ids add up."""
 
     def look(particles: ParticleSet) -> tuple[jax.Array, jax.Array, jax.Array]:
         valid = particles.valid
@@ -59,22 +59,23 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
 
 
 class ParticlesOnDisk:
-    """The particles of one species in a snapshot or checkpoint. Raises UserError where it holds none of this name."""
+    """The particles of one species in a snapshot or checkpoint. Raises UserError if it has none of this name."""
 
     def __init__(self, snapshot: Snapshot, name: str) -> None:
-        found = snapshot.particles
-        if name not in found:
+        species = snapshot.particles
+        if name not in species:
             raise UserError(
-                f"{snapshot.path}: holds no particles {name!r}; it holds {', '.join(found) or 'none'}"
+                f"{snapshot.path}: holds no particles {name!r}; it holds {', '.join(species) or 'none'}"
             )
-        self._fields = found[name]
+        self._fields = species[name]
         self.count = self._fields["id"].size
         self.records = frozenset(self._fields) - {"id"}
         self._stored: Mapping[str, Any] = self._fields["id"].attributes
 
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
-        """Shared out among the devices: as they lay when they were written, where the devices are arranged alike,
-        else in equal shares, which have to be sent home. Every process reads what its devices get."""
+        """The particles, distributed as they were written if the devices are arranged alike, else in equal shares
+        that
+        still have to be sent to their devices. Every process reads the shares of its devices."""
         shares = self._shares(domain)
         capacity = max(capacity, *shares)
         first = np.concatenate([[0], np.cumsum(shares)])
@@ -113,5 +114,5 @@ class ParticlesOnDisk:
 
 
 def particles_in(path: str, name: str) -> ParticlesOnDisk:
-    """The particles `name` in the snapshot or checkpoint `path`. UserError where there are none."""
+    """The particles `name` in the snapshot or checkpoint `path`. Raises UserError if there are none."""
     return ParticlesOnDisk(open_snapshot(Path(path)), name)

@@ -1,4 +1,4 @@
-"""A configuration with other values of some keys, which may be traced."""
+"""A configuration with other values of some keys; the values may be traced."""
 
 from collections.abc import Mapping
 from typing import Any
