@@ -55,8 +55,7 @@ KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, 
 
 def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
     """The series that a run with these output settings writes, as (file name, kind, settings). The settings are None
-    if
-    only snapshots request rows."""
+    if only snapshots request rows."""
     for kind in KINDS.values():
         series = dict(kind.series(getattr(output, kind.name, None)))
         if kind.with_snapshots and not series:

@@ -52,8 +52,7 @@ class RenderSettings(SeriesCadence):
         "auto"
     )
     """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost in a path
-    of
-    a hundredth of the box's shortest side. The default is chosen from the mean square of the values."""
+    of a hundredth of the box's shortest side. The default is chosen from the mean square of the values."""
     size: tuple[Pixels, Pixels] = (512, 512)
     """Width and height in pixels."""
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 class SliceSettings(SeriesCadence):
     fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
-    scalar
-    of a user's own equation."""
+    scalar of a user's own equation."""
 
 
 class Slices(Kind):

@@ -54,9 +54,8 @@ class Book:
 
     `records`: the newest record of each file that should exist. `before`: the previous record of the last announced
     file of each thread, as long as nothing shows that the file has been replaced. `since`: all records (None:
-    removed)
-    of a file in later calls of `read`. `has_state`: state.json was written. `ended`: the run wrote nothing more.
-    `problems`: damage of the ledger itself.
+    removed) of a file in later calls of `read`. `has_state`: state.json was written. `ended`: the run wrote nothing
+    more. `problems`: damage of the ledger itself.
     """
 
     def __init__(self, folder: Path, head: tuple[int, str] | None = None) -> None:

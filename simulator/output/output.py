@@ -52,11 +52,9 @@ class Output:
     """Takes the events of a run. Every process calls it; process 0 writes the series, all processes write shards.
 
     `check` is called by process 0 before it writes anything, and raises if the folder is no longer this run's. An
-    error
-    of process 0 in a series is stored in `trouble`, on which the processes agree later: raised by one process in the
-    middle of an event it would leave the others waiting in the event's collectives. `inside` holds attributes of
-    every
-    snapshot. `spent` is charged with each kind of event, including the start of background writes.
+    error of process 0 in a series is stored in `trouble`, on which the processes agree later: raised by one process
+    in the middle of an event it would leave the others waiting in the event's collectives. `inside` holds attributes
+    of every snapshot. `spent` is charged with each kind of event, including the start of background writes.
     """
 
     def __init__(

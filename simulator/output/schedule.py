@@ -2,8 +2,7 @@
 
 The n-th event of `every` lies at start + n * every, by multiplication, because a sum would drift. The event n = 0 is
 the first state and is governed by `Event.first`. A time counts as reached if it is at most EVENT_TOLERANCE * dt
-ahead,
-so that round-off neither causes a tiny step nor delays an event by a step.
+ahead, so that round-off neither causes a tiny step nor delays an event by a step.
 
 A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on every process, and
 `Schedule.state` and `Schedule.restored` carry it through a checkpoint without changing a decision. The wall clock,
@@ -24,9 +23,8 @@ class Event:
 
     `every` is simulation time, `every_steps` counts steps from the first, `every_wall` is in seconds; any of them may
     be combined. With `align` the steps are cut so that one ends exactly at each time of `every`; without, the event
-    is
-    taken after the first step at or beyond it. `first` and `last`: the event is due at the first state, at the run's
-    end.
+    is taken after the first step at or beyond it. `first` and `last`: the event is due at the first state, at the
+    run's end.
     """
 
     name: str

@@ -11,8 +11,7 @@ names). Each row is thus written a bounded number of times; 1000 rows of slices 
 `SeriesReader` reads the parts themselves, because a virtual data set shows a missing part as nan.
 
 A file holds `step`, `time` (row), the coordinates, properties of their points (such as the number of modes in a
-shell),
-and each variable as (row, *its dimensions), with dimension scales.
+shell), and each variable as (row, *its dimensions), with dimension scales.
 """
 
 import json
@@ -240,8 +239,7 @@ class SeriesReader:
     coordinates that are further properties of the points of another, such as the number of modes in a shell.
 
     `reader["energy"]` is the whole variable as (row, ...). `reader.at(index)` reads one row of all variables;
-    negative
-    indices count from the end. Raises OSError if the series, or a part of it, is missing.
+    negative indices count from the end. Raises OSError if the series, or a part of it, is missing.
     """
 
     def __init__(self, path: Path) -> None:

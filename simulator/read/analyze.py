@@ -39,9 +39,8 @@ def analyze(
     """Measure every snapshot of the run in `path` into the folder RUN/analysis, which replaces an earlier one.
 
     The diagnostics and the series of the named `kinds` are measured (default: those of the run's configuration;
-    `all`:
-    every kind that the model allows). Raises UserError if there is nothing to measure, or if a kind does not exist or
-    cannot be measured.
+    `all`: every kind that the model allows). Raises UserError if there is nothing to measure, or if a kind does not
+    exist or cannot be measured.
     """
     known = list(KINDS)
     every = kinds is not None and "all" in kinds

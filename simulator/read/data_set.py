@@ -27,10 +27,8 @@ _TEXT_LENGTH = 65536
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
     """Every stored field of `snapshots` as (time, component, x, y, z), lazily: one dask task for each block in a
-    shard.
-    A snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are
-    no
-    snapshots.
+    shard. A snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if
+    there are no snapshots.
     """
     try:
         import dask.array

@@ -28,8 +28,7 @@ class Recomputed:
     """The snapshots of the run in `path` as states of its own model, on any devices.
 
     `overrides` replace keys of its configuration, as on the command line (those of `output` and `devices` are
-    useful).
-    Snapshots do not hold the memory of a forcing: the states have that of a new start.
+    useful). Snapshots do not hold the memory of a forcing: the states have that of a new start.
     """
 
     def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:

@@ -22,8 +22,7 @@ def render(
 ) -> Iterator[Path]:
     """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path` into
     RUN/plots/render_FIELD_STEP.png, according to its `output.render` with the `overrides`; yields each file when it
-    is
-    written. Raises UserError if there is no such snapshot, or if the model has no field to show.
+    is written. Raises UserError if there is no such snapshot, or if the model has no field to show.
     """
     known = open_run(path).snapshots.steps
     wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)

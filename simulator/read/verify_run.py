@@ -45,8 +45,7 @@ class Verification:
 
 def verification(path: Path, cores: int | None = None) -> Verification:
     """Reports on a run, a folder of snapshots or checkpoints, or one of these, with `cores` threads (default: all
-    cores
-    that this process may use). Runs may go on meanwhile.
+    cores that this process may use). Runs may go on meanwhile.
 
     A missing index is made again if nobody else writes the run and the disk allows it. Raises UserError if `path` is
     not of this program.
@@ -177,8 +176,7 @@ def _made_again(folder: Path, report: Report, audit: Audit | None) -> list[Path]
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
     """Checks all files outside of snapshots and checkpoints: against the ledger if it records them, else by the
-    file's
-    own rules."""
+    file's own rules."""
     rules: dict[str, Callable[[Path], str | None]] = {
         CONFIG: _config_problem,
         PROVENANCE: _json_problem,

@@ -15,8 +15,7 @@ def yt_data(snapshot: Snapshot) -> "Dataset":
     """The fields over x, y and z, read when yt needs them. Vectors become `NAME_x`, ..., with units in `code_length`,
     `code_time` and `code_mass`; a wave function becomes its real and imaginary parts, `NAME_real` and `NAME_imag`.
     `velocity` and `density` are also yt's own gas fields, from which it derives `vorticity_x`, ... Raises UserError
-    if
-    yt is not installed or there is no such field.
+    if yt is not installed or there is no such field.
     """
     try:
         import yt

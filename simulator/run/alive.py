@@ -89,8 +89,7 @@ def why_dead(
 
 def is_written(folder: Path, now: float | None = None) -> bool:
     """Whether a process writes the run in `folder`. The lock is not touched, and because nothing is taken over,
-    Slurm's
-    answer is trusted at once. `now` is in seconds since the epoch."""
+    Slurm's answer is trusted at once. `now` is in seconds since the epoch."""
     try:
         age = (time.time() if now is None else now) - (folder / LOCK).stat().st_mtime
     except OSError:

@@ -15,8 +15,7 @@ from simulator.files import UNRECORDED, AppendedFile, Journal
 
 class LastingConsole(Console):
     """stdout, for lines of plain text. If its reader has gone (`| head`, a lost connection) or its disk is full,
-    further
-    lines are dropped and the run goes on: RUN/run.log has them."""
+    further lines are dropped and the run goes on: RUN/run.log has them."""
 
     def __init__(self, file: TextIO | None = None, **options: Any) -> None:
         options = {"highlight": False, "soft_wrap": True, "markup": False} | options

@@ -32,8 +32,7 @@ class Progress:
     """Shows step, t, dt, steps/s and the time to the end.
 
     The speed is the mean over the last half minute, so that compilation and slow starts soon drop out. The time to
-    the
-    end follows from the speed in simulation time, because dt changes.
+    the end follows from the speed in simulation time, because dt changes.
     """
 
     def __init__(
@@ -180,8 +179,7 @@ def summary(
     `outcome` says how it ended; `stepping` is the time in the device loop, in seconds; `points` is the number of grid
     points, shared by `devices` devices; `spent` maps each activity of this start to its seconds, which add up to the
     whole (`Stopwatch.parts`). The contents of `folder` are listed with their sizes. `next_commands` are lists of
-    words,
-    shown as they would be typed.
+    words, shown as they would be typed.
     """
     lines = [outcome]
     if steps and stepping > 0:

@@ -58,9 +58,8 @@ class RunnableSimulation(Simulation):
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
         """Calls `function(fields, time)` every `interval` of simulation time during `run`. The numbers and small
-        arrays
-        that it returns by name go to the series RUN/NAME.h5 (by default named after the function), which `plot`
-        draws.
+        arrays that it returns by name go to the series RUN/NAME.h5 (by default named after the function), which
+        `plot` draws.
 
         `fields["velocity"]` holds values on the devices, traced by JAX: the function is compiled once. In a file
         this is the key `output.python`. The source file of the function is kept with the run.
@@ -77,8 +76,7 @@ class RunnableSimulation(Simulation):
 
     def run(self, **options: Any) -> int:
         """Runs to the end with all output. Returns the exit code: 3 if it was interrupted; calling it again
-        continues.
-        For the options see `simulator.run.execute.execute`."""
+        continues. For the options see `simulator.run.execute.execute`."""
         return execute(self, **options)
 
     def _repr_html_(self) -> str:

@@ -21,11 +21,9 @@ class RunState:
     """One moment of a run.
 
     A `stopped` run ended early on request and a `failed` one by itself; both can be continued. A `running` one
-    without
-    a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` says whether this start
-    took
-    a step beyond its first state. `updated` is UTC. `ledger_lines` and `ledger_chain` are the length of the run's
-    ledger and the checksum of its last line.
+    without a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` says whether this
+    start took a step beyond its first state. `updated` is UTC. `ledger_lines` and `ledger_chain` are the length of
+    the run's ledger and the checksum of its last line.
     """
 
     state: Literal["running", "finished", "stopped", "failed"]

@@ -189,14 +189,11 @@ def advance_of(
     name: str | None = None,
 ) -> Advance:
     """`advance(state, until)`, one compiled loop with donated buffers. `name` is that of the compiled program, by
-    which
-    the compile cache finds it.
+    which the compile cache finds it.
 
     The loop ends at the aligned time, after the first step at or beyond the soft time, after `until.steps` steps,
-    when
-    particle buffers have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is NaN,
-    and
-    step and time are those of the first such state.
+    when particle buffers have to grow (`ParticleSet.crowded`), or when the fields are no longer finite: then dt is
+    NaN, and step and time are those of the first such state.
     """
 
     def advance(state: State, until: Until) -> State:

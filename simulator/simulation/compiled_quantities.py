@@ -59,8 +59,7 @@ class CompiledQuantities:
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         """The compiled function from a state to the values of one field, evolved or derived, (..., x, y, z) or, in
-        two
-        dimensions, (..., x, y), zero in padding."""
+        two dimensions, (..., x, y), zero in padding."""
         if name not in self.field_names:
             raise KeyError(name)
         if name not in self._values:

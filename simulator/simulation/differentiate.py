@@ -9,9 +9,9 @@
 stays sharded, and physical space is visited in blocks as in a run.
 
 The reverse of a step needs the state before it. States are kept at the beginnings of about sqrt(steps) segments; in
-the
-reverse pass each segment is computed once more and its own states are kept meanwhile. This takes 2 sqrt(steps) states
-beside the memory of one step's reverse, for the time of two more runs. Griewank, Optim. Methods Softw. 1, 35 (1992).
+the reverse pass each segment is computed once more and its own states are kept meanwhile. This takes 2 sqrt(steps)
+states beside the memory of one step's reverse, for the time of two more runs. Griewank, Optim. Methods Softw. 1, 35
+(1992).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -75,8 +75,7 @@ class Placement:
 
     def transform(self, **kind: bool) -> Transform:
         """The transform of one kind of field. `real=True, every=False` selects real or complex fields, and all modes
-        or
-        those that dealiasing keeps. All kinds share one arrangement of points."""
+        or those that dealiasing keeps. All kinds share one arrangement of points."""
         config = self.config
         return build(
             replace(modes_of(config), **kind),
@@ -207,8 +206,7 @@ def chosen_kernels(config: RunConfig, platform: str) -> Literal["native", "xla"]
 
 def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None:
     """The largest number of devices up to `most` over which the layout and this many processes can be distributed;
-    None
-    if there is none."""
+    None if there is none."""
     fft = config.fft
     return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes, fft.mesh)
 

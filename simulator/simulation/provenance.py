@@ -28,8 +28,7 @@ def collect(
     """Everything about this start. `devices` and `mesh` hold plain values.
 
     `environment_set`: variables that this program set itself before JAX started. Of the environment only the
-    variables
-    in a list of names are recorded.
+    variables in a list of names are recorded.
     """
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -66,8 +65,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def git_state(folder: Path) -> dict[str, Any] | None:
     """Commit and changed files of the checkout that `folder` belongs to (`dirty` and `changed` are None if git does
-    not
-    answer in time); None if the package is an installed copy."""
+    not answer in time); None if the package is an installed copy."""
 
     def git(*arguments: str) -> str | None:
         try:

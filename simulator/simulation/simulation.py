@@ -142,8 +142,7 @@ class Simulation(CompiledQuantities):
         """The state with its particles on their devices, in larger buffers if these are too small.
 
         `template` follows; programs compiled for smaller buffers do not accept the new state. Raises RunFailure if
-        the
-        buffers cannot grow.
+        the buffers cannot grow.
         """
         particles = {name: self.swarm.homed(name, held) for name, held in state.particles.items()}
         self.__dict__.pop("template", None)

@@ -74,8 +74,7 @@ class ParticlesOnDisk:
 
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
         """The particles, distributed as they were written if the devices are arranged alike, else in equal shares
-        that
-        still have to be sent to their devices. Every process reads the shares of its devices."""
+        that still have to be sent to their devices. Every process reads the shares of its devices."""
         shares = self._shares(domain)
         capacity = max(capacity, *shares)
         first = np.concatenate([[0], np.cumsum(shares)])
