@@ -46,7 +46,7 @@ def exchange_alone(exchange: Exchange) -> tuple[Callable[..., Any], list[jax.Sha
     """The all-to-all alone, and its arguments: one array for each block that is sent."""
     mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)
-    # In the form in which transforms pass them: see `LocalTransform._apart`.
+    # In the form in which transforms pass them: see `LocalTransform._separated`.
     argument = jax.ShapeDtypeStruct(
         (mesh.size, *shape), exchange.dtype, sharding=jax.sharding.NamedSharding(mesh, spec)
     )

@@ -1,4 +1,4 @@
-"""Floor 1: grids, layouts, distributed transforms and the operators written against them."""
+"""Grids, layouts, distributed transforms and the operators written against them."""
 
 from simulator.spectral.backends import DECOMPOSITIONS, largest_count, make_transform, usable_counts
 from simulator.spectral.candidates import Modes

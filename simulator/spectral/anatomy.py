@@ -1,7 +1,7 @@
-"""The transforms in a step: how many, of how many components, and what they exchange.
+"""Counts the transforms in a step, with their numbers of components and their messages.
 
-They are read from the traced step, for any model and integrator: every part of a transform is a `Program` there, and
-loops say how often they run.
+The counts are read from the traced step, for any model and integrator: every part of a transform is a `Program`
+there, and loops state how often they run.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from simulator.spectral.transform import Transform
 
 
 class Part(NamedTuple):
-    """A part of a transform: `forward`, `inverse` or `evaluate` of so many components to so many."""
+    """A part of a transform: `forward`, `inverse` or `evaluate`, from `given` to `made` components."""
 
     transform: Transform
     direction: str
     given: int
     made: int
-    """0 where only maxima and means are wanted."""
+    """0 if only maxima and means are computed."""
 
 
 class Exchange(NamedTuple):
@@ -36,7 +36,7 @@ class Exchange(NamedTuple):
 
 class Anatomy(NamedTuple):
     parts: Counter[Part]
-    """How often each occurs in a step."""
+    """How often each part occurs in a step."""
     exchanges: Counter[Exchange]
 
 
@@ -57,7 +57,7 @@ def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
 
 
 def _equations(jaxpr: Jaxpr, times: int) -> Iterator[tuple[Any, int]]:
-    """All equations of a program and how often each runs; a `while`'s body counts once."""
+    """All equations of a program with the number of times they run; a `while`'s body counts once."""
     for equation in jaxpr.eqns:
         yield equation, times
         if equation.primitive is program_p:

@@ -19,20 +19,20 @@ from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
 BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}
-"""The first is the default."""
+"""The first one is the default."""
 DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
-"""Values of `fft.decomposition`; a plan's name asks for that plan."""
+"""Values of `fft.decomposition`; the name of a plan selects that plan."""
 
 
 def candidates(
     modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto", mesh: Shape = "auto"
 ) -> list[Candidate]:
-    """The ways to share the modes among `count` devices, in the order of the backends' own preference.
+    """The ways to distribute the modes over `count` devices, in the order of the backends' preference.
 
     Backend `auto` means all backends, decomposition `auto` all decompositions.
     """
-    found = (c for b in _chosen(backend) for c in b.candidates(modes, count))
-    return [c for c in found if c.is_a(decomposition) and c.is_on(mesh)]
+    all_of_them = (c for b in _chosen(backend) for c in b.candidates(modes, count))
+    return [c for c in all_of_them if c.is_a(decomposition) and c.is_on(mesh)]
 
 
 def _chosen(backend: str) -> list[ModuleType]:
@@ -42,7 +42,7 @@ def _chosen(backend: str) -> list[ModuleType]:
 def usable_counts(
     modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto"
 ) -> list[int]:
-    """The device counts up to `most` that the choice works on."""
+    """The device counts up to `most` that work with this choice."""
     return sorted(_usable(modes, range(1, most + 1), backend, decomposition))
 
 
@@ -54,7 +54,7 @@ def largest_count(
     multiple: int = 1,
     mesh: Shape = "auto",
 ) -> int | None:
-    """The largest of `usable_counts` that is a multiple of `multiple`; None where there is none."""
+    """The largest of `usable_counts` that is a multiple of `multiple`; None if there is none."""
     bound = min(most, _most(modes, backend)) // multiple * multiple
     counts = range(bound, 0, -multiple)
     return next(_usable(modes, counts, backend, decomposition, mesh), None)
@@ -73,22 +73,22 @@ def _usable(
 def choose(
     modes: Modes, count: int, backend: str = staged.NAME, decomposition: str = "auto", mesh: Shape = "auto"
 ) -> list[Candidate]:
-    """`candidates`, of which there is at least one.
+    """The `candidates`, at least one.
 
-    Raises UserError with the numbers and the nearest combinations that work where there is none.
+    If there are none, raises UserError with the numbers and the nearest combinations that work.
     """
-    found = candidates(modes, count, backend, decomposition)
-    if not found:
+    possible = candidates(modes, count, backend, decomposition)
+    if not possible:
         raise UserError(_refusal(modes, count, backend, decomposition))
-    on_it = [c for c in found if c.is_on(mesh)]
-    if not on_it:
-        raise UserError(_refused_mesh(mesh, count, found))
-    return on_it
+    on_mesh = [c for c in possible if c.is_on(mesh)]
+    if not on_mesh:
+        raise UserError(_refused_mesh(mesh, count, possible))
+    return on_mesh
 
 
 def preferred(found: list[Candidate], kernels: Kernels, platform: str) -> Candidate:
-    """The candidate to take: the first, but among slabs the one that sends and holds least with native kernels, for
-    which all plans cost the same work, and on GPUs, which move least with it."""
+    """The default choice: the first candidate. Among slabs, `zx_y` is preferred with native kernels, for which all
+    plans take the same work and this one sends and holds least, and on GPUs, where it moves least memory."""
     first = found[0]
     if first.plan in stages.SLABS and (platform == "gpu" or native.chosen(kernels, platform) == "native"):
         return next(
@@ -100,19 +100,19 @@ def preferred(found: list[Candidate], kernels: Kernels, platform: str) -> Candid
 def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
     shapes = dict.fromkeys(c.mesh if len(c.mesh) == 2 else (1, *c.mesh) for c in found)
     works = ", ".join(f"[{rows}, {columns}]" for rows, columns in shapes)
-    what = " x ".join(map(str, mesh))
+    shape = " x ".join(map(str, mesh))
     size = prod(map(int, mesh))
     why = (
         f"is {size} devices, there are {count}"
         if size != count
         else "leaves some without planes of their own"
     )
-    return f"fft.mesh: {what} {why}; what works: {works}"
+    return f"fft.mesh: {shape} {why}; what works: {works}"
 
 
 def kernels_of(grid: Grid, kernels: Kernels) -> Kernels:
-    """The kernels to take where `auto` is asked for: native ones work on neighbours along x, which a plane has not,
-    and take three times as long there."""
+    """The kernels that `auto` stands for: XLA's on planes, where the native kernels, which vectorize over neighbours
+    along x, would take three times as long."""
     return "xla" if kernels == "auto" and grid.planar else kernels
 
 
@@ -153,12 +153,12 @@ def make_transform(
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
-    `real`: of real fields, else of complex ones. `every`: all modes, else those that dealiasing keeps. `block`:
-    planes of physical space visited at a time; None chooses it. `sequential`: components are sent one after another,
-    which holds less (custom_partitioning only). `kernels`: who does the local stages. `exchange`: what a
-    nonlinear term sends.
+    `real`: of real fields, else of complex ones. `every`: all modes, else only the modes that dealiasing keeps.
+    `block`: number of planes of physical space visited at a time; None chooses it. `sequential`: components are sent
+    one after another, which takes less memory (custom_partitioning only). `kernels`: implementation of the local
+    stages. `exchange`: number format in the messages of a nonlinear term.
 
-    Raises UserError where grid, devices, backend and decomposition cannot work together.
+    Raises UserError if grid, devices, backend and decomposition are incompatible.
     """
     modes, kernels = Modes(grid, real, every), kernels_of(grid, kernels)
     found = choose(modes, len(devices), backend, decomposition)
@@ -177,7 +177,7 @@ def build(
     kernels: Kernels = "auto",
     exchange: Kind = "full",
 ) -> Transform:
-    """The transform that a candidate describes. `platform`: cpu or gpu, whose program it is; None: the devices'."""
+    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'."""
     return BACKENDS[candidate.backend].build(
         modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange
     )

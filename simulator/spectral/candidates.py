@@ -1,4 +1,4 @@
-"""What a backend is asked: in which ways a grid's modes can be shared among a number of devices."""
+"""The ways in which a backend can distribute a grid's modes over a number of devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from simulator.processes.mesh import Device
 from simulator.spectral.grid import AXES, Grid
 
 Devices = Sequence[Device]
-"""JAX devices, of all processes."""
+"""JAX devices of all processes."""
 
 
 Kernels = Literal["auto", "native", "xla"]
-"""Who does the local stages of a transform: `auto` takes native code on processors where it can be compiled."""
+"""Implementation of a transform's local stages: `auto` takes native code on processors where it can be compiled."""
 
 
 Shape = Literal["auto"] | tuple[int, int]
-"""Of a mesh: rows and columns."""
+"""Rows and columns of a mesh."""
 
 
 @dataclass(frozen=True)
 class Modes:
-    """Which coefficients a transform keeps: of real or complex fields, all or those that dealiasing keeps."""
+    """The coefficients that a transform keeps: of real or complex fields, all or only those that dealiasing keeps."""
 
     grid: Grid
     real: bool = True
@@ -42,13 +42,13 @@ class Modes:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to do it: a backend, its plan, and how the devices are arranged."""
+    """One way to distribute a transform: a backend, its plan, and the arrangement of the devices."""
 
     backend: str
     decomposition: str
     """`slab` or `pencil`."""
     plan: str
-    """Name of the plan where a decomposition has several, else the decomposition."""
+    """Name of the plan if a decomposition has several, else the decomposition."""
     mesh: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Candidate:
         return decomposition in ("auto", self.decomposition, self.plan)
 
     def is_on(self, mesh: "Shape") -> bool:
-        """Whether its devices are arranged so; slabs are on one row or one column."""
+        """Whether its devices are arranged like `mesh`; slabs are on one row or one column."""
         return mesh == "auto" or self.mesh in (tuple(mesh), (max(mesh),) if min(mesh) == 1 else None)
 
 

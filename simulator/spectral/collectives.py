@@ -1,4 +1,4 @@
-"""What a compiled program communicates, read from the program itself.
+"""The collective operations of a compiled program, read from the program itself.
 
 >>> found = collectives(jax.jit(transform.forward).lower(values).compile())
 >>> found["all-to-all"].count, found["all-to-all"].bytes
@@ -23,7 +23,7 @@ KINDS: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Collective:
-    """All instructions of one kind: how many, and the bytes that one device sends in them.
+    """All instructions of one kind: their number, and the bytes that one device sends in them.
 
     Instructions in a loop's body count once.
     """
@@ -47,17 +47,17 @@ _GROUPS = {
 
 def _bytes(shape: str) -> list[int]:
     """Sizes of the arrays named in a result's type, e.g. `(f32[2,3]{1,0}, c128[4])`."""
-    found = []
+    sizes = []
     for match in _ARRAY.finditer(shape):
         kind = match["type"]
         bits = 8 if kind == "pred" else 0 if kind == "token" else int(re.findall(r"\d+", kind)[0])
         count = math.prod(int(n) for n in match["dims"].split(",") if n)
-        found.append(count * bits // 8)
-    return found
+        sizes.append(count * bits // 8)
+    return sizes
 
 
 def _group_size(line: str, devices: int) -> int:
-    """How many devices take part in one group of a collective instruction."""
+    """The number of devices in one group of a collective instruction."""
     if match := _GROUPS["listed"].search(line):
         return len(match["first"].split(",")) if match["first"] else devices
     if match := _GROUPS["iota"].search(line):
@@ -69,7 +69,7 @@ def _group_size(line: str, devices: int) -> int:
 
 
 def _sent(kind: str, result: int, group: int) -> int:
-    """Bytes that one device sends, by the size of its result (rings for gathers and reductions)."""
+    """Bytes that one device sends, from the size of its result (ring algorithms for gathers and reductions)."""
     match kind:
         case "all-to-all" | "all-gather" | "ragged-all-to-all":
             return result * (group - 1) // group
@@ -94,7 +94,7 @@ def collectives(compiled: Any) -> Mapping[str, Collective]:
     for line in text.splitlines():
         if match := _INSTRUCTION.search(line):
             kind, sizes = match["kind"], _bytes(match["result"])
-            # The pair (operands, results) of an asynchronous start holds the result last.
+            # An asynchronous start returns a pair (operands, results), with the result last.
             result = sizes[-1] if match["start"] and kind != "all-reduce" else sum(sizes)
             group = _group_size(line, devices)
             if group > 1 or kind == "collective-permute":

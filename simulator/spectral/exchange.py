@@ -1,8 +1,8 @@
-"""What is sent in an all-to-all: numbers as they are, or narrower ones.
+"""The messages of an all-to-all: full numbers, or narrower ones.
 
-Narrow exchanges belong to the nonlinear term alone: everything else is computed, and kept, in full. Their error is
-about a digit below that of computing in the narrow precision, their time goes with the bytes. Cayrols et al., Mixed
-precision and approximate 3D FFTs, CLUSTER 2022.
+Only the nonlinear term uses narrow exchanges: everything else is computed and stored in full precision. The error is
+about a digit smaller than that of computing in the narrow precision, and the time is proportional to the bytes.
+Cayrols et al., Mixed precision and approximate 3D FFTs, CLUSTER 2022.
 """
 
 from functools import partial
@@ -32,17 +32,17 @@ def _plain(messages: jax.Array, over: str) -> jax.Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _scaled(messages: jax.Array, over: str) -> jax.Array:
-    """In half precision, every plane (b, c) with a power of two of its own, which is sent along."""
+    """Sends half precision numbers; every plane (b, c) is scaled by its own power of two, which is sent too."""
     parts = jnp.stack([messages.real, messages.imag], -1)
     largest = jnp.max(abs(parts), (-3, -2, -1), keepdims=True)
     _, exponent = jnp.frexp(largest)
     sent = _plain(jnp.ldexp(parts, _TOP - exponent).astype(jnp.float16), over)
     exponents = _plain(exponent.astype(jnp.int16), over).astype(jnp.int32)
-    found = jnp.ldexp(sent.astype(parts.dtype), exponents - _TOP)
-    return lax.complex(found[..., 0], found[..., 1])
+    received = jnp.ldexp(sent.astype(parts.dtype), exponents - _TOP)
+    return lax.complex(received[..., 0], received[..., 1])
 
 
 @_scaled.defjvp
 def _(over, primals, tangents):
-    # Derivatives are those of the exchange itself: rounding has none.
+    # The derivative is that of the exact exchange: rounding has no derivative.
     return _scaled(primals[0], over), _plain(tangents[0], over)

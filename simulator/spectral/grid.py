@@ -1,4 +1,4 @@
-"""The periodic box: its points, its modes and which of them dealiasing keeps."""
+"""The periodic box: its points, its modes, and the modes that dealiasing keeps."""
 
 import math
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ T = TypeVar("T")
 class Grid:
     """A periodic box of `box` lengths with `shape` points.
 
-    A mode is named by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real fields keep
+    A mode is identified by its signed integer wavenumbers (kx, ky, kz) in units of 2 pi / L_i. Real fields keep
     |k_i| <= `kept[i]`; `two_thirds` keeps (N_i - 1) // 3, which leaves quadratic products free of aliasing.
-    `spherical` and `rogallo` keep the modes within 2 sqrt(2) / 3 of the Nyquist wavenumber; how they treat aliasing
-    stands in `simulator.spectral.moved` and `simulator.stepping.shifts`.
+    `spherical` and `rogallo` keep the modes within 2 sqrt(2) / 3 of the Nyquist wavenumber; for their treatment of
+    aliasing see `simulator.spectral.moved` and `simulator.stepping.shifts`.
     """
 
     shape: tuple[int, int, int]
@@ -30,19 +30,20 @@ class Grid:
     """Width of the shells of spectra; None: the largest fundamental wavenumber."""
     planar: bool = False
     """A two-dimensional box. Arrays keep three axes: the first has one point, and y and z hold the plane's x and y,
-    so that the real transform halves one of its axes and both are shared among devices. The order is cyclic, which
-    keeps cross products and curls right-handed."""
+    so that the real transform halves one of its axes and both are distributed over devices. The order is cyclic,
+    which keeps cross products and curls right-handed."""
 
     @classmethod
     def of(cls, shape: Sequence[int], box: Sequence[float], *further: Any) -> Self:
-        """The grid of a box as its user states it, with two axes or three."""
+        """The grid of a box in the user's terms, with two or three axes."""
         if len(shape) == 2:
             return cls((1, *shape), (1.0, *box), *further, planar=True)  # type: ignore[arg-type]
         return cls(tuple(shape), tuple(box), *further)  # type: ignore[arg-type]
 
     @property
     def axes(self) -> str:
-        """The axes that the user sees, by their names in arrays: "yz" of a plane, whose names are x and y there."""
+        """The axes that the user sees, by their names in arrays: "yz" for a plane, where the user calls them x and
+        y."""
         return "yz" if self.planar else AXES
 
     @property
@@ -51,7 +52,7 @@ class Grid:
         return dict(zip(self.axes, AXES, strict=False))
 
     def seen(self, per_axis: Sequence[T]) -> tuple[T, ...]:
-        """Of values for x, y and z those of the axes that the user sees."""
+        """The elements of `per_axis` (for x, y, z) that belong to the axes that the user sees."""
         return tuple(per_axis[AXES.index(a)] for a in self.axes)
 
     @cached_property
@@ -67,7 +68,7 @@ class Grid:
 
     @property
     def spherical(self) -> bool:
-        """Whether the kept modes are those within an ellipsoid, a part of the box that `kept` spans."""
+        """Whether the kept modes lie within an ellipsoid inside the box that `kept` spans."""
         return self.dealias in ("spherical", "rogallo")
 
     @property
@@ -80,7 +81,7 @@ class Grid:
 
     @property
     def spacing(self) -> tuple[float, float, float]:
-        """Distance of neighbouring points along x, y, z."""
+        """Distance between neighbouring points along x, y, z."""
         dx, dy, dz = (length / n for length, n in zip(self.box, self.shape, strict=True))
         return (dx, dy, dz)
 

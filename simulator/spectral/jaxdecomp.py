@@ -1,7 +1,7 @@
 """The backend `jaxdecomp`: complex transforms of jaxDecomp (Kabalan, Lanusse) in its transposed layout (y, z, x).
 
-It keeps every mode of the complex spectrum and masks those that dealiasing removes. It does not pad: what must
-divide, `needs` says. It sends more than the staged transforms do, and visits physical space whole.
+It keeps every mode of the complex spectrum and masks the modes that dealiasing removes. It does not pad; `needs`
+states which extents must be divisible. It sends more than the staged transforms do, and visits physical space whole.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ AXES = ("row", "column")
 
 
 def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to share the grid among `count` devices, best first."""
+    """The ways to distribute the grid over `count` devices, best first."""
     nx, ny, nz = modes.grid.shape
     slabs = [
         Candidate(NAME, "slab", "slab", mesh)
@@ -43,13 +43,13 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
 
 
 def most(modes: Modes) -> int:
-    """No more devices than these can share the grid."""
+    """The largest number of devices over which the grid can be distributed."""
     nx, ny, nz = modes.grid.shape
     return max(nz, min(nx, ny) * min(ny, nz))
 
 
 def needs(modes: Modes) -> str:
-    """What a device count has to meet, in words."""
+    """The conditions on a device count, in words."""
     return (
         "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, "
         "pencils on R x C devices need x and y divisible by R, y and z by C"
@@ -83,7 +83,8 @@ def build(
 class JaxdecompTransform:
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
 
-    The coefficients of real fields are complex arrays over all modes, `layout.mask` says which are kept.
+    The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that are
+    kept.
     """
 
     kernels = "xla"
@@ -114,12 +115,12 @@ class JaxdecompTransform:
         self._inverse = _Components(self, "inverse")
 
     def forward(self, values: jax.Array) -> jax.Array:
-        (found,) = self._forward(self._checked(values, self.physical))
-        return jnp.where(self.layout.mask, found, 0)
+        (modes,) = self._forward(self._checked(values, self.physical))
+        return jnp.where(self.layout.mask, modes, 0)
 
     def inverse(self, modes: jax.Array) -> jax.Array:
-        (found,) = self._inverse(self._checked(modes, self.layout))
-        return found.real if self.layout.real else found
+        (values,) = self._inverse(self._checked(modes, self.layout))
+        return values.real if self.layout.real else values
 
     def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
         return evaluate_dealiased(self, inputs, pointwise, parameters)
@@ -134,7 +135,7 @@ class JaxdecompTransform:
 
 
 def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """The mesh axes over which jaxDecomp shares points and modes."""
+    """The mesh axes over which jaxDecomp distributes points and modes."""
     if mesh[0] == 1:
         return {"y": "column"}, {"z": "column"}
     if mesh[1] == 1:
@@ -145,8 +146,9 @@ def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
 class _Components(Program):
     """A complex transform of every component of a global array (..., a, b, c).
 
-    jaxDecomp's primitive knows arrays of three axes, and from version 0.3.4 on no `vmap`. This one takes any number
-    of leading axes as components, one after another, so that a further axis changes nothing, and is its own tangent.
+    jaxDecomp's primitive accepts arrays of three axes, and from version 0.3.4 on has no `vmap`. This program accepts
+    any number of leading axes as components and transforms them one after another, so that a further axis needs no
+    rule. It is its own tangent.
     """
 
     def __init__(self, transform: JaxdecompTransform, direction: str):
@@ -165,7 +167,7 @@ class _Components(Program):
 
     @cached_property
     def _one(self) -> Callable[[jax.Array], jax.Array]:
-        if self.mesh.size == 1:  # jaxDecomp transforms shared arrays only
+        if self.mesh.size == 1:  # jaxDecomp transforms only distributed arrays
             if self.direction == "forward":
                 return lambda a: jnp.fft.fftn(a, norm="forward").transpose(1, 2, 0)
             return lambda a: jnp.fft.ifftn(a.transpose(2, 0, 1), norm="forward")
@@ -195,7 +197,7 @@ class _Components(Program):
         factor = 1 / points if forward else points
 
         def back(cotangent: jax.Array) -> tuple[jax.Array]:
-            (found,) = opposite(cotangent.conj())
-            return (found.conj() * factor,)
+            (transformed,) = opposite(cotangent.conj())
+            return (transformed.conj() * factor,)
 
         return back

@@ -1,7 +1,7 @@
-"""Where the points of a physical and the modes of a spectral array lie, and on which device.
+"""The positions of points in physical and of modes in spectral arrays, and their distribution over devices.
 
-Operators are written against these, not against an axis order: the wavenumbers come as arrays that broadcast
-against a spectral array, whatever the order of its axes.
+Operators are written against layouts, not against an axis order: the wavenumbers are arrays that broadcast against a
+spectral array, whatever the order of its axes.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from simulator.spectral.program import Program
 
 
 def padded(extent: int, parts: int) -> int:
-    """The next multiple of `parts`: what an axis of `extent` occupies when it is sharded over them."""
+    """The next multiple of `parts`: the length of an axis of `extent` entries when it is sharded over them."""
     return -(-extent // parts) * parts
 
 
@@ -28,9 +28,9 @@ class _Arrangement:
     grid: Grid
     mesh: Mesh
     order: str
-    """The array's last three axes, e.g. "zyx"."""
+    """The last three axes of the array, e.g. "zyx"."""
     sharded: Mapping[str, str]
-    """Mesh axis over which an axis is sharded, e.g. {"z": "slab"}."""
+    """The mesh axis over which an axis is sharded, e.g. {"z": "slab"}."""
 
     @cached_property
     def spec(self) -> PartitionSpec:
@@ -44,7 +44,7 @@ class _Arrangement:
         return NamedSharding(self.mesh, self.spec_of(rank))
 
     def constrain(self, array: jax.Array) -> jax.Array:
-        """The same array, told to XLA to be laid out like this."""
+        """The same array, with a constraint for XLA to lay it out like this."""
         if self.mesh.size == 1:
             return array
         return lax.with_sharding_constraint(array, self.sharding(array.ndim))
@@ -55,11 +55,11 @@ class _Arrangement:
     def _extent(self, axis: str) -> int:
         raise NotImplementedError
 
-    # ---- as the user sees it: without the axis of one point that the arrays of a plane have ----------------
+    # ---- as the user sees it: the arrays of a plane have an additional axis of one point -------------------
 
     @property
     def seen_order(self) -> str:
-        """The axes that the user sees, in the order of the array's."""
+        """The axes that the user sees, in the order of the array."""
         return "".join(axis for axis in self.order if axis in self.grid.axes)
 
     @property
@@ -109,7 +109,7 @@ class PhysicalLayout(_Arrangement):
     def coordinates(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
         """x, y, z as arrays that broadcast to `shape`; in padding they continue the grid.
 
-        Made by index times spacing, so that they are bit for bit the same on any number of devices.
+        They are index times spacing, so that they are bit for bit the same on any number of devices.
         """
         spacing = self.grid.spacing
         x, y, z = (
@@ -157,7 +157,7 @@ class Layout(_Arrangement):
         return len(self.mode_numbers[axis])
 
     def padded_mode_numbers(self, axis: str) -> np.ndarray:
-        """Labels of all entries along an axis; those of padding are larger than any mode's."""
+        """Wavenumbers of all entries along an axis; in padding they are larger than those of any mode."""
         mode_numbers, extent = self.mode_numbers[axis], self.shape[self.order.index(axis)]
         largest = int(np.abs(mode_numbers).max())
         return np.concatenate([mode_numbers, largest + 1 + np.arange(extent - len(mode_numbers))])
@@ -171,18 +171,18 @@ class Layout(_Arrangement):
 
         On an even grid's Nyquist planes (where a layout holds them) the derivative's wavenumber is 0.
         """
-        found = []
+        wavenumbers = []
         for axis, n, unit in zip(AXES, self.grid.shape, self.grid.fundamental, strict=True):
             mode_numbers = self.padded_mode_numbers(axis)
             if self.real:
                 mode_numbers = np.where(2 * np.abs(mode_numbers) == n, 0, mode_numbers)
-            found.append(self._along(axis, mode_numbers * unit, dtype))
-        return found[0], found[1], found[2]
+            wavenumbers.append(self._along(axis, mode_numbers * unit, dtype))
+        return wavenumbers[0], wavenumbers[1], wavenumbers[2]
 
     def k_squared(self, dtype=jnp.float64) -> jax.Array:
         """|k|^2, of the array's (padded) shape.
 
-        Even derivatives know no sign: modes on a Nyquist plane count with their full wavenumber.
+        Even derivatives do not depend on the sign: modes on a Nyquist plane have their full wavenumber here.
         """
         total = jnp.zeros((1, 1, 1), dtype)
         for axis, unit in zip(AXES, self.grid.fundamental, strict=True):
@@ -210,7 +210,7 @@ class Layout(_Arrangement):
                 self._along(a, (2 * self.padded_mode_numbers(a) / n) ** 2, jnp.float64)
                 for a, n in zip(AXES, self.grid.shape, strict=True)
             )
-            # Not those on the sphere itself: (N/3, N/3, 0) twice is aliased to minus itself.
+            # Modes on the sphere itself are left out: (N/3, N/3, 0) times itself is aliased to minus itself.
             mask = mask & (sum(squares) < 8 / 9 - 1e-12)
         return mask
 
@@ -218,19 +218,19 @@ class Layout(_Arrangement):
     """Modes beyond `grid.kept` are not part of the state."""
 
     def weight(self, dtype=jnp.float64) -> jax.Array:
-        """How many modes an entry stands for in a sum: 2 where it stands for its conjugate too; 0 in padding
+        """The number of modes that an entry represents in a sum: 2 if it represents its conjugate too; 0 in padding
         and at modes that are not part of the state. Broadcasts."""
-        one = jnp.ones((1, 1, 1), dtype)
+        weight = jnp.ones((1, 1, 1), dtype)
         if self.half:
             mode_numbers = self.padded_mode_numbers("z")
             paired = (mode_numbers > 0) & (2 * mode_numbers != self.grid.shape[2])
-            one = self._along("z", np.where(paired, 2, 1), dtype)
-        return jnp.where(self.mask, one, 0)
+            weight = self._along("z", np.where(paired, 2, 1), dtype)
+        return jnp.where(self.mask, weight, 0)
 
     def sum(self, values: jax.Array) -> jax.Array:
         """Sum over all modes of real `values` (..., *order), conjugate modes included."""
         weight = self.weight(values.dtype)
-        # Where the weight is constant, sums come first: XLA would store a weight for every mode.
+        # Where the weight is constant, the sum is taken first: XLA would store a weight for every mode.
         constant = tuple(axis for axis in (-3, -2, -1) if weight.shape[axis] == 1)
         return (weight * values.sum(constant, keepdims=True)).sum((-3, -2, -1))
 
@@ -247,12 +247,12 @@ class Layout(_Arrangement):
 
     @property
     def shell_width(self) -> float:
-        """dk, the grid's."""
+        """dk, as in the grid."""
         return self.grid.shell_width
 
     @cached_property
     def shells(self) -> int:
-        """Number of shells: those of all modes of the state."""
+        """Number of shells that hold the modes of the state."""
         largest = [int(np.abs(self.mode_numbers[a]).max()) for a in AXES]
         if self.truncated:  # a layout may store more modes than belong to the state
             largest = [min(n, kept) for n, kept in zip(largest, self.grid.kept, strict=True)]
@@ -265,8 +265,8 @@ class Layout(_Arrangement):
         count = self.shells
 
         def local(index, values):
-            one = jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))
-            sums = one(values)
+            add = jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))
+            sums = add(values)
             return (lax.psum(sums, axes) if self.mesh.size > 1 else sums,)
 
         return Program(
@@ -278,23 +278,23 @@ class Layout(_Arrangement):
         )
 
     def shell_numbers(self) -> jax.Array:
-        """n = round(|k| / dk) of every entry, of the array's (padded) shape; at most the last shell's."""
+        """n = round(|k| / dk) of every entry, of the array's (padded) shape; at most the number of the last shell."""
         n = jnp.rint(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
         return self.constrain(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
 
     def shell_sum(self, values: jax.Array) -> jax.Array:
         """Sums of real `values` (..., *order) over the shells n = round(|k| / dk): (..., shells).
 
-        Summed over the shells this is `sum`, to round-off.
+        Their sum over the shells is `sum`, up to round-off.
         """
         flat = (self.weight(values.dtype) * values).reshape(-1, *self.shape)
         (sums,) = self._shell_program(self.shell_numbers(), self.constrain(flat))
         return sums.reshape(*values.shape[:-3], self.shells)
 
     def shell_modes(self) -> tuple[jax.Array, jax.Array]:
-        """How many modes each shell holds, conjugates included, and the mean of their |k|: (shells,) both.
+        """The number of modes in each shell, conjugates included, and the mean of their |k|: (shells,) both.
 
-        The mean leaves k = 0 out; where nothing else is in a shell (narrow shells, the corners that spherical
+        The mean leaves k = 0 out. For shells without other modes (narrow shells, the corners that spherical
         dealiasing cuts off) it is n dk.
         """
         k = jnp.broadcast_to(jnp.sqrt(self.k_squared()), self.shape)

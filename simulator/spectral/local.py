@@ -1,7 +1,7 @@
-"""What one device does in a staged transform: local transforms, truncation and padding, the exchanges.
+"""The work of one device in a staged transform: local transforms, truncation and padding, and the exchanges.
 
-Stages hold one device's part of arrays (component, *order), exchanges hold it as messages (message, component,
-*order). A stage visits its array in blocks: each is unpacked from messages, padded, transformed, truncated and
+Stages hold one device's part of arrays (component, *order); exchanges hold it as messages (message, component,
+*order). A stage visits its array in blocks: each block is unpacked from messages, padded, transformed, truncated and
 packed into messages while it is in cache. All functions are traced inside a `Program`.
 """
 
@@ -23,7 +23,7 @@ from simulator.spectral.stages import Plan, Stage
 
 
 class Points(NamedTuple):
-    """Coordinates of the points of a block; they broadcast against its values."""
+    """Coordinates of the points of a block, which broadcast against its values."""
 
     x: jax.Array
     y: jax.Array
@@ -38,13 +38,13 @@ class Reductions(NamedTuple):
 
 
 Pointwise = Callable[[jax.Array, Points, jax.Array], tuple["jax.Array | None", Reductions]]
-"""(values (component, *block), their coordinates, where they are grid points not counted before) to products
-and reductions."""
+"""(values (component, *block), coordinates, True at grid points that were not counted before) to products and
+reductions."""
 Messages = tuple[jax.Array, ...]
-"""Messages (message, component, *order) of an exchange: on processors every message is an array of its own, on GPUs
-every component."""
+"""Messages (message, component, *order) of an exchange: on processors an array for each message, on GPUs one for each
+component."""
 Parts = tuple[jax.Array, ...]
-"""Arrays (component, *order) whose components are numbered through."""
+"""Arrays (component, *order) whose components are numbered consecutively."""
 Visit = Callable[[jax.Array, jax.Array], tuple[Any, Any]]
 
 
@@ -57,7 +57,7 @@ def reduce_values(maxima: dict[str, jax.Array], sums: dict[str, jax.Array], insi
 
 
 def reductions_start(reduced: Reductions | None) -> Reductions | None:
-    """What leaves any reduction of these shapes as it is."""
+    """The identity element of the reductions."""
     if reduced is None:
         return None
     return Reductions(
@@ -84,7 +84,7 @@ def take(array: jax.Array, source: str, target: str) -> jax.Array:
 
 
 def pack(array: jax.Array, source: str, axis: str, messages: int, target: str) -> jax.Array:
-    """An array (component, *source) cut along `axis`, which is padded first: (message, component, *target)."""
+    """Cuts an array (component, *source) along `axis`, which is padded first: (message, component, *target)."""
     at = 1 + source.index(axis)
     array = fit(array, at, padded(array.shape[at], messages))
     array = array.reshape(*array.shape[:at], messages, -1, *array.shape[at + 1 :])
@@ -93,7 +93,7 @@ def pack(array: jax.Array, source: str, axis: str, messages: int, target: str) -
 
 
 def unpack(array: jax.Array, source: str, axis: str, extent: int, target: str) -> jax.Array:
-    """Messages (message, component, *source) joined along `axis`, `extent` of it valid: (component, *target)."""
+    """Joins messages (message, component, *source) along `axis` and keeps `extent` of it: (component, *target)."""
     order: list[int] = [1]
     for a in target:
         order += [0, 2 + source.index(a)] if a == axis else [2 + source.index(a)]
@@ -111,16 +111,17 @@ def fit(array: jax.Array, axis: int, extent: int) -> jax.Array:
 
 
 def fit_modes(array: jax.Array, axis: int, extent: int) -> jax.Array:
-    """Of a whole axis of modes (0, 1, ..., -1) the `extent` of lowest wavenumber; else with zeros between."""
+    """Truncates an axis of modes (0, 1, ..., -1) to the `extent` lowest wavenumbers, or inserts zeros between
+    them."""
     have = array.shape[axis]
     if have == extent:
         return array
     low, high = (min(have, extent) + 1) // 2, min(have, extent) // 2
-    found = _pad(lax.slice_in_dim(array, 0, low, axis=axis), axis, 0, extent - low)
+    fitted = _pad(lax.slice_in_dim(array, 0, low, axis=axis), axis, 0, extent - low)
     if high:
-        # A sum of padded parts: XLA fuses it with its neighbours, a concatenation it does not.
-        found = found + _pad(lax.slice_in_dim(array, have - high, have, axis=axis), axis, extent - high, 0)
-    return found
+        # A sum of padded parts, because XLA fuses it with its neighbours but not a concatenation.
+        fitted = fitted + _pad(lax.slice_in_dim(array, have - high, have, axis=axis), axis, extent - high, 0)
+    return fitted
 
 
 def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
@@ -131,9 +132,9 @@ def _pad(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
 def blank(
     shape: Sequence[int], dtype: Any, source: jax.Array | None, number: int, *, unset: bool = False
 ) -> jax.Array:
-    """An array for a loop to fill, with `unset` as memory comes. Equal constants XLA makes one array, which it keeps,
-    and copies for every loop that fills it: with `source` it begins with one of its values, another for every
-    `number`."""
+    """An array for a loop to fill, with `unset` in uninitialized memory. XLA merges equal constants into one array,
+    which it keeps and copies for every loop that fills it; with `source` the array therefore holds one of its values,
+    a different one for every `number`."""
     if unset:
         return lax.empty(tuple(shape), dtype)
     if source is None:
@@ -146,11 +147,11 @@ def blank(
 def over_blocks(
     planes: int, block: int, visit: Visit, axis: int, source: jax.Array | None = None, *, unset: bool = False
 ) -> tuple[Any, Any]:
-    """`visit(start, fresh)` for all blocks of `planes`; its results are put together along `axis`. `source`, `unset`:
-    see `blank`.
+    """Calls `visit(start, fresh)` for all blocks of `planes` and joins the results along `axis`. For `source` and
+    `unset` see `blank`.
 
-    The last block may overlap the one before: `fresh` is True at planes not visited before. What `visit` reduces
-    is combined over the blocks.
+    The last block may overlap the previous one: `fresh` is True at planes that were not visited before. The
+    reductions of `visit` are combined over the blocks.
     """
     block = min(block, planes)
     count = -(-planes // block)
@@ -180,26 +181,25 @@ def over_blocks(
 class LocalTransform:
     """The local side of a plan on a grid: `forward`, `inverse` and `evaluate` on one device's arrays.
 
-    `blocks` gives the planes that a stage visits at a time: `blocks(stage, components)`, with a third argument where
-    only maxima and means are wanted. `separate` keeps messages
-    in arrays of their own. `sequential` sends components one after another: only one is held on both sides of an
-    exchange.
+    `blocks(stage, components)` is the number of planes that a stage visits at a time; a third argument says that only
+    maxima and means are computed. `separate` keeps each message in its own array. `sequential` sends the components
+    one after another, so that only one is held on both sides of an exchange.
     """
 
     plan: Plan
     layout: ModeLayout
     physical: PhysicalLayout
     dtype: Any
-    """Of real values: float64 or float32."""
+    """Type of real values: float64 or float32."""
     blocks: Callable[..., int]
     separate: bool
     sequential: bool = False
     own_blanks: bool = True
-    """Whether every loop fills an array of its own (see `blank`); not where it has to be linear in its input."""
+    """Whether every loop fills its own array (see `blank`); False if the transform has to be linear in its input."""
     back: "LocalTransform | None" = None
-    """The transform to modes, where it takes another plan than the one to points; exchanges are the same."""
+    """The transform to modes if it takes another plan than the transform to points; the exchanges are the same."""
     exchange: Kind = "full"
-    """What is sent."""
+    """The number format of messages."""
 
     @property
     def real(self) -> bool:
@@ -212,7 +212,7 @@ class LocalTransform:
         return len(self.layout.mode_numbers[axis])
 
     def local(self, stage: int, axis: str) -> int:
-        """Extent of an axis on one device, as a stage transforms it: points before and in it, modes after."""
+        """Extent of an axis on one device in the input of a stage: points before its transform, modes after."""
         plan = self.plan
         done = any(axis in earlier.axes for earlier in plan.stages[:stage])
         extent = self.modes(axis) if done else self.points(axis)
@@ -233,25 +233,25 @@ class LocalTransform:
         for i, axis in enumerate(stage.axes, array.ndim - len(stage.axes)):
             half = axis == "z" and self.real
             array = (fit if half else fit_modes)(array, i, self.modes(axis))
-        # The coefficients are means: the 1/N of all axes is taken here, with the truncation.
+        # The coefficients are means: the first stage applies the 1/N of all axes, together with the truncation.
         return array * (1.0 / self.layout.grid.points) if first else array
 
     def _to_points(self, stage: Stage, array: jax.Array) -> jax.Array:
         """Pads whole axes, then transforms them back."""
         if not self.separate and self.real and stage is self.plan.stages[0] and len(stage.axes) > 1:
-            # XLA would take the other axes first all the same, but of z padded.
+            # XLA would also transform the other axes first, but with z padded already.
             return self._real_last(stage, array)
         lengths = tuple(self.points(a) for a in stage.axes)
         for i, (axis, n) in enumerate(zip(stage.axes, lengths, strict=True), array.ndim - len(stage.axes)):
             half = axis == "z" and self.real
             array = fit(array, i, n // 2 + 1) if half else fit_modes(array, i, n)
-        # XLA's inverse divides by the number of points; this is undone while the array is padded.
+        # XLA's inverse divides by the number of points; this factor is undone while the array is padded.
         array = array * float(math.prod(lengths))
         kind = lax.FftType.IRFFT if stage is self.plan.stages[0] and self.real else lax.FftType.IFFT
         return lax.fft(array, kind, lengths)
 
     def _real_last(self, stage: Stage, array: jax.Array) -> jax.Array:
-        """The transform back of a stage "xz" of real values: x, of as many planes as z has modes, then z."""
+        """The inverse of a stage "xz" of real values: x, for as many planes as z has modes, then z."""
         x, z = array.ndim - 2, array.ndim - 1
         nx, nz = self.points("x"), self.points("z")
         array = fit_modes(array.swapaxes(x, z), z, nx) * float(nx * nz)
@@ -261,7 +261,7 @@ class LocalTransform:
     # ---- between stages ----------------------------------------------------------------------------------
 
     def _received(self, i: int, messages: Messages, start: jax.Array, size: int, *, forward: bool) -> Parts:
-        """A block of the array of the stage after (before) exchange `i`, joined from what was received."""
+        """A block of the array of the stage after (before) exchange `i`, joined from the received messages."""
         if not self.plan.exchanges:
             return messages
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i + 1 if forward else i]
@@ -272,7 +272,7 @@ class LocalTransform:
         if self.separate:
             parts = [jnp.concatenate(parts)]
         elif self._unset and size < messages[0].shape[at]:
-            # A slice that lies as the whole does: else XLA turns the whole, before it is visited.
+            # Give the slice the layout of the whole array, else XLA transposes the whole before it is visited.
             parts = [with_layout_constraint(part, Layout(tuple(range(part.ndim)))) for part in parts]
         return tuple(unpack(part, exchange.order, axis, extent, stage.order) for part in parts)
 
@@ -283,23 +283,23 @@ class LocalTransform:
         exchange, stage = self.plan.exchanges[i], self.plan.stages[i if forward else i + 1]
         axis, count = exchange.cut if forward else exchange.join, self._parts(exchange.over)
         packed = [pack(part, stage.order, axis, count, exchange.order) for part in parts]
-        return self._apart(packed[0]) if self.separate else tuple(packed)
+        return self._separated(packed[0]) if self.separate else tuple(packed)
 
     def _exchange(self, i: int, messages: Messages) -> Messages:
         over = self.plan.exchanges[i].over
         if self._parts(over) == 1:
             return messages
         if self.separate:
-            return self._apart(all_to_all(jnp.concatenate(messages), over, self.exchange))
+            return self._separated(all_to_all(jnp.concatenate(messages), over, self.exchange))
         return tuple(all_to_all(part, over, self.exchange) for part in messages)
 
-    def _apart(self, messages: jax.Array) -> Messages:
-        """On the CPU an all-to-all takes and gives every message as a buffer of its own: kept apart, they need not be
-        copied together before and cut after it."""
+    def _separated(self, messages: jax.Array) -> Messages:
+        """The messages as separate arrays. On the CPU an all-to-all takes and gives every message in its own buffer,
+        so that separate messages need not be copied together before it and cut after it."""
         return tuple(messages[i : i + 1] for i in range(len(messages)))
 
     def _cut(self, array: jax.Array) -> Parts:
-        """An array (component, *order) in parts that are transformed and sent by themselves: on GPUs every component,
+        """An array (component, *order) in parts that are transformed and sent separately: on GPUs one per component,
         so that one is on its way while the next is transformed, and few are held on both sides of a transform."""
         if self.separate:
             return (array,)
@@ -320,7 +320,7 @@ class LocalTransform:
         source: jax.Array,
         reducing: bool = False,
     ) -> Any:
-        """`visit(start, size, fresh)` for all blocks of stage `i`, which reads `source`."""
+        """Calls `visit(start, size, fresh)` for all blocks of stage `i`, which reads `source`."""
         planes = self.local(i, self.plan.stages[i].block)
         size = min(self.blocks(i, components, reducing), planes)
         return over_blocks(
@@ -334,7 +334,7 @@ class LocalTransform:
 
     @property
     def _unset(self) -> bool:
-        """Whether a GPU's loops fill memory as it comes: there, setting it first is traffic."""
+        """Whether loops fill uninitialized memory: on a GPU, setting it first is memory traffic."""
         return not self.separate and self.own_blanks
 
     @property
@@ -345,7 +345,7 @@ class LocalTransform:
         return source if self.own_blanks else None
 
     def _message_axis(self, exchange: int, stage: int) -> int:
-        """Axis of the messages of an exchange along which a stage visits them in blocks."""
+        """The axis of an exchange's messages along which a stage visits them in blocks."""
         if not self.plan.exchanges:
             return 1
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
@@ -353,8 +353,8 @@ class LocalTransform:
     def _each_in_sequence(
         self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int
     ) -> Any:
-        """`run(given)` of arrays whose axis `given_axis` counts components, of one component after another; its
-        results are put together along `made_axis`."""
+        """`run(given)`, one component after another. The axis `given_axis` of the arrays counts the components; the
+        results are joined along `made_axis`."""
         source = jax.tree.leaves(given)[0]
         count = source.shape[given_axis]
         if not self.sequential or count == 1 or not self.plan.exchanges:
@@ -377,11 +377,11 @@ class LocalTransform:
         return lax.fori_loop(0, count, body, empty)
 
     def _outer_forward(self, messages: Messages) -> jax.Array:
-        """From the messages that the first stage sends to modes: all stages but the first."""
+        """All stages but the first: from the messages that the first stage sends to modes."""
         return self._each_in_sequence(self._outer_forward_of, messages, 1, 0)
 
     def _outer_inverse(self, modes: jax.Array) -> Messages:
-        """From modes to the messages that the first stage receives."""
+        """All stages but the first: from modes to the messages that the first stage receives."""
         return self._each_in_sequence(self._outer_inverse_of, modes, 0, 1)
 
     def _outer_forward_of(self, messages: Messages) -> jax.Array:
@@ -395,8 +395,8 @@ class LocalTransform:
                 return (self._join(parts) if i == last else self._to_send(i, parts, forward=True)), None
 
             axis = 1 if i == last else self._message_axis(i, i)
-            found, _ = self._visit(i, 2 * self._components(messages), visit, axis, received[0])
-            modes, messages = (found, messages) if i == last else (modes, found)
+            result, _ = self._visit(i, 2 * self._components(messages), visit, axis, received[0])
+            modes, messages = (result, messages) if i == last else (modes, result)
         return modes
 
     def _outer_inverse_of(self, modes: jax.Array) -> Messages:
@@ -412,15 +412,15 @@ class LocalTransform:
                 points = tuple(self._to_points(stage, part) for part in parts)
                 return self._to_send(i - 1, points, forward=False), None
 
-            found, _ = self._visit(i, 2 * modes.shape[0], visit, self._message_axis(i - 1, i), messages[0])
-            messages = self._exchange(i - 1, found)
+            sent, _ = self._visit(i, 2 * modes.shape[0], visit, self._message_axis(i - 1, i), messages[0])
+            messages = self._exchange(i - 1, sent)
         return messages
 
     # ---- physical space, in blocks -----------------------------------------------------------------------
 
     def _points_of(self, start: jax.Array, block: int, order: str = "") -> tuple[Points, jax.Array]:
-        """Coordinates of a block, and where it lies on grid points rather than in padding. `order`: of its axes, by
-        default the stage's."""
+        """Coordinates of a block, and a mask of its grid points without padding. `order` is that of the block's axes,
+        by default the stage's."""
         stage, coordinates, inside = self.plan.stages[0], {}, jnp.ones((1, 1, 1), bool)
         order = order or stage.order
         for axis, spacing, extent in zip(AXES, self.layout.grid.spacing, self.layout.grid.shape, strict=True):
@@ -435,7 +435,7 @@ class LocalTransform:
         return Points(**coordinates), inside
 
     def forward(self, array: jax.Array) -> jax.Array:
-        """One device's values (component, x, y, z) to its modes (component, *layout.order)."""
+        """Transforms one device's values (component, x, y, z) to its modes (component, *layout.order)."""
         if self.back is not None:
             return self.back.forward(array)
         stage = self.plan.stages[0]
@@ -449,7 +449,7 @@ class LocalTransform:
         return take(self._outer_forward(messages), self.plan.order, self.layout.order)
 
     def inverse(self, array: jax.Array) -> jax.Array:
-        """One device's modes to its values (component, x, y, z), zero in padding."""
+        """Transforms one device's modes to its values (component, x, y, z), zero in padding."""
         stage = self.plan.stages[0]
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))
 
@@ -464,10 +464,9 @@ class LocalTransform:
     def evaluate(
         self, array: jax.Array, pointwise: Pointwise, components: int
     ) -> tuple[jax.Array | None, Reductions]:
-        """One device's modes to the modes of pointwise products of their values, and reductions.
+        """Transforms one device's modes to the modes of pointwise products of their values, and reductions.
 
-        The values, `components` at every point, exist one block at a time; under differentiation they are
-        computed again.
+        The values, `components` at every point, exist one block at a time; under differentiation they are recomputed.
         """
         stage, back = self.plan.stages[0], self._to_modes_by
         messages = self._outer_inverse(take(array, self.layout.order, self.plan.order))

@@ -1,7 +1,7 @@
-"""`fft.backend: auto`: times the candidates for a moment, once per problem and machine.
+"""`fft.backend: auto`: times the candidates briefly, once per problem and machine.
 
-What is timed is what a step consists of: three products of six fields. The winner is kept in a small JSON file
-named by everything that the timing depends on.
+The timed program is the core of a step: three products of six fields. The winner is kept in a small JSON file whose
+name depends on everything that the timing depends on.
 """
 
 import hashlib
@@ -24,21 +24,21 @@ from simulator.spectral.nonlinear_term import NonlinearTerm
 ROUNDS = 5
 
 Broadcast = Callable[[Any], Any]
-"""Gives every process the first one's (small, JSON) value."""
+"""Gives every process the (small, JSON) value of the first one."""
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The measured winner. `backend` and `decomposition` are values of the keys `fft.backend` and
-    `fft.decomposition` that give it again without measuring."""
+    """The measured winner. With `backend` and `decomposition` as values of the keys `fft.backend` and
+    `fft.decomposition`, a run uses it without measuring."""
 
     backend: str
     decomposition: str
     milliseconds: dict[str, float]
-    """Of every candidate, the winner's first."""
+    """The time of every candidate, the winner's first."""
     mesh: list[int] | None = None
-    """Of the winner's devices."""
+    """The winner's arrangement of devices."""
 
 
 def measured(
@@ -53,12 +53,12 @@ def measured(
     broadcast: Broadcast = lambda value: value,
     report: Report = print,
 ) -> Choice:
-    """The fastest backend and plan for `modes` on `devices`, by an earlier measurement kept in `folder` or a new one.
+    """The fastest backend and plan for `modes` on `devices`, from an earlier measurement in `folder` or a new one.
 
-    Called by all processes of a run alike; the first one's file and the first one's times decide. Where `folder`
-    cannot be written, it is measured again next time.
+    All processes of a run call this; the first one's file and times decide. If `folder` cannot be written, the next
+    start measures again.
 
-    Raises UserError where nothing works on these devices.
+    Raises UserError if no candidate works on these devices.
     """
     candidates = worth_timing(choose(modes, len(devices), "auto", decomposition, mesh))
     key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform))
@@ -85,8 +85,9 @@ def measured(
 
 
 def worth_timing(found: list[Candidate]) -> list[Candidate]:
-    """Every plan on every factorisation of the number of devices; but of a plan that has proper pencils only those,
-    and of another plan one arrangement, since with a single row or column all are slabs."""
+    """The candidates without duplicates. A plan that has proper pencils is tried only on these, for every
+    factorization of the number of devices; other plans in one arrangement, since with a single row or column all are
+    slabs."""
     kept: list[Candidate] = []
     for candidate in found:
         same = [c for c in found if (c.backend, c.plan) == (candidate.backend, candidate.plan)]
@@ -132,25 +133,27 @@ def _write(path: Path | None, key: str, choice: Choice) -> None:
         beside.write_text(json.dumps({"key": key, "choice": asdict(choice)}))
         beside.replace(path)
     except OSError:
-        return  # a cache that cannot be used is no failure
+        return  # an unusable cache is no failure
 
 
 def _time_all(
     modes: Modes, candidates: list[Candidate], devices: Devices, dtype: Any, kernels: Kernels
 ) -> list[float | None]:
-    """Milliseconds of each candidate, the least of a few interleaved rounds; None where it does not fit."""
+    """Milliseconds of each candidate, the least of a few interleaved rounds; None if it does not fit."""
     runs: list[Callable[[], tuple[float]] | None] = []
     for candidate in candidates:
         try:
-            own = kernels if candidate.backend == staged.NAME else "auto"
-            run = NonlinearTerm(str(candidate), build(modes, candidate, devices, dtype, kernels=own)).round
+            supported = kernels if candidate.backend == staged.NAME else "auto"
+            run = NonlinearTerm(
+                str(candidate), build(modes, candidate, devices, dtype, kernels=supported)
+            ).round
             run()  # warms up
             runs.append(run)
         except (jax.errors.JaxRuntimeError, MemoryError):
             runs.append(None)
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
-        for run, found in zip(runs, times, strict=True):
+        for run, measured_times in zip(runs, times, strict=True):
             if run is not None:
-                found.append(1e3 * run()[0])
-    return [min(found) if found else None for found in times]
+                measured_times.append(1e3 * run()[0])
+    return [min(t) if t else None for t in times]

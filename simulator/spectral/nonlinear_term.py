@@ -1,4 +1,4 @@
-"""A flow's nonlinear term by itself: what `fft.backend: auto` and `simulator bench fft` time."""
+"""The nonlinear term of a flow by itself, as timed by `fft.backend: auto` and `simulator bench fft`."""
 
 from time import perf_counter
 from typing import Any
@@ -20,7 +20,7 @@ class NonlinearTerm:
         def run(array):
             return transform.evaluate({"a": array, "b": 2 * array}, cross).products["c"]
 
-        run.__name__ = f"term_{transform.name}"  # tells programs apart in the compile cache
+        run.__name__ = f"term_{transform.name}"  # distinguishes programs in the compile cache
         layout, self.name = transform.layout, name
         dtype = np.result_type(transform.dtype, np.complex64)
         array = random_array((3, *layout.shape), dtype, layout.sharding(4))

@@ -39,24 +39,24 @@ def curl(layout: Layout, field: jax.Array) -> jax.Array:
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     """a . b, summed over the first axis.
 
-    Written out: a sum over a short first axis takes XLA's CPU code ten times as long as the additions.
+    Written out, because XLA's CPU code takes ten times as long for a sum over a short first axis.
     """
     return reduce(add, a * b)
 
 
 def squared(a: jax.Array) -> jax.Array:
-    """|a|^2 of vectors of real or complex components, which are the first axis."""
+    """|a|^2 of vectors of real or complex components along the first axis."""
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
 
 
 def _inverse_square(k: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-    """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and where only Nyquist is left."""
+    """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure Nyquist modes."""
     k2 = k[0] * k[0] + k[1] * k[1] + k[2] * k[2]
     return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
 
 
 def inverse_curl(layout: Layout, field: jax.Array) -> jax.Array:
-    """The solenoidal vector whose curl is the solenoidal part of `field` (without mean): i k x v / |k|^2."""
+    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2."""
     return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
@@ -75,30 +75,30 @@ def fluctuation(layout: Layout, field: jax.Array) -> jax.Array:
 
 
 def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
-    """The coefficients of the real field that `field` (..., *order) shows in physical space.
+    """The coefficients of the real field that `field` (..., *order) represents in physical space.
 
-    Where modes k and -k are both stored (of a half spectrum: on the plane kz = 0) it takes their Hermitian part.
-    The rest is invisible on the grid, and equations that let waves grow would let it grow.
+    Where modes k and -k are both stored (in a half spectrum on the plane kz = 0), this is their Hermitian part. The
+    anti-Hermitian part is invisible on the grid, and equations with growing waves would let it grow.
     """
     if not layout.half:
         return 0.5 * (field + jnp.conj(_mirrored(layout, field, AXES)))
-    # Only planes that are their own mirror images are gathered where they are cut over devices, not the field.
+    # Only the planes that are their own mirror images are gathered if they are cut over devices, not the field.
     at, nz = layout.order.index("z") - 3, layout.grid.shape[2]
-    found = field
+    result = field
     for place, k in enumerate(map(int, layout.mode_numbers["z"])):
         if k == 0 or 2 * abs(k) == nz:
             plane = lax.index_in_dim(field, place, axis=field.ndim + at, keepdims=True)
             symmetric = 0.5 * (plane + jnp.conj(_mirrored(layout, plane, "xy")))
-            found = jnp.where(layout.integers("z") == k, symmetric, found)
-    return found
+            result = jnp.where(layout.integers("z") == k, symmetric, result)
+    return result
 
 
 def _mirrored(layout: Layout, field: jax.Array, axes: str) -> jax.Array:
-    """The modes -k in the places of the modes k, along some axes."""
+    """The modes -k at the positions of the modes k, along some axes."""
     for axis in axes:
         mode_numbers, n = layout.padded_mode_numbers(axis), layout.grid.shape[AXES.index(axis)]
         places = {int(k): i for i, k in enumerate(mode_numbers)}
-        # On an even grid -n/2 is its own partner; entries of padding are zero and stay where they are.
+        # On an even grid -n/2 is its own partner; entries of padding are zero and stay in place.
         partner = [places.get(-int(k), places.get(int(k) - n, i)) for i, k in enumerate(mode_numbers)]
         field = jnp.take(field, jnp.asarray(partner), axis=layout.order.index(axis) - 3)
     return field

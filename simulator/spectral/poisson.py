@@ -1,6 +1,6 @@
 """Poisson's equation lap Phi = S in the periodic box, for any layout.
 
-The solution has no mean and the mean of S is left out: the box as a whole attracts nothing.
+The solution has no mean, and the mean of S is ignored.
 """
 
 from typing import Literal
@@ -16,7 +16,7 @@ Green = Literal["exact", "finite_difference"]
 
 
 def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> jax.Array:
-    """What -lap multiplies each mode with (1/length^2): |k|^2, or for the second-order difference formula
+    """The factor of -lap for each mode (1/length^2): |k|^2, or for the second-order difference formula
 
         sum_i (2 / dx_i sin(k_i dx_i / 2))^2,
 
@@ -41,5 +41,5 @@ def inverse_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) ->
 
 
 def solve_poisson(layout: Layout, source: jax.Array, green: Green = "exact") -> jax.Array:
-    """Coefficients of the solution without mean of lap Phi = S, from those of S (..., *layout.order)."""
+    """Coefficients of the solution of lap Phi = S without mean, from those of S (..., *layout.order)."""
     return -inverse_symbol(layout, green, source.real.dtype) * source

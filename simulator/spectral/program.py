@@ -1,9 +1,9 @@
 """A per-device function with fixed shardings, closed under JAX's transformations.
 
-`custom_partitioning` hands XLA's partitioner a function of local blocks, with named axes for collectives,
-and fixed shardings for what goes in and out. As JAX ships it, it has no batching, differentiation or
-transposition rule. `Program` wraps it in a primitive that has them all; each derived program is the same
-transformation applied to the local function, so that it communicates what the original communicates.
+`custom_partitioning` gives XLA's partitioner a function of local blocks, with named axes for collectives and fixed
+shardings for its arguments and results. In JAX it has no batching, differentiation or transposition rule. `Program`
+wraps it in a primitive that has them all; each derived program is the same transformation applied to the local
+function, so that it communicates as the original does.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ Local = Callable[..., tuple[jax.Array, ...]]
 
 
 class Program:
-    """`function(*local blocks) -> tuple of local blocks`, applied to global arrays sharded as `inputs` say.
+    """`function(*local blocks) -> tuple of local blocks`, applied to global arrays with the shardings `inputs`.
 
-    The function may use collectives over the mesh's axes (never when the mesh has one device: use `size`).
-    It must not close over traced values. With `linear`, it is linear in all its arguments and its tangent is
-    itself. `part` says which part of which transform it is, for those who take a program apart.
+    The function may use collectives over the mesh's axes (but not if the mesh has one device: use `size`). It must
+    not close over traced values. With `linear`, it is linear in all its arguments and is its own tangent. `part`
+    names the transform and the part of it that the program computes, for analyses of a step.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Program:
         return f"Program({self.name})"
 
     def __call__(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-        arrays = tuple(map(jnp.asarray, arrays))  # JAX hands literals on as Python numbers
+        arrays = tuple(map(jnp.asarray, arrays))  # JAX passes literals as Python numbers
         return tuple(program_p.bind(*arrays, program=self, call=self._traced(arrays)))
 
     def _traced(self, arrays: Sequence[Any]) -> ClosedJaxpr:
-        """`partitioned` for these arguments. It travels in the primitive's parameters, where JAX looks for what
-        decides on devices and shardings."""
+        """`partitioned` for these arguments. It is one of the primitive's parameters, which JAX searches for devices
+        and shardings."""
         key = tuple((a.shape, jnp.dtype(a.dtype)) for a in arrays)
         if key not in self._calls:
             avals = [jax.ShapeDtypeStruct(*k) for k in key]
@@ -112,7 +112,7 @@ class Program:
 
         @custom_partitioning
         def call(*operands):
-            # Gives the shapes only: on more than one device the partitioner replaces it.
+            # Defines only the shapes: on more than one device the partitioner replaces it.
             return tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
         call.def_partition(
@@ -126,10 +126,10 @@ class Program:
             sharding_rule=_independent_dimensions,
         )
         held = (lax.with_sharding_constraint(a, s) for a, s in zip(arrays, into, strict=True))
-        # The body of a custom partitioning is not part of the program that JAX's compile cache goes by: without a
-        # fingerprint of it, another body of the same shapes would silently run the one that was compiled before.
-        found = call(*held, np.uint32(fingerprint(traced)))
-        return tuple(lax.with_sharding_constraint(r, s) for r, s in zip(found, out, strict=True))
+        # The body of a custom partitioning is not part of the key of JAX's compile cache: without its fingerprint as
+        # an operand, a changed body with the same shapes would silently run the program compiled before.
+        results = call(*held, np.uint32(fingerprint(traced)))
+        return tuple(lax.with_sharding_constraint(r, s) for r, s in zip(results, out, strict=True))
 
     # ---- derived programs ------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Program:
         return self._derived[key]
 
     def batched(self, which: tuple[bool, ...]) -> "Program":
-        """Over a new leading axis of the arguments named in `which`, and of all results."""
+        """The program over a new leading axis of the arguments selected by `which`, and of all results."""
 
         def make() -> Program:
             axes = tuple(0 if b else None for b in which)
@@ -194,11 +194,11 @@ class Program:
         return self._derive(("tangent", positions), make)
 
     def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:
-        """From the non-linear arguments and the cotangents of the results `nonzero`, the cotangents of the
-        linear arguments.
+        """The function from the non-linear arguments and the cotangents of the results `nonzero` to the cotangents of
+        the linear arguments.
 
-        As in any SPMD program, the cotangent of a replicated result is shared out among its replicas, and
-        that of a replicated argument is the sum over them.
+        As in any SPMD program, the cotangent of a replicated result is divided among its replicas, and that of a
+        replicated argument is the sum over them.
         """
 
         def make() -> "Program":
@@ -222,17 +222,17 @@ class Program:
                 for i, value in zip(nonzero, given, strict=True):
                     count = math.prod(self.mesh.shape[n] for n in replicas(self.outputs[i]))
                     cotangents[i] = value / count if count > 1 else value
-                # A tangent program goes back through its primal function: what is marked for recomputation
-                # there keeps no residuals.
+                # A tangent program goes back through its primal function: parts marked for recomputation keep no
+                # residuals there.
                 if tangents_only and self._vjp is not None:
-                    found = self._vjp(*residuals, *cotangents)
+                    transposed = self._vjp(*residuals, *cotangents)
                 else:
-                    found = jax.linear_transpose(along, *shapes)(tuple(cotangents))
+                    transposed = jax.linear_transpose(along, *shapes)(tuple(cotangents))
                 return tuple(
                     lax.psum(v, replicas(self.inputs[i]))
                     if self.mesh.size > 1 and replicas(self.inputs[i])
                     else v
-                    for i, v in zip(varied, found, strict=True)
+                    for i, v in zip(varied, transposed, strict=True)
                 )
 
             return Program(
@@ -251,15 +251,15 @@ class Program:
 def _batched_vjp(vjp: Local, axes: tuple[int | None, ...], results: int) -> Local:
     def batched(*arguments):
         count = len(arguments) - results
-        found = jax.vmap(vjp, in_axes=(*axes[:count], *(0,) * results), out_axes=0)(*arguments)
-        # A tangent that is the same for the whole batch collects the cotangents of all of it.
-        return tuple(f if a == 0 else f.sum(0) for f, a in zip(found, axes[count:], strict=True))
+        cotangents = jax.vmap(vjp, in_axes=(*axes[:count], *(0,) * results), out_axes=0)(*arguments)
+        # A tangent that is the same for the whole batch collects the cotangents of all its members.
+        return tuple(c if a == 0 else c.sum(0) for c, a in zip(cotangents, axes[count:], strict=True))
 
     return batched
 
 
 def fingerprint(jaxpr: ClosedJaxpr) -> int:
-    """32 bits that tell programs apart: of the operations, their parameters and all constants."""
+    """A hash of 32 bits of a program: of its operations, their parameters and all constants."""
     digest = hashlib.sha256()
 
     def constant(value: Any) -> None:
@@ -284,17 +284,17 @@ def fingerprint(jaxpr: ClosedJaxpr) -> int:
             constant(value)
 
     add(jaxpr)
-    # Addresses of Python functions differ from process to process and mean nothing.
+    # Addresses of Python functions differ between processes and are meaningless.
     digest.update(re.sub(r"0x[0-9a-f]+", "", str(jaxpr)).encode())
     return int.from_bytes(digest.digest()[:4], "little")
 
 
 def _names(spec: PartitionSpec) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for entry in spec:
         if entry is not None:
-            found.update(entry if isinstance(entry, tuple) else (entry,))
-    return found
+            names.update(entry if isinstance(entry, tuple) else (entry,))
+    return names
 
 
 def _independent_dimensions(mesh, operands, results) -> str:
@@ -331,8 +331,8 @@ def _lower(*arrays, program: Program, call: ClosedJaxpr):
 
 
 mlir.register_lowering(program_p, mlir.lower_fun(_lower, multiple_results=True))
-# jaxDecomp's primitives are of JAX's "high" kind from its version 0.3.4 on; a call that holds one gives way to its
-# content before such primitives are lowered.
+# jaxDecomp's primitives are of JAX's "high" kind from version 0.3.4 on; a call that contains one is replaced by its
+# body before such primitives are lowered.
 program_p.to_lojax = _lower
 
 
@@ -355,8 +355,8 @@ def _transpose(cotangents, *arguments, program: Program, call: ClosedJaxpr):
         return [ad.Zero(a) if u else None for a, u in zip(avals, linear, strict=True)]
     residuals = [a for a, u in zip(arguments, linear, strict=True) if not u]
     back = program.transposed(linear, avals, nonzero)
-    found = iter(back(*residuals, *(cotangents[i] for i in nonzero)))
-    return [next(found) if u else None for u in linear]
+    cotangent = iter(back(*residuals, *(cotangents[i] for i in nonzero)))
+    return [next(cotangent) if u else None for u in linear]
 
 
 def _batch(arguments, dimensions, *, program: Program, call: ClosedJaxpr):

@@ -1,7 +1,7 @@
-"""Random fields that depend on a seed and on nothing else.
+"""Random fields that depend only on a seed.
 
-Every mode has a random stream of its own, keyed by its signed integers (kx, ky, kz): one seed gives one field on
-any number of devices and in any layout, and a finer grid keeps the large scales of a coarser one.
+Every mode has its own random stream, keyed by its signed integers (kx, ky, kz): one seed gives one field on any
+number of devices and in any layout, and a finer grid keeps the large scales of a coarser one.
 """
 
 import jax
@@ -22,9 +22,9 @@ def _mode_key(seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.
 def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=jnp.float64) -> jax.Array:
     """Complex Gaussian coefficients (components, *layout.order): mean |f(k)|^2 = 1, independent modes.
 
-    In the layout of a real field the modes k and -k share one stream and the second is the conjugate, and
-    (0, 0, 0) is real. Drawn in double precision, whatever `dtype` is.
-    `seed` may be a traced integer (a step number, say).
+    In the layout of a real field the modes k and -k share one stream and the second is the conjugate of the first;
+    (0, 0, 0) is real. The numbers are drawn in double precision, whatever `dtype` is. `seed` may be a traced integer,
+    such as a step number.
     """
     x, y, z = (layout.integers(a) for a in "xyz")
     shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
@@ -53,7 +53,7 @@ def gaussian(layout: Layout, seed: int | jax.Array, components: int = 1, dtype=j
 def mode_normals(modes: np.ndarray, seed: int, step: jax.Array | int, components: int) -> jax.Array:
     """Standard normal numbers (M, components, 2) in double precision for a list of modes (M, 3), signed integers.
 
-    They depend on the mode, the seed and the step alone, not on which other modes are listed.
+    They depend only on the mode, the seed and the step, not on the other modes in the list.
     """
     kx, ky, kz = (jnp.asarray(k + _OFFSET, jnp.uint32) for k in np.asarray(modes).T)
 

@@ -31,9 +31,9 @@ NAME = "custom_partitioning"
 
 
 def candidates(modes: Modes, count: int) -> list[Candidate]:
-    """The ways to share the grid among `count` devices, best first: slabs, else pencils.
+    """The ways to distribute the grid over `count` devices, best first: slabs, then pencils.
 
-    Every device has planes of its own on both sides of every exchange; what does not divide is padded.
+    Every device has at least one plane on both sides of every exchange; extents that do not divide are padded.
     """
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
     slabs = [Candidate(NAME, "slab", plan, (count,)) for plan in SLABS if count <= min(ny, mz)]
@@ -44,7 +44,7 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     ]
 
     def cost(pencil: Candidate) -> tuple[bool, int]:
-        """Proper pencils first, then those with the fewest points and modes on a device, padding included."""
+        """Sort key: proper pencils first, then by the number of points and modes on a device, padding included."""
         rows, columns = pencil.mesh
         held = ceil(nx / rows) * ceil(ny / columns) + ceil(my / rows) * ceil(mz / columns)
         return min(rows, columns) == 1, held
@@ -53,13 +53,13 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
 
 
 def most(modes: Modes) -> int:
-    """No more devices than these can share the grid."""
+    """The largest number of devices over which the grid can be distributed."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
     return min(nx, my) * min(ny, mz)
 
 
 def needs(modes: Modes) -> str:
-    """What a device count has to meet, in words."""
+    """The conditions on a device count, in words."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts
     return (
         f"slabs take at most {min(ny, mz)} devices ({ny} planes in y, {mz} in kz), pencils at most "
@@ -96,11 +96,11 @@ def build(
 class StagedTransform:
     """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
 
-    `block` is the number of planes of physical space visited at a time; None chooses it from the cache on processors,
-    and on GPUs, where blocks cost traffic, takes all there are. `sequential` is what holds less: on processors
-    components are transformed one after another, on GPUs physical space is visited in blocks. `platform` (cpu, gpu)
-    says whose program it is, by default that of the devices. `exchange`: what `evaluate` sends; whole transforms send
-    full numbers.
+    `block` is the number of planes of physical space visited at a time. None chooses it from the cache on processors,
+    and takes all planes on GPUs, where blocks cost memory traffic. `sequential` saves memory: processors transform
+    components one after another, GPUs visit physical space in blocks. `platform` (cpu, gpu) is that of the program,
+    by default the devices'. `exchange` is the number format in the messages of `evaluate`; whole transforms send full
+    numbers.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class StagedTransform:
         platform = platform or str(mesh.devices.flat[0].platform)
         cpu = self._cpu = platform == "cpu"
         self.kernels = native.chosen(kernels, platform)
-        # A GPU holds least in blocks of physical space; there, sending components in turn holds more.
+        # On a GPU, blocks of physical space take least memory, and sending the components in turn would take more.
         self._in_blocks = sequential or cpu
         sequential = sequential and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
@@ -142,23 +142,23 @@ class StagedTransform:
             + ("" if exchange == "full" else f"_{exchange}")
         )
         self._block = block
-        own = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
-        self._block_bytes = own if cpu else GPU_BLOCK_BYTES
+        cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
+        self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
         kind = NativeTransform if self.kernels == "native" else LocalTransform
         self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential)
         if not cpu and mesh.size == 1 and plan is ZX_THEN_Y and not self._in_blocks:
-            # Nothing is sent, so that both ways may take the plan that moves least.
+            # No messages are sent, so that both directions may take the plan with the least memory traffic.
             self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)
         self._linear = replace(self._local, own_blanks=False)
         if mesh.size > 1:
             self._local = replace(self._local, exchange=exchange)
         if self._local.back is not None:
             self._linear = replace(self._linear, back=replace(self._local.back, own_blanks=False))
-        if not cpu and block is None:  # input and output exist whole: nothing is saved by blocks between them
+        if not cpu and block is None:  # input and output exist whole, so blocks between them save nothing
             self._linear = replace(self._linear, blocks=lambda *_: max(self.grid.shape))
         if cpu and mesh.size == 1 and block is None and self.kernels == "xla":
-            # A call of the FFT uses all cores when it is whole, XLA's loop bodies use one; and a single call over all
-            # axes passes fewest times over memory.
+            # A call of the FFT over a whole array uses all cores, while XLA's loop bodies use one; and a single call
+            # over all axes makes the fewest passes over memory.
             self._linear = replace(self._linear, plan=XYZ, blocks=lambda *_: max(self.grid.shape))
         self._program = cache(self._make_program)
 
@@ -168,11 +168,11 @@ class StagedTransform:
 
     @property
     def value_dtype(self) -> np.dtype:
-        """Of values on the grid."""
+        """Type of values on the grid."""
         return self.dtype if self.layout.half else self.complex_dtype
 
     def extent(self, stage: int, axis: str) -> int:
-        """Extent of an axis on one device before a stage: of points where it is transformed there or later."""
+        """Extent of an axis on one device before a stage: number of points if it is transformed there or later."""
         return self._local.local(stage, axis)
 
     def modes(self, axis: str) -> int:
@@ -180,14 +180,14 @@ class StagedTransform:
         return self._local.modes(axis)
 
     def block(self, stage: int, components: int, reducing: bool = False) -> int:
-        """Planes that a stage visits at a time when it holds `components` values at each of their points. Where it is
-        only `reducing` them, blocks cost a GPU nothing."""
+        """The number of planes that a stage visits at a time when it holds `components` values at each point. If it
+        only reduces them (`reducing`), blocks cost nothing on a GPU."""
         first, second, third = self.plan.stages[stage].order
         extent = partial(self.extent, stage)
         if first in self.plan.stages[stage].axes:
-            return extent(first)  # it is transformed: there are no planes
+            return extent(first)  # the axis is transformed, so there are no planes
         if stage > 0 and not self._cpu:
-            return extent(first)  # copies in and out of a GPU's loop cost more than they save
+            return extent(first)  # copies into and out of a GPU's loop cost more than they save
         if self._block is not None:
             if stage == 0:
                 return self._block
@@ -220,7 +220,7 @@ class StagedTransform:
         return result.reshape(*array.shape[:-3], *result.shape[1:])
 
     def _kept(self, modes: jax.Array) -> jax.Array:
-        """Modes without those that lie in the box of kept wavenumbers but not in the sphere."""
+        """The modes with zeros in the part of the box of kept wavenumbers that lies outside of the sphere."""
         if not self.grid.spherical or not self.layout.truncated:
             return modes
         return jnp.where(self.layout.mask, modes, 0)
@@ -243,14 +243,14 @@ class StagedTransform:
         products = described(wanted.products)
 
         def local(values, points, inside, parameters) -> tuple[jax.Array | None, Reductions]:
-            found = pointwise(given.split(values), points, parameters)
+            result = pointwise(given.split(values), points, parameters)
 
             def everywhere(value: jax.Array, lead: tuple[int, ...] = ()) -> jax.Array:
                 return jnp.broadcast_to(value, (*lead, *values.shape[1:]))
 
-            full = jax.tree.map(lambda a: everywhere(a, a.shape[:-3]), found.products)
+            full = jax.tree.map(lambda a: everywhere(a, a.shape[:-3]), result.products)
             maxima, means = (
-                {k: everywhere(v) for k, v in part.items()} for part in (found.maxima, found.means)
+                {k: everywhere(v) for k, v in part.items()} for part in (result.maxima, result.means)
             )
             return stack(full)[0], reduce_values(maxima, means, inside)
 
@@ -283,7 +283,7 @@ class StagedTransform:
         )
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:
-        """Shapes of what `pointwise` returns, at a single point."""
+        """Shapes of the result of `pointwise` at a single point."""
         one = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), self.value_dtype)
         return jax.eval_shape(

@@ -1,13 +1,12 @@
-"""Plans of a distributed transform: which axes are transformed where, and what is exchanged in between.
+"""Plans of a distributed transform: the axes that each stage transforms, and the exchanges in between.
 
-A three-dimensional transform is a list of stages, each of which transforms axes that are whole on every device,
-with an exchange between neighbours. An exchange makes an array a(x, y, z) that is cut over the devices along one
-axis and whole along another into one that is cut along the other and whole along the first, by one all-to-all:
-every device cuts its whole axis into as many messages as there are devices, sends message i to device i, and joins
-what it receives along the axis that was cut. Messages are equal in shape on both sides; what they are numbered
-by changes.
+A three-dimensional transform is a list of stages, each of which transforms axes that are whole on every device, with
+an exchange between neighbouring stages. An exchange takes an array a(x, y, z) that is cut over the devices along one
+axis and whole along another, and cuts it along the other instead, by one all-to-all: every device cuts its whole axis
+into as many messages as there are devices, sends message i to device i, and joins the received messages along the
+axis that was cut before. Messages have equal shapes on both sides.
 
-A plan says this in the forward direction; the inverse runs it backwards.
+A plan describes the forward direction; the inverse runs it backwards.
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stage:
-    """Transforms `axes` of an array held in memory as `order` (the transformed axes innermost).
+    """Transforms `axes` of an array with the memory order `order` (the transformed axes innermost).
 
-    `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited in blocks
-    along its first axis, so that what happens between two exchanges happens in cache.
+    `sharded` maps the axes that are cut over the devices to the mesh's axes. The array is visited in blocks along its
+    first axis, so that the work between two exchanges happens in cache.
     """
 
     axes: str
@@ -71,7 +70,7 @@ Z_THEN_XY = Plan(
     (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
 )
-"""Slabs: z, then x and y; kz is cut before it is sent."""
+"""Slabs: z, then x and y; kz is truncated before it is sent."""
 
 ZX_THEN_Y = Plan(
     "zx_y",
@@ -79,7 +78,7 @@ ZX_THEN_Y = Plan(
     (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zyx"),),
 )
-"""Slabs: z and x, then y; truncates two axes before it sends, so that 4/9 of the complex half-spectrum go out."""
+"""Slabs: z and x, then y. Two axes are truncated before they are sent: 4/9 of the complex half-spectrum."""
 
 Z_THEN_YX = Plan(
     "z_yx",
@@ -87,7 +86,7 @@ Z_THEN_YX = Plan(
     (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
     (Exchange("slab", cut="z", join="y", order="zxy"),),
 )
-"""To points on a single GPU whose modes lie as those of `zx_y`: x and y in one call. No plan of its own."""
+"""The inverse on a single GPU whose modes have the order of `zx_y`: x and y in one call. Not selectable."""
 
 Z_Y_X = Plan(
     "z_y_x",
@@ -105,8 +104,8 @@ Z_Y_X = Plan(
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
 XYZ = Plan("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
-"""All axes at once, within one device; no plan of its own but how a single CPU device does a plain transform."""
+"""All axes at once, for plain transforms on a single CPU device. Not selectable."""
 
 PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}
 SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)
-"""The plans of one exchange, the default first."""
+"""The plans with one exchange, the default first."""

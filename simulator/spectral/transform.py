@@ -1,4 +1,4 @@
-"""What a transform offers, whichever backend does the work."""
+"""The interface of a transform, whichever backend implements it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -20,8 +20,8 @@ Fields = dict[str, jax.Array]
 
 
 class Local(NamedTuple):
-    """What a pointwise function returns: products to be transformed, and values of which only the maximum or
-    the box mean is wanted. All have the shape of a block, products with leading component axes."""
+    """The result of a pointwise function: products to be transformed, and values of which only the maximum or the box
+    mean is needed. All have the shape of a block, products with leading component axes."""
 
     products: Tree
     maxima: dict[str, jax.Array] = {}  # noqa: RUF012
@@ -29,14 +29,14 @@ class Local(NamedTuple):
 
 
 PointwiseFunction = Callable[[Tree, Points, Tree], Local]
-"""(values by name, coordinates, parameters) to `Local`. A pure function of values at a point, which must not
-close over traced arrays: these are handed in as parameters. Blocks hold whole lines of z, so that neighbours in z are
-at hand, too."""
+"""(values by name, coordinates, parameters) to `Local`. A pure function of values at a point, which must not close
+over traced arrays: these are passed as parameters. Blocks hold whole lines of z, so that neighbours in z are
+available too."""
 
 
 class Evaluated(NamedTuple):
     products: Tree
-    """Spectral arrays, of the pointwise products."""
+    """Spectral arrays of the pointwise products."""
     maxima: dict[str, jax.Array]
     means: dict[str, jax.Array]
 
@@ -44,19 +44,19 @@ class Evaluated(NamedTuple):
 class Transform(Protocol):
     """A distributed transform between values on the grid and Fourier coefficients.
 
-    `layout` and `physical` say where modes and points lie. All methods are linear in their arrays (except for
-    what `pointwise` does), can be traced, and keep arrays sharded.
+    `layout` and `physical` are the layouts of modes and points. All methods are linear in their arrays (except for
+    `pointwise`), can be traced, and keep arrays sharded.
     """
 
     grid: Grid
     layout: Layout
     physical: PhysicalLayout
     dtype: np.dtype
-    """Of real values: float64 or float32."""
+    """Type of real values: float64 or float32."""
     name: str
     """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
     kernels: str
-    """Who does the local transforms: "native" or "xla"."""
+    """Implementation of the local transforms: "native" or "xla"."""
 
     def forward(self, values: jax.Array) -> jax.Array:
         """Values (..., x, y, z) to coefficients (..., *layout.order) of the modes that are kept."""
@@ -67,14 +67,14 @@ class Transform(Protocol):
         ...
 
     def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
-        """The coefficients of products of fields: `pointwise` of the values of all `inputs` at each point.
+        """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
 
-        Products of two fields are free of aliasing where `grid.dealias` says so (two_thirds, spherical).
+        Products of two fields are free of aliasing with `two_thirds` and `spherical` dealiasing.
         """
         ...
 
     def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
-        """`evaluate` on the points of the grid alone, aliased as its modes allow.
+        """`evaluate` on the grid's own points only, with the aliasing that the kept modes allow.
 
         All inputs go through one all-to-all per exchange of the plan, all products through one back.
         """
@@ -84,17 +84,17 @@ class Transform(Protocol):
 def evaluate_whole(
     transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
 ) -> Evaluated:
-    """`evaluate` by whole transforms, for backends that cannot visit physical space in blocks."""
+    """`evaluate` with whole transforms, for backends that cannot visit physical space in blocks."""
     array, given = stack(inputs)
     if array is None:
         raise ValueError("evaluate needs at least one input field")
     physical = transform.physical
     points = Points(*physical.coordinates(transform.dtype))
-    found = pointwise(given.split(transform.inverse(array)), points, parameters)
-    full = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *physical.shape)), found.products)
+    result = pointwise(given.split(transform.inverse(array)), points, parameters)
+    full = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *physical.shape)), result.products)
     products, wanted = stack(full)
-    maxima = {k: jnp.broadcast_to(v, physical.shape) for k, v in found.maxima.items()}
-    means = {k: jnp.broadcast_to(v, physical.shape) for k, v in found.means.items()}
+    maxima = {k: jnp.broadcast_to(v, physical.shape) for k, v in result.maxima.items()}
+    means = {k: jnp.broadcast_to(v, physical.shape) for k, v in result.means.items()}
     return Evaluated(
         wanted.split(None if products is None else transform.forward(products)),
         {k: physical.max(jax.lax.stop_gradient(v)) for k, v in maxima.items()},
@@ -103,7 +103,7 @@ def evaluate_whole(
 
 
 class Stacked(NamedTuple):
-    """How the leaves of a tree lie in one array (component, ...)."""
+    """The positions of the leaves of a tree in one array (component, ...)."""
 
     treedef: Any
     leads: tuple[tuple[int, ...], ...]

@@ -11,7 +11,7 @@ __all__ = ["Unavailable", "chosen", "described", "load", "missing"]
 
 
 def chosen(kernels: Kernels, platform: str) -> Literal["native", "xla"]:
-    """What `kernels` comes to on a platform (cpu, gpu). Raises UserError where `native` cannot be had."""
+    """The kernels that `kernels` selects on a platform (cpu, gpu). Raises UserError if `native` is not available."""
     if kernels == "native":
         if platform != "cpu":
             raise UserError(f"fft.kernels: native is for processors, not for {platform}; auto or xla works")
@@ -22,7 +22,7 @@ def chosen(kernels: Kernels, platform: str) -> Literal["native", "xla"]:
 
 
 def described(kernels: str, platform: str) -> str:
-    """The kernels in use, in words: `native (avx512)`, or `xla`, with the reason where native ones are missing."""
+    """The kernels in use, in words: `native (avx512)`, or `xla`, with the reason if native ones are missing."""
     if kernels == "native":
         return f"native ({load().variant})"
     reason = missing() if platform == "cpu" else None

@@ -1,4 +1,4 @@
-"""Builds the native kernels ahead of the first run. Always ends with 0: XLA's path needs no compiler."""
+"""Builds the native kernels ahead of the first run. The exit code is always 0: XLA's path needs no compiler."""
 
 import os
 import sys

@@ -1,8 +1,8 @@
-"""Compiles the native kernels: once for every version of their sources, into the user's cache folder.
+"""Compiles the native kernels once for every version of their sources, into the user's cache folder.
 
-`python -m simulator.spectral.native` does it ahead of the first run and never fails: without a compiler it says
-in a line what to install. The library holds a variant of the kernels for every set of instructions that matters and
-chooses when it is loaded, so that one built on a login node is safe on any compute node of the same architecture.
+`python -m simulator.spectral.native` does it ahead of the first run and never fails: without a compiler it says in a
+line what to install. The library holds variants of the kernels for several instruction sets and chooses among them
+when it is loaded, so that a library built on a login node is safe on any compute node of the same architecture.
 """
 
 import contextlib
@@ -24,28 +24,29 @@ VARIANTS = {
     "avx2": ("-mavx2", "-mfma", "-mprfchw"),
     "avx512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mprfchw"),
 }
-"""Names in `dispatch.h` and the instructions that each may use, on x86-64; elsewhere there is the baseline alone."""
+"""Names in `dispatch.h` and the instructions that each may use on x86-64; other architectures have only the
+baseline."""
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
 KEPT = 8
-"""Libraries of earlier versions that stay in the cache."""
+"""Number of libraries of earlier versions that stay in the cache."""
 INSTALL = "apt-get install g++ (or: dnf install gcc-c++, module load gcc), or name a compiler with CXX="
 
 
 class Unavailable(Exception):
-    """Why there are no native kernels here, and what would bring them; one line."""
+    """The reason why there are no native kernels, with a remedy, in one line."""
 
 
 def compiler(environ: Mapping[str, str]) -> str:
-    """CXX, else g++, clang++ or c++, whichever is on PATH first. Raises Unavailable."""
+    """CXX, else the first of g++, clang++ and c++ on PATH. Raises Unavailable."""
     names = (environ["CXX"],) if environ.get("CXX") else ("g++", "clang++", "c++")
     for name in names:
-        if found := shutil.which(name, path=environ.get("PATH")):
-            return found
+        if path := shutil.which(name, path=environ.get("PATH")):
+            return path
     raise Unavailable(f"no C++ compiler ({', '.join(names)}) is on PATH: {INSTALL}")
 
 
 def sources_hash() -> str:
-    """Of the kernels' sources and of jaxlib, whose headers they include."""
+    """A hash of the kernels' sources and of jaxlib, whose headers they include."""
     digest = hashlib.sha256(f"jaxlib {metadata.version('jaxlib')} {platform.machine()}".encode())
     for path in sorted((*SOURCES.glob("*.cc"), *SOURCES.glob("*.h"), SOURCES / "build.py")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -53,10 +54,10 @@ def sources_hash() -> str:
 
 
 def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
-    """The compiled library, made where it is missing; `anew`: in any case. Raises Unavailable."""
+    """The compiled library, made if it is missing or if `anew`. Raises Unavailable."""
     key = sources_hash()
     folder = own_folder(environ) / "kernels"
-    # The compiler is part of the name where it is asked for: another one then does not find what this one made.
+    # CXX is part of the name, so that a library made by another compiler is not taken for this one's.
     asked = hashlib.sha256(environ["CXX"].encode()).hexdigest()[:8] if environ.get("CXX") else "any"
     path = folder / f"{platform.machine()}-{asked}-{key}.so"
     if not anew and _intact(path):
@@ -83,7 +84,7 @@ def _sum(path: Path) -> str:
 
 
 def _intact(path: Path) -> bool:
-    """Whether the library is what was built: one that was cut short would end the process when it is loaded."""
+    """Whether the library matches its checksum: loading a truncated one would end the process."""
     try:
         return path.with_suffix(".sum").read_text() == _sum(path)
     except OSError:
@@ -91,7 +92,7 @@ def _intact(path: Path) -> bool:
 
 
 def compiled(with_compiler: str, folder: Path, key: str) -> Path:
-    """Compiles all sources into `folder`; the library. Raises Unavailable with the compiler's first complaint."""
+    """Compiles all sources into `folder`; returns the library. Raises Unavailable with the compiler's first error."""
     made = folder / "kernels.so"
     parts = objects(with_compiler, folder, key, (), ("ffi", "plan"))
     _run(with_compiler, [[with_compiler, "-shared", *map(str, parts), "-o", made.name]], folder)
@@ -101,14 +102,14 @@ def compiled(with_compiler: str, folder: Path, key: str) -> Path:
 def objects(
     with_compiler: str, folder: Path, key: str, flags: tuple[str, ...], common: tuple[str, ...]
 ) -> list[Path]:
-    """Compiles the sources named in `common`, and every variant of the kernels, all at the same time."""
+    """Compiles the sources named in `common` and every variant of the kernels, all at the same time."""
     import jax
 
     on_x86 = platform.machine() in ("x86_64", "AMD64")
     variants = VARIANTS if on_x86 else {"baseline": ()}
     sources = {name: (f"{name}.cc", ("-O1",)) for name in common}
     sources |= {name: ("variant.cc", (*own, f"-DSIMULATOR_ISA={name}")) for name, own in variants.items()}
-    # XLA's headers as those of the system, so that their warnings are not ours.
+    # XLA's headers count as system headers, so that their warnings are suppressed.
     every = (*FLAGS, *flags, "-isystem", jax.ffi.include_dir(), f'-DSIMULATOR_KEY="{key}"')
     _run(
         with_compiler,
@@ -122,21 +123,21 @@ def objects(
 
 
 def _run(with_compiler: str, commands: list[list[str]], folder: Path) -> None:
-    """Runs compilers side by side. Raises Unavailable with the first complaint."""
+    """Runs compilers side by side. Raises Unavailable with the first error."""
     running = [
         subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for c in commands
     ]
-    said = [process.communicate()[0].splitlines() for process in running]
-    for process, lines in zip(running, said, strict=True):
+    outputs = [process.communicate()[0].splitlines() for process in running]
+    for process, lines in zip(running, outputs, strict=True):
         if process.returncode:
-            found = [line for line in lines if "error" in line] or lines or [f"exit {process.returncode}"]
-            raise Unavailable(f"{with_compiler} cannot compile them ({found[0].strip()}): {INSTALL}")
+            errors = [line for line in lines if "error" in line] or lines or [f"exit {process.returncode}"]
+            raise Unavailable(f"{with_compiler} cannot compile them ({errors[0].strip()}): {INSTALL}")
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process of this host at a time; where files cannot be locked, all at once, which only costs time."""
+    """Admits one process of this host at a time; all at once if files cannot be locked, which only costs time."""
     with path.open("w") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -144,8 +145,8 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _prune(folder: Path) -> None:
-    found = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
-    for path in found[:-KEPT]:
+    libraries = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
+    for path in libraries[:-KEPT]:
         with contextlib.suppress(OSError):
             path.unlink()
             path.with_suffix(".sum").unlink()

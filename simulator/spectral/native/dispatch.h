@@ -23,12 +23,12 @@ namespace simulator {
 
 typedef void (*Run)(const Stage &);
 
-// Runs a stage of numbers of type T with the widest instructions that this processor has.
+// Runs a stage with numbers of type T and the widest instructions of this processor.
 template <class T> Run runner();
 
 const char *variant_name();
 
-// Takes another variant from here on, for tests; false where this processor or this binary lacks it.
+// Selects another variant, for tests; false if this processor or this binary lacks it.
 bool choose_variant(const std::string &name);
 
 }  // namespace simulator

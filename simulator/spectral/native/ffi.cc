@@ -1,8 +1,8 @@
-// What XLA calls: a stage, and an array for a loop to fill.
+// The functions that XLA calls: a stage, and an array for a loop to fill.
 //
-// A stage's operands are its source's messages, then, with `start_in`, the plane that it starts at, and the messages of
-// the target where it fills a part of them, which the results take the place of. Its results are the target's messages
-// and scratch memory.
+// A stage's operands are the messages of its source, then, with `start_in`, the plane that it starts at, and, if it
+// fills a part of the target, the target's messages, whose memory the results reuse. Its results are the target's
+// messages and scratch memory.
 
 #include <algorithm>
 #include <string>
@@ -86,7 +86,7 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
   return ffi::Error::Success();
 }
 
-// Memory as it comes, for a loop that fills all of it.
+// Uninitialized memory, for a loop that fills all of it.
 ffi::Error blank(ffi::RemainingRets, int64_t) { return ffi::Error::Success(); }
 
 }  // namespace
@@ -102,14 +102,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_blank, blank, ffi::Ffi::Bind().Remaining
 
 extern "C" {
 
-// Of the sources that this was compiled from.
+// The hash of the sources that this library was compiled from.
 const char *simulator_key() { return SIMULATOR_KEY; }
 
 const char *simulator_variant() { return simulator::variant_name(); }
 
 int simulator_choose(const char *name) { return simulator::choose_variant(name); }
 
-// Bytes of scratch memory that a stage of GEOMETRY_LENGTH numbers needs; -1 where it is of another version.
+// Bytes of scratch memory that a stage of GEOMETRY_LENGTH numbers needs; -1 if the stage is of another version.
 int64_t simulator_scratch(const int64_t *geometry, int64_t length, int is_double) {
   if (length != simulator::GEOMETRY_LENGTH) return -1;
   Geometry g;

@@ -1,11 +1,11 @@
 // Complex Fourier transforms over the lanes of a tile: Stockham's algorithm, which needs no reordering at the end.
 //
-// With n = R m, and s the product of the radices before, a pass computes for p < m, q < s, k < R
+// With n = R m, and s the product of the radices of earlier passes, a pass computes for p < m, q < s, k < R
 //
 //   y[q + s (R p + k)] = exp(-2 pi i p k / n) sum_j exp(-2 pi i j k / R) x[q + s (p + m j)]
 //
 // where every x and y is a cell. (Van Loan, Computational Frameworks for the Fast Fourier Transform, 1992, 1.7.)
-// The sign of the exponent is always minus: with real and imaginary parts exchanged on both sides it is plus.
+// The sign of the exponent is always minus; exchanging real and imaginary parts on both sides makes it plus.
 
 #ifndef SIMULATOR_FOURIER_H
 #define SIMULATOR_FOURIER_H
@@ -101,8 +101,8 @@ template <class T> struct Butterfly<T, 8> {
   }
 };
 
-// The butterflies of one p.
-template <class T, int R, bool TURNED>
+// The butterflies of one p. TWIDDLED: with the factors exp(-2 pi i p k / n), which are 1 for p = 0.
+template <class T, int R, bool TWIDDLED>
 static inline void butterflies(const T *x, T *y, index s, index apart, const T *twiddles, const T *roots) {
   typedef Lanes<T> L;
   for (index q = 0; q < s; ++q) {
@@ -119,7 +119,7 @@ static inline void butterflies(const T *x, T *y, index s, index apart, const T *
       Butterfly<T, R>::apply(a, roots);
 #pragma GCC unroll 8
       for (int k = 0; k < R; ++k) {
-        if (TURNED && k) a[k] = times(a[k], twiddles[2 * (k - 1)], twiddles[2 * (k - 1) + 1]);
+        if (TWIDDLED && k) a[k] = times(a[k], twiddles[2 * (k - 1)], twiddles[2 * (k - 1) + 1]);
         T *cell = to + k * s * 2 * L::CELL;
         L::store(cell, a[k].re);
         L::store(cell + L::CELL, a[k].im);
@@ -175,7 +175,7 @@ template <class T> static void general_pass(const T *x, T *y, const Pass<T> &of)
       }
 }
 
-// Transforms the tile `x` by way of the tiles `a` and `b`, and says which of them holds the result. `x` may be `b`.
+// Transforms the tile `x` using the tiles `a` and `b`, and returns the one that holds the result. `x` may be `b`.
 template <class T> static T *transform(const Fourier<T> &of, const T *x, T *a, T *b) {
   typedef Lanes<T> L;
   if (of.count == 0) {

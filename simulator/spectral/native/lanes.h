@@ -1,8 +1,8 @@
 // Vectors of the processor's width, and the permutations that transforms over lanes need.
 //
-// Included once for every set of instructions, inside a namespace of its own (SIMULATOR_ISA): the same template
-// compiled for two processors must not be merged by the linker. For the same reason nothing here, or in the headers
-// that build on this one, uses the standard library.
+// Included once for every instruction set, inside its own namespace (SIMULATOR_ISA), because the linker must not
+// merge the same template compiled for two processors. For the same reason this header, and those that build on it,
+// do not use the standard library.
 
 #ifndef SIMULATOR_LANES_H
 #define SIMULATOR_LANES_H

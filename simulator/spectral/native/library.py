@@ -1,4 +1,4 @@
-"""The compiled kernels in this process: loaded once, and registered with XLA."""
+"""The compiled kernels of this process, loaded once and registered with XLA."""
 
 import ctypes
 import os
@@ -15,12 +15,12 @@ STAGE, BLANK = "simulator_stage", "simulator_blank"
 
 
 class Library:
-    """The kernels' functions. Raises Unavailable where they cannot be built or loaded."""
+    """The kernels' functions. Raises Unavailable if they cannot be built or loaded."""
 
     def __init__(self, environ: Mapping[str, str]):
         try:
             self._functions = self._loaded(str(library(environ)))
-        except OSError:  # of another system, or cut short
+        except OSError:  # built for another system, or truncated
             try:
                 self._functions = self._loaded(str(library(environ, anew=True)))
             except OSError as error:
@@ -46,16 +46,16 @@ class Library:
         return self._functions.simulator_variant().decode()
 
     def choose(self, variant: str) -> bool:
-        """Takes another variant from here on; False where this processor lacks it. For tests."""
+        """Selects another variant; False if this processor lacks it. For tests."""
         return bool(self._functions.simulator_choose(variant.encode()))
 
     def scratch_bytes(self, geometry: Sequence[int], double: bool) -> int:
-        """Scratch memory of a stage."""
+        """Scratch memory of a stage in bytes."""
         numbers = np.asarray(geometry, np.int64)
-        found = self._functions.simulator_scratch(numbers.ctypes.data, len(numbers), double)
-        if found < 0:
+        size = self._functions.simulator_scratch(numbers.ctypes.data, len(numbers), double)
+        if size < 0:
             raise ValueError(f"a stage has no {len(numbers)} numbers")
-        return found
+        return size
 
 
 @cache
@@ -68,13 +68,13 @@ def _outcome() -> Library | Unavailable:
 
 def load() -> Library:
     """The library of this process, built and loaded by the first call. Raises Unavailable."""
-    found = _outcome()
-    if isinstance(found, Unavailable):
-        raise found
-    return found
+    outcome = _outcome()
+    if isinstance(outcome, Unavailable):
+        raise outcome
+    return outcome
 
 
 def missing() -> str | None:
-    """Why there are no native kernels here; None where there are."""
-    found = _outcome()
-    return str(found) if isinstance(found, Unavailable) else None
+    """The reason why there are no native kernels; None if there are."""
+    outcome = _outcome()
+    return str(outcome) if isinstance(outcome, Unavailable) else None

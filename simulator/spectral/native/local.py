@@ -1,7 +1,7 @@
-"""The local side of a plan in native code: one call for every stage, from the messages of an exchange to the next's.
+"""The local side of a plan in native code: one call for every stage, from the messages of one exchange to the next.
 
-Values are visited with x contiguous, and modes are held with x contiguous, as messages are: lines of x are neighbours
-in a processor's lanes, so that y and z are transformed where they lie and only x is turned, inside a tile.
+Values, modes and messages have x contiguous: neighbouring lines along x fill a processor's vector lanes, so that y
+and z are transformed in place and only x is transposed, inside a tile.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from simulator.spectral.local import (
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 
 ORDER = "zyx"
-"""Of modes."""
+"""Axis order of modes."""
 VALUES = "yzx"
-"""Of a block of values."""
+"""Axis order of a block of values."""
 
 
 def points_order(stage_order: str) -> str:
-    """Memory order of a block of values, whose planes are visited along the first axis of the plan's own order."""
+    """Memory order of a block of values. Planes are visited along the first axis of the plan's own order."""
     return stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
 
 
@@ -49,7 +49,7 @@ class NativeTransform(LocalTransform):
     ) -> Form:
         stage, first = self.plan.stages[i], i == 0
         lines = [Transformed(a, self.points(a), self.modes(a)) for a in stage.axes]
-        # A real transform begins, or ends, with z. Of complex ones, those that truncate go first.
+        # A real transform starts (or ends) with z; of complex axes, x, which is truncated, goes first.
         if first and "z" in stage.axes:
             lines.sort(key=lambda line: line.axis != "z")
         else:
@@ -72,12 +72,12 @@ class NativeTransform(LocalTransform):
             source=given,
             target=wanted,
             start_in=start_in,
-            # The coefficients are means: the 1/N of all axes is taken by the first stage.
+            # The coefficients are means: the first stage applies the 1/N of all axes.
             scale=1.0 / self.layout.grid.points if first and forward else 1.0,
             dtype=self.dtype.name,
         )
 
-    # ---- where the arrays lie ----------------------------------------------------------------------------
+    # ---- positions of the arrays --------------------------------------------------------------------------
 
     def _messages(self, i: int, stage: int) -> Side:
         """The messages of exchange `i` as stage `i` (before it) or `i + 1` (after it) sees them."""
@@ -94,7 +94,7 @@ class NativeTransform(LocalTransform):
         return Side(exchange.order, (a, b, c), messages=parts, split=split)
 
     def _at(self, stage: int, axis: str, *, modes: bool) -> int:
-        """A device's extent of an axis on the side of a stage where it holds modes, or points."""
+        """A device's extent of an axis on the side of a stage that holds modes, or on the side that holds points."""
         if axis in self.plan.stages[stage].axes:
             return self.modes(axis) if modes else self.points(axis)
         return self.local(stage, axis)
@@ -131,20 +131,20 @@ class NativeTransform(LocalTransform):
         return messages
 
     def forward(self, array: jax.Array) -> jax.Array:
-        """One device's values (component, x, y, z) to its modes (component, *layout.order)."""
+        """Transforms one device's values (component, x, y, z) to its modes (component, *layout.order)."""
         return self._outer_forward(
             run(self._form(0, True, self._values(AXES), self._messages(0, 0)), (array,))
         )
 
     def inverse(self, array: jax.Array) -> jax.Array:
-        """One device's modes to its values (component, x, y, z), zero in padding."""
+        """Transforms one device's modes to its values (component, x, y, z), zero in padding."""
         messages = self._outer_inverse(array)
         return run(self._form(0, False, self._messages(0, 0), self._values(AXES)), messages)[0]
 
     def evaluate(
         self, array: jax.Array, pointwise: Pointwise, components: int
     ) -> tuple[jax.Array | None, Reductions]:
-        """As `LocalTransform.evaluate`. What is transformed back goes straight to its place among the messages."""
+        """As `LocalTransform.evaluate`. The transformed products go straight to their place among the messages."""
         stage = self.plan.stages[0]
         total = self.local(0, stage.block)
         size = min(self.blocks(0, components), total)
@@ -156,10 +156,10 @@ class NativeTransform(LocalTransform):
 
         def at_points(messages, start, fresh):
             points, inside = self._points_of(start, size, order)
-            (found,) = run(to_values, messages, start)
+            (block,) = run(to_values, messages, start)
             shape = [size if a == stage.block else 1 for a in order]
-            products, reduced = pointwise(found, points, inside & fresh.reshape(shape))
-            return None if products is None else products.astype(found.dtype), reduced
+            products, reduced = pointwise(block, points, inside & fresh.reshape(shape))
+            return None if products is None else products.astype(block.dtype), reduced
 
         products, reduced = jax.eval_shape(at_points, messages, jnp.int32(0), jnp.ones(size, bool))
         made = 0 if products is None else products.shape[0]
@@ -167,8 +167,8 @@ class NativeTransform(LocalTransform):
         @jax.checkpoint
         def visit(into, i, messages):
             start = jnp.minimum(i * size, total - size).astype(jnp.int32)
-            found, extra = at_points(messages, start, start + jnp.arange(size) >= i * size)
-            return (run(to_messages, (found,), start, into) if made else ()), extra
+            block_products, extra = at_points(messages, start, start + jnp.arange(size) >= i * size)
+            return (run(to_messages, (block_products,), start, into) if made else ()), extra
 
         def body(carry, i):
             into, reduced = carry

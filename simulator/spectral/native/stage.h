@@ -1,10 +1,10 @@
-// A stage of a distributed transform: takes the messages of one exchange, or values, or modes, and writes those of the
-// next, plane by plane.
+// A stage of a distributed transform: reads the messages of one exchange, or values, or modes, and writes those of
+// the next, plane by plane.
 //
-// In every plane lines along one axis are transformed, or first along one and then along the other axis. Neighbouring
-// lines are gathered into a tile (zeros between the modes of positive and of negative wavenumber), transformed, and
-// written, cut and scaled, to where they are wanted; between two axes the tile's cells become lanes. Nothing but the
-// given and the wanted array is larger than a plane.
+// In every plane, lines are transformed along one axis, or along one and then the other. Neighbouring lines are
+// gathered into a tile (with zeros between the modes of positive and negative wavenumber), transformed, and written,
+// truncated and scaled, to their place in the target; between two axes the tile's cells become lanes. Besides source
+// and target, no array is larger than a plane.
 
 #ifndef SIMULATOR_STAGE_H
 #define SIMULATOR_STAGE_H
@@ -18,7 +18,7 @@ using simulator::Geometry;
 using simulator::Side;
 using simulator::Stage;
 
-// One side's strides, and its lines along an axis.
+// The strides of one side, and its lines along an axis.
 template <class T> struct Arranged {
   const Side &side;
   void *const *buffers;
@@ -47,7 +47,7 @@ template <class T> struct Arranged {
   }
 };
 
-// Zeros where a message goes beyond what it is filled with: `extent` lines along the split axis, in `planes` planes.
+// Sets the padding of messages to zero: only `extent` lines along the split axis are filled, in `planes` planes.
 template <class T> static void clear_padding(const Stage &stage, const Arranged<T> &target, index extent, index from) {
   const Geometry &g = stage.geometry;
   const Side &side = target.side;
@@ -109,7 +109,7 @@ template <class T> class Runner {
     const index start_in = g.start_in == 1 ? stage.start : 0, start_out = g.start_in == 2 ? stage.start : 0;
     const bool across_in = source.contiguous() == g.first;
     const bool across_out = target.contiguous() == (two ? g.second : g.first);
-    // Lines that are contiguous lie in lanes, else they are the rows.
+    // Contiguous lines become lanes; otherwise the lines are the rows.
     const index line_in = across_in ? g.second : g.first;
     const index line_out = across_out ? (two ? g.first : g.second) : (two ? g.second : g.first);
     source.table(line_in, across_in ? lanes_in : rows_in, offsets[0], buffers[0]);
@@ -126,7 +126,8 @@ template <class T> class Runner {
       for (index p = 0; p < g.planes; ++p) {
         from = {offsets[0], buffers[0], c * source.component + (start_in + p) * source.stride[g.block], nullptr};
         to = {offsets[1], buffers[1], c * target.component + (start_out + p) * target.stride[g.block], nullptr};
-        // What the next plane reads, and, where a plane is visited twice, what this one will write.
+        // Fetch ahead: the lines that the next plane reads and, if a plane is visited twice, those that this one
+        // writes.
         Lines<T> next = from, written = to;
         next.plane += p + 1 < g.planes ? source.stride[g.block] : source.component - (g.planes - 1) * source.stride[g.block];
         if (!two) written.plane += target.stride[g.block];
@@ -142,7 +143,7 @@ template <class T> class Runner {
           for_tiles(lanes_in, g.real, [&](index lane, index other, index lanes) {
             ahead();
             gather(across_in, lane, other, lanes);
-            scatter(across_out, lane, other, lanes, work(first, g.real), g.first_points, g.first_modes, g.real);
+            scatter(across_out, lane, other, lanes, transformed(first), g.first_points, g.first_modes, g.real);
           });
           continue;
         }
@@ -152,15 +153,15 @@ template <class T> class Runner {
           ahead();
           gather(across_in, lane, other, lanes);
           const Rows across = real_second ? all(lanes_in) : g.to_points ? modes(g.second_modes, g.second_points) : all(lanes_in);
-          T *found = work(first, real_first);
+          T *found = transformed(first);
           if (!real_first) {
-            turn<T>(found, rows_of_result(rows_out), lane, lanes, plane, across, length);
+            transpose_tile<T>(found, rows_of_result(rows_out), lane, lanes, plane, across, length);
             return;
           }
           T *a = tiles[0] == found ? tiles[1] : tiles[0], *b = tiles[2];
-          untangle<T>(found, a, b, g.first_modes, g.first_points, re, im, g.doubled ? T(1) : T(0.5));
-          turn<T>(a, all(g.first_modes), lane, lanes, plane, across, length);
-          if (other != lane) turn<T>(b, all(g.first_modes), other, lanes, plane, across, length);
+          unpack_pair<T>(found, a, b, g.first_modes, g.first_points, re, im, g.doubled ? T(1) : T(0.5));
+          transpose_tile<T>(a, all(g.first_modes), lane, lanes, plane, across, length);
+          if (other != lane) transpose_tile<T>(b, all(g.first_modes), other, lanes, plane, across, length);
         });
         index number = 0;
         for_tiles(rows_out, real_second, [&](index lane, index other, index lanes) {
@@ -168,7 +169,7 @@ template <class T> class Runner {
           T *found;
           if (real_second) {
             const T *next = other == lane ? tile : tile + length * CELL;
-            tangle<T>(tile, next, tiles[1], g.second_modes, g.second_points, re, im, weight());
+            pack_pair<T>(tile, next, tiles[1], g.second_modes, g.second_points, re, im, weight());
             found = transform<T>(second, tiles[1], tiles[0], tiles[1]);
             number += 2;
           } else {
@@ -187,7 +188,7 @@ template <class T> class Runner {
   Rows rows_of_result(index rows) const { return g.to_points ? all(rows) : modes(g.first_modes, g.first_points); }
   T weight() const { return g.doubled ? T(1) : T(0.5); }
 
-  // visit(lane, lane of the partner, lanes) for all tiles, or pairs of tiles, of an axis.
+  // Calls visit(lane, lane of the partner, lanes) for all tiles, or pairs of tiles, of an axis.
   template <class Visit> static void for_tiles(index extent, bool pairs, Visit visit) {
     const index count = tile_count<T>(extent), lanes = extent < L::CELL ? extent : L::CELL;
     for (index i = 0; i < count; i += pairs ? 2 : 1) {
@@ -196,7 +197,8 @@ template <class T> class Runner {
     }
   }
 
-  // visit(lines, segment) for all contiguous parts of lines along `axis`: they may go on from message to message.
+  // Calls visit(lines, segment) for all contiguous parts of lines along `axis`, which may continue in the next
+  // message.
   template <class Visit>
   static void for_segments(const Arranged<T> &side, index axis, Lines<T> lines, Rows rows, Visit visit) {
     const bool apart = side.side.split == axis && side.side.messages > 1;
@@ -212,7 +214,7 @@ template <class T> class Runner {
     }
   }
 
-  // A tile, or a pair of real ones, of the source into tiles[1].
+  // Gathers a tile, or a pair of real ones, of the source into tiles[1].
   void gather(bool across, index lane, index other, index lanes) {
     const bool real = g.real && g.first == simulator::Z;
     if (!real) {
@@ -222,7 +224,7 @@ template <class T> class Runner {
     } else if (g.to_points) {
       load(across, lane, lanes, tiles[2], all(g.first_modes));
       load(across, other, lanes, tiles[3], all(g.first_modes));
-      tangle<T>(tiles[2], tiles[3], tiles[1], g.first_modes, g.first_points, re, im, weight());
+      pack_pair<T>(tiles[2], tiles[3], tiles[1], g.first_modes, g.first_points, re, im, weight());
     } else if (across) {
       const Segment line = all(g.first_points).segment(0);
       load_across<T, 1>(from, lane, lanes, tiles[1], line, re, im);
@@ -241,15 +243,15 @@ template <class T> class Runner {
       load_complex<T>(from, lane, lanes, tile, rows, re, im);
   }
 
-  T *work(const Fourier<T> &of, bool) { return transform<T>(of, tiles[1], tiles[0], tiles[1]); }
+  T *transformed(const Fourier<T> &of) { return transform<T>(of, tiles[1], tiles[0], tiles[1]); }
 
-  // The result in a tile, or that of a pair of real ones, to the target.
+  // Writes the result in a tile, or that of a pair of real ones, to the target.
   void scatter(bool across, index lane, index other, index lanes, T *found, index points, index kept, bool real) {
     const T scale = T(stage.scale);
     if (!real) {
       store(across, lane, lanes, found, g.to_points ? all(points) : modes(kept, points), scale);
     } else if (!g.to_points) {
-      untangle<T>(found, tiles[2], tiles[3], kept, points, re, im, g.doubled ? T(1) : T(0.5));
+      unpack_pair<T>(found, tiles[2], tiles[3], kept, points, re, im, g.doubled ? T(1) : T(0.5));
       store(across, lane, lanes, tiles[2], all(kept), scale);
       store(across, other, lanes, tiles[3], all(kept), scale);
     } else if (across) {
@@ -270,7 +272,7 @@ template <class T> class Runner {
       store_complex<T>(to, lane, lanes, tile, rows, re, im, scale);
   }
 
-  // Between the modes of both signs of the second axis the plane's tiles stay zero.
+  // Sets the cells between the modes of positive and negative wavenumber of the second axis to zero, where they stay.
   void clear_gaps(index rows) {
     if (g.real && g.second == simulator::Z) return;
     const Rows across = modes(g.second_modes, g.second_points);

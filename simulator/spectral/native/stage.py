@@ -1,8 +1,8 @@
-"""A stage of a transform as a JAX primitive, whose lowering is one call of the native kernels.
+"""A stage of a transform as a JAX primitive, which is lowered to one call of the native kernels.
 
 A stage is linear, and its transpose is a stage: modes and points change places, the sign of the exponent stays, and
-the modes of a real field that stand for their conjugates are counted once where they were counted twice. Under `vmap`
-the new axis joins the components.
+the modes of a real field that represent their conjugates are counted once instead of twice. Under `vmap` the new axis
+joins the components.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,12 +23,12 @@ from simulator.spectral.native.library import BLANK, STAGE, load
 
 @dataclass(frozen=True)
 class Side:
-    """Where one device's arrays of a stage lie: (component, *order), or in `messages` arrays (1, component, *order)
-    that are cut along the axis `split`."""
+    """The position of one device's arrays of a stage: (component, *order), or in `messages` arrays (1, component,
+    *order) that are cut along the axis `split`."""
 
     order: str
     shape: tuple[int, int, int]
-    """Extents along the axes of `order`; of one message."""
+    """Extents of one message along the axes of `order`."""
     real: bool = False
     messages: int = 1
     split: str | None = None
@@ -51,7 +51,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Transformed:
-    """An axis of a stage's planes: transformed, or (points equal to modes) not."""
+    """An axis of a stage's planes; it is not transformed if `points` equals `modes`."""
 
     axis: str
     points: int
@@ -60,7 +60,8 @@ class Transformed:
 
 @dataclass(frozen=True)
 class Form:
-    """What a stage does. The order of `lines` is that of the work; only the first `axes` of them are transformed."""
+    """The description of a stage. `lines` are in the order of the work; only the first `axes` of them are
+    transformed."""
 
     lines: tuple[Transformed, Transformed]
     axes: int
@@ -73,14 +74,15 @@ class Form:
     source: Side
     target: Side
     start_in: int = 0
-    """A first plane is given for the source (1), for the target, which is then filled in part (2), or not (0)."""
+    """The first plane refers to the source (1), or to the target, which is then filled in part (2), or is unused
+    (0)."""
     scale: float = 1.0
     dtype: str = field(default="float64")
-    """Of real values."""
+    """Type of real values."""
 
     @property
     def fills(self) -> bool:
-        """Whether it writes a part of given arrays."""
+        """Whether the stage writes a part of existing arrays."""
         return self.start_in == 2
 
     def geometry(self) -> list[int]:
@@ -108,13 +110,13 @@ class Form:
 
 
 def run(form: Form, messages: Any, start: Any = None, into: Any = ()) -> tuple[jax.Array, ...]:
-    """The arrays of the target. `start`: the first plane; `into`: the arrays to fill, where `form` says so."""
+    """The arrays of the target. `start`: the first plane; `into`: the arrays to fill, if `form.fills`."""
     given = (*messages, *(() if form.start_in == 0 else (jnp.asarray(start, jnp.int32),)), *into)
     return tuple(stage_p.bind(*given, form=form))
 
 
 def blank(shape: tuple[int, ...], dtype: Any, number: int) -> jax.Array:
-    """An array for a loop to fill, as memory comes; equal ones of different `number` are not made one."""
+    """Uninitialized memory for a loop to fill; a different `number` keeps XLA from merging equal arrays."""
     return blank_p.bind(shape=tuple(shape), dtype=np.dtype(dtype), number=number)
 
 
@@ -151,7 +153,7 @@ mlir.register_lowering(stage_p, mlir.lower_fun(_call, multiple_results=True))
 
 
 def _split(given: Any, form: Form) -> tuple[list[Any], list[Any], list[Any]]:
-    """Messages, start, arrays to fill."""
+    """Messages, start, and arrays to fill."""
     count = form.source.messages
     middle = count + (form.start_in > 0)
     return list(given[:count]), list(given[count:middle]), list(given[middle:])
@@ -176,7 +178,7 @@ def _transpose(cotangents, *given, form: Form):
     cotangents = [ad.instantiate_zeros(c) for c in cotangents]
     form_back = form.transposed()
     if form_back.fills:
-        # The planes that were not read get nothing: the rest of what the transpose fills is zero.
+        # Planes that were not read get no cotangent: the rest of the arrays that the transpose fills is zero.
         components = form.target.components(cotangents[0])
         empty = [
             jnp.zeros(form.source.array(components), form.dtype_of(form.source))
@@ -186,12 +188,12 @@ def _transpose(cotangents, *given, form: Form):
     else:
         back = stage_p.bind(*cotangents, *start, form=form_back)
     rest = [_without(c, start[0], form) for c in cotangents] if form.fills else []
-    found = [*back, *(None for _ in start), *rest]
-    return [f if ad.is_undefined_primal(a) else None for f, a in zip(found, given, strict=True)]
+    all_cotangents = [*back, *(None for _ in start), *rest]
+    return [c if ad.is_undefined_primal(a) else None for c, a in zip(all_cotangents, given, strict=True)]
 
 
 def _without(array: jax.Array, start: jax.Array, form: Form) -> jax.Array:
-    """An array of the target without the planes that the stage has written."""
+    """An array of the target with the planes that the stage has written set to zero."""
     axis = array.ndim - 3 + form.target.order.index(form.block)
     shape = [form.planes if i == axis else n for i, n in enumerate(array.shape)]
     return lax.dynamic_update_slice_in_dim(array, jnp.zeros(shape, array.dtype), start, axis=axis)

@@ -1,8 +1,8 @@
-// Between arrays in memory and tiles: CELL neighbouring lines are gathered side by side, one in each lane.
+// Copies between arrays in memory and tiles: CELL neighbouring lines are gathered side by side, one in each lane.
 //
-// A tile is a column of cells (see plan.h). Lanes that are contiguous in memory are loaded as they are; where instead
-// the points of a line are contiguous, blocks of WIDTH x WIDTH numbers are transposed in registers. `re` and `im` say
-// in which half of a cell real and imaginary parts are held: a plus in the exponent is made by exchanging them.
+// A tile is a column of cells (see plan.h). Lanes that are contiguous in memory are loaded directly; if instead the
+// points of a line are contiguous, blocks of WIDTH x WIDTH numbers are transposed in registers. `re` and `im` are the
+// halves of a cell that hold real and imaginary parts: exchanging them changes the sign of the exponent.
 
 #ifndef SIMULATOR_TILE_H
 #define SIMULATOR_TILE_H
@@ -13,16 +13,16 @@ namespace SIMULATOR_ISA {
 
 using simulator::index;
 
-// `count` points of a line, from `row` on, are the cells from `cell` on.
+// `count` points of a line, starting at `row`, fill the cells starting at `cell`.
 struct Segment {
   index row, cell, count;
 };
 
-// Which cells hold the rows of an array: all, or the modes of lowest wavenumber, of both signs.
+// The cells that hold the rows of an array: all, or the modes of lowest wavenumber, of both signs.
 struct Rows {
   index count;   // rows of the array
-  index low;     // of these many the cell is the row's number
-  index shift;   // is added for the rest
+  index low;     // the first `low` rows have the same number as their cell
+  index shift;   // is added for the other rows
   index cells;
   Segment segment(int i) const {
     return i == 0 ? Segment{0, 0, low} : Segment{low, low + shift, count - low};
@@ -30,17 +30,17 @@ struct Rows {
   index cell(index row) const { return row < low ? row : row + shift; }
 };
 
-// Where the lines along one axis of a plane begin.
+// The beginnings of the lines along one axis of a plane.
 template <class T> struct Lines {
-  const index *offset;  // of line i from its message's beginning, in numbers of type T
-  void *const *buffer;  // of line i's message
+  const index *offset;  // of line i from the beginning of its message, in numbers of type T
+  void *const *buffer;  // of the message of line i
   index plane;          // of this plane, in numbers of type T
-  void *message;         // of all lines, where lines go on from message to message; else null
+  void *message;        // of all lines, if lines continue from message to message; else null
   T *at(index line) const { return static_cast<T *>(message ? message : buffer[line]) + offset[line] + plane; }
 };
 
-// Fetches part `part` of `parts` of `count` lines of so many bytes into the second-level cache: lines of a plane lie far
-// apart, which the processor does not foresee.
+// Fetches part `part` of `parts` of `count` lines of `bytes` bytes into the second-level cache: the lines of a plane
+// lie far apart, and the processor does not predict them.
 template <bool WRITE, class T>
 static inline void fetch(Lines<T> lines, index count, index bytes, index part, index parts) {
   for (index line = count * part / parts; line < count * (part + 1) / parts; ++line) {
@@ -104,7 +104,7 @@ static void store_complex(Lines<T> lines, index lane, index lanes, const T *tile
   }
 }
 
-// Real numbers of two times CELL lanes, into the halves of the cells.
+// Loads real numbers of two times CELL lanes into the halves of the cells.
 template <class T>
 static void load_real(Lines<T> lines, index lane, index other, index lanes, T *tile, index rows, index re, index im) {
   typedef Lanes<T> L;
@@ -146,8 +146,8 @@ static void store_real(Lines<T> lines, index lane, index other, index lanes, con
 
 // ---- points of a line contiguous: `lines` are the lanes -------------------------------------------------------------
 
-// NUMBERS (1 of real, 2 of complex values) for each point. The last block of points overlaps the one before; lines
-// shorter than a block are gathered one by one.
+// NUMBERS is 1 for real and 2 for complex points. The last block of points overlaps the previous one; lines shorter
+// than a block are gathered one by one.
 
 template <class T, int NUMBERS>
 static void load_across(Lines<T> lines, index lane, index lanes, T *tile, Segment segment, index re, index im) {
@@ -221,7 +221,7 @@ static void store_across(Lines<T> lines, index lane, index lanes, const T *tile,
 
 // ---- from one axis of a plane to the other --------------------------------------------------------------------------
 
-// The first cell of tile `number` of an axis: the last tile overlaps the one before.
+// The first cell of tile `number` of an axis: the last tile overlaps the previous one.
 template <class T> static inline index tile_start(index number, index extent) {
   constexpr index CELL = Lanes<T>::CELL;
   if (extent < CELL) return 0;
@@ -232,10 +232,10 @@ template <class T> static inline index tile_count(index extent) {
   return (extent + Lanes<T>::CELL - 1) / Lanes<T>::CELL;
 }
 
-// The `rows` of a tile become lanes of the plane's tiles (each of `length` cells), its lanes, which are the rows of
-// `across` from `lane` on, their cells.
+// Transposes a tile into the plane's tiles (each of `length` cells): its `rows` become lanes, and its lanes, which
+// are the rows of `across` from `lane` on, become cells.
 template <class T>
-static void turn(const T *tile, Rows rows, index lane, index lanes, T *plane, Rows across, index length) {
+static void transpose_tile(const T *tile, Rows rows, index lane, index lanes, T *plane, Rows across, index length) {
   typedef Lanes<T> L;
   for (index number = 0; number < tile_count<T>(rows.count); ++number) {
     const index start = tile_start<T>(number, rows.count);
@@ -265,10 +265,10 @@ static void turn(const T *tile, Rows rows, index lane, index lanes, T *plane, Ro
 
 // ---- two real fields in one complex transform -----------------------------------------------------------------------
 
-// With Z = A + i B of two real fields a and b, Z(k) = A(k) + i B(k) and Z(n - k) = A(k)* + i B(k)*. `weight` multiplies
-// the modes that stand for their conjugates too; of the others the imaginary part means nothing.
+// Z = A + i B for two real fields a and b: Z(k) = A(k) + i B(k) and Z(n - k) = A(k)* + i B(k)*. `weight` multiplies
+// the modes that represent their conjugates too; the imaginary parts of the other modes are ignored.
 template <class T>
-static void tangle(const T *a, const T *b, T *z, index modes, index n, index re, index im, T weight) {
+static void pack_pair(const T *a, const T *b, T *z, index modes, index n, index re, index im, T weight) {
   typedef Lanes<T> L;
   constexpr index CELL = 2 * L::CELL;
   zero_cells<T>(z, modes, n - modes + 1);
@@ -290,9 +290,9 @@ static void tangle(const T *a, const T *b, T *z, index modes, index n, index re,
   }
 }
 
-// The other way: A(k) = (Z(k) + Z(n - k)*) / 2, B(k) = (Z(k) - Z(n - k)*) / 2i; `weight` stands for 1/2.
+// The inverse: A(k) = (Z(k) + Z(n - k)*) / 2, B(k) = (Z(k) - Z(n - k)*) / 2i; `weight` takes the place of 1/2.
 template <class T>
-static void untangle(const T *z, T *a, T *b, index modes, index n, index re, index im, T weight) {
+static void unpack_pair(const T *z, T *a, T *b, index modes, index n, index re, index im, T weight) {
   typedef Lanes<T> L;
   constexpr index CELL = 2 * L::CELL;
   for (index k = 0; k < modes; ++k) {

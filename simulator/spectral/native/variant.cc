@@ -1,4 +1,4 @@
-// The kernels for one set of instructions: compiled several times, each time with other flags and another name.
+// The kernels for one instruction set: compiled several times, each time with other flags and another name.
 
 #include "stage.h"
 
