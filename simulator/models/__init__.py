@@ -1,4 +1,4 @@
-"""Equations. A new one is a file beside these and a line in `MODELS`."""
+"""Equations. A new equation is a file in this package and a line in `MODELS`."""
 
 from simulator.models.boussinesq import Boussinesq
 from simulator.models.composite import Composite

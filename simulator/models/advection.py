@@ -1,7 +1,8 @@
 """Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
 
-The projection removes gradients, so both give the same tendency where products are free of aliasing errors. A form
-states which fields it needs beside the velocity, which products it takes, and what force they make.
+The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
+states the fields that it needs besides the velocity, the products that it takes, and the force that follows from
+them.
 """
 
 import jax
@@ -18,13 +19,13 @@ def cross(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def stress_without_trace(u: jax.Array) -> jax.Array:
-    """u_i u_j - u_z^2 delta_ij as (5, ...): the components xx, yy, xy, xz, yz. The component zz is zero."""
+    """u_i u_j - u_z^2 delta_ij, (5, ...): the components xx, yy, xy, xz, yz. The component zz is zero."""
     x, y, z = u[0], u[1], u[2]
     return jnp.stack([x * x - z * z, y * y - z * z, x * y, x * z, y * z])
 
 
 def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
-    """i k_j T_ij (3, *order) of the coefficients (5, *order) of a stress as `stress_without_trace` orders it."""
+    """i k_j T_ij (3, *order) of the coefficients (5, *order) of a stress in the order of `stress_without_trace`."""
     xx, yy, xy, xz, yz = stress
     kx, ky, kz = layout.wavenumbers(stress.real.dtype)
     rows = (kx * xx + ky * xy + kz * xz, kx * xy + ky * yy + kz * yz, kx * xz + ky * yz)
@@ -34,8 +35,8 @@ def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
 class BasdevantStress:
     """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms.
 
-    It is -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it is
-    for grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
+    It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
+    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
     """
 
     def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
@@ -51,7 +52,7 @@ class BasdevantStress:
 class Rotational:
     """u x omega: three products of six fields, so 6 + 3 transforms.
 
-    It is -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even where products are aliased, because
+    It equals -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products, because
     u . (u x omega) = 0 at every point. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
     section 3.3.
     """
@@ -75,5 +76,5 @@ def products_are_exact(grid: Grid) -> bool:
 
 
 def advection_of(grid: Grid) -> Advection:
-    """The form with the fewest transforms that conserves energy: the stress where products are exact."""
+    """The form with the fewest transforms that conserves energy: the stress if products are exact."""
     return BasdevantStress() if products_are_exact(grid) else Rotational()

@@ -35,9 +35,9 @@ from simulator.spectral.operators import divergence, hermitian
 class BoussinesqSettings(FlowSettings):
     kind: Literal["boussinesq"] = "boussinesq"
     diffusivity: NonNegative
-    """Of the buoyancy, length^2 / time; viscosity / diffusivity is the Prandtl number."""
+    """Diffusivity of the buoyancy, length^2 / time; viscosity / diffusivity is the Prandtl number."""
     stratification: Real
-    """N^2 (1/time^2): above zero stable with the buoyancy frequency N, below zero unstable."""
+    """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative for unstable."""
     gravity: Vector = (0.0, 0.0, -1.0)
     """Direction of gravity; its length does not matter."""
 
@@ -100,14 +100,14 @@ class Boussinesq(NavierStokes):
         """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to sqrt(-N^2)."""
         return super().rate(maxima) + abs(self.settings.stratification) ** 0.5
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def _buoyancy_flux(self, fields: Fields) -> jax.Array:
-        """<b u . e>: the kinetic energy's gain from buoyancy."""
+        """<b u . e>: the rate at which buoyancy adds kinetic energy."""
         return self.transform.layout.inner(fields["buoyancy"], along(self.up, fields["velocity"]))
 
     def balance(self, fields: Fields) -> Balance:
-        """Of kinetic plus potential energy; of the kinetic energy alone where N^2 is not positive."""
+        """The balance of kinetic plus potential energy; of the kinetic energy alone if N^2 is not positive."""
         layout, u, b = self.transform.layout, fields["velocity"], fields["buoyancy"]
         linear, square = self.linear(), self.settings.stratification
         kinetic, loss = 0.5 * power(layout, 1.0, u), power(layout, -linear["velocity"], u)
@@ -150,7 +150,7 @@ class Boussinesq(NavierStokes):
         }
 
     def spectral_energies(self, fields: Fields) -> Fields:
-        """Kinetic energy; the potential one where N^2 > 0, else the `buoyancy_variance`; variances of scalars."""
+        """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of scalars."""
         b = fields["buoyancy"]
         if self.stable:
             other = {"potential_energy": 0.5 * abs(b) ** 2 / self.settings.stratification}
@@ -159,7 +159,7 @@ class Boussinesq(NavierStokes):
         return {**super().spectral_energies(fields), **other}
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
-        """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy gives to modes of the velocity."""
+        """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""
         mixing = transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
         if self.stable:
             other = {"potential_energy": mixing / self.settings.stratification}

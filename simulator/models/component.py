@@ -1,7 +1,7 @@
-"""What a kind of matter offers to a composite, and the potential that all kinds share.
+"""The contract of a component of a composite, and the potential that all components share.
 
-A kind of matter is a file with a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`.
-It gives its density as values on the grid and takes the potential as such; how it holds its own fields is its affair.
+A component is a file with a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`. It
+gives its density as values on the grid and gets the potential in the same form, however it represents its own fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ class Potential:
     """The potential of all matter at one moment."""
 
     transform: Transform
-    """Of real fields with all their modes."""
+    """The transform of real fields with all their modes."""
     modes: jax.Array
     """Coefficients of Phi, without mean."""
     fall: jax.Array
-    """sqrt(4 pi G rho) at the densest point: the rate (1/time, double) at which it collapses."""
+    """sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse."""
 
     @cached_property
     def values(self) -> jax.Array:
@@ -48,29 +48,29 @@ class Potential:
 
 
 class Component(Protocol):
-    """One kind of matter. Its fields carry no prefix here; the composite adds it."""
+    """One kind of matter. Its own names of fields have no prefix; the composite adds it."""
 
     Settings: ClassVar[type[Settings]]
     fields: Sequence[FieldSpec]
     """Evolved fields."""
     transform: Transform
-    """Of all of them."""
+    """The transform of all these fields."""
     alone: Any
-    """The model of this matter alone under the composite's gravity, whose initial conditions it takes."""
+    """The model of this matter alone under the composite's gravity; the component takes its initial conditions."""
 
     def source(self, fields: Fields) -> tuple[jax.Array, Any]:
-        """Mass density on the grid (x, y, z), zero in padding, and whatever `kick` can use of the work."""
+        """Mass density on the grid (x, y, z), zero in padding, and intermediate results for `kick` (its `work`)."""
         ...
 
     def kick(
         self, fields: Fields, work: Any, potential: Potential, time: jax.Array, duration: jax.Array
     ) -> tuple[Fields, jax.Array]:
-        """The fields after they have felt the potential for a while without moving, which leaves the density as it
-        is; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN where no step can be taken."""
+        """The fields after `duration` in the potential without motion, which leaves the density unchanged; and the
+        rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be taken."""
         ...
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
-        """The fields after a while without the potential, at least of second order in `duration`."""
+        """The fields after `duration` without the potential, accurate to at least second order."""
         ...
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
@@ -79,7 +79,7 @@ class Component(Protocol):
         ...
 
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        """Shell spectra on shells of the grid's width, (shells,) each, however many."""
+        """Shell spectra on shells of the grid's width, (shells,) each, with any number of shells."""
         ...
 
     def derived(self) -> Mapping[str, DerivedField]:
@@ -87,9 +87,9 @@ class Component(Protocol):
         ...
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why no step can be taken from these fields, and what may help."""
+        """Why no step can be taken from these fields, and a remedy; None if one can."""
         ...
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """What its columns of a row say about the run's resolution."""
+        """Lines about the run's resolution, from the component's columns of a row."""
         ...

@@ -1,4 +1,4 @@
-"""Several kinds of matter that attract each other: one potential, each kind with a step of its own."""
+"""Several kinds of matter that attract each other: one potential, and a separate step for each kind."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class CompositeSettings(Settings):
         tuple[Annotated[GasComponent.Settings | WaveComponent.Settings, Field(discriminator="kind")], ...],
         Field(max_length=10),
     ]
-    """The kinds of matter, each with the keys of its own model but for those of gravity."""
+    """The kinds of matter, each with the keys of its own model except those of gravity."""
     gravitational_constant: NonNegative = 1.0
     """G, length^3 / (mass time^2); 0 turns gravity off."""
     green: Green = "exact"
@@ -57,15 +57,16 @@ class CompositeSettings(Settings):
 class Composite(SplitModel):
     """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
 
-    A step is split: in a kick the velocities change in the potential of all matter, solved once, while no density
-    changes; in a drift every component moves by itself, by a formula of second order or better. Both ways to
-    alternate them are of second order and conserve the momentum of all matter as exactly as the components do theirs.
-    Fields and columns begin with the name of their component.
+    A step is split: in a kick the velocities change in the potential of all matter, which is solved once, while no
+    density changes; in a drift every component moves by itself, with at least second-order accuracy. Both orders of
+    drift and kick are second-order accurate and conserve the total momentum as exactly as the components conserve
+    theirs. Fields and columns begin with the name of their component.
     """
 
     Settings = CompositeSettings
     integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift")
-    """The integrators of second order: those of higher order step back in time, which a viscous gas cannot."""
+    """The integrators of second order: those of higher order step back in time, which a viscous gas does not
+    allow."""
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
     guarded = True
 
@@ -102,7 +103,7 @@ class Composite(SplitModel):
         return cls(settings, parts, make(real=True, every=True))
 
     def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of one component, under the names that it gives them."""
+        """The fields of one component, under the component's own names."""
         return {spec.name: fields[f"{name}_{spec.name}"] for spec in self.parts[name].fields}
 
     # ---- the equation ------------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Composite(SplitModel):
         return joined({name: new for name, (new, _) in kicked.items()}), rate
 
     def _potential(self, density: jax.Array) -> Potential:
-        """That of the values of all matter's density."""
+        """The potential of the density of all matter, given as values."""
         g = 4 * math.pi * self.settings.gravitational_constant
         modes = solve_poisson(self.transform.layout, g * self.transform.forward(density), self.settings.green)
         densest = jnp.maximum(self.transform.physical.max(density), 0).astype(jnp.float64)
@@ -133,33 +134,33 @@ class Composite(SplitModel):
         return {"rate": self.kick(fields, time, jnp.float64(0))[1]}
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why a run cannot go on from these fields, and what may help."""
+        """Why a run cannot continue from these fields, and a remedy."""
         for name, part in self.parts.items():
-            if (found := part.trouble(self.of(name, fields))) is not None:
-                return f"{name}: {found[0]}", found[1]
+            if (reason := part.trouble(self.of(name, fields))) is not None:
+                return f"{name}: {reason[0]}", reason[1]
         return None
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Of all matter, then of each component under its name. Energies are box means; `internal_energy` is what the
-        components have beside motion: heat, quantum pressure, interaction, traps. The potential energy of a component
-        is its share of the whole, half the mean of its density times the potential of all matter."""
+        """Columns of all matter, then of each component under its name. Energies are box means; `internal_energy` is
+        the components' energy apart from motion: heat, quantum pressure, interaction, traps. The potential energy of
+        a component is its share of the whole, half the mean of its density times the potential of all matter."""
         layout = self.transform.layout
-        own = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
+        parts = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
         values = {name: part.source(self.of(name, fields))[0] for name, part in self.parts.items()}
         modes = {name: self.transform.forward(density) for name, density in values.items()}
         potential = self._potential(total(values.values()))
         shares = {name: 0.5 * layout.inner(density, potential.modes) for name, density in modes.items()}
 
         def summed(column: str) -> jax.Array:
-            return total(columns[column] for columns in own.values())
+            return total(columns[column] for columns in parts.values())
 
-        gravity, own_energy, kinetic = total(shares.values()), summed("energy"), summed("kinetic_energy")
+        gravity, parts_energy, kinetic = total(shares.values()), summed("energy"), summed("kinetic_energy")
         columns = {
-            "energy": own_energy + gravity,
+            "energy": parts_energy + gravity,
             "kinetic_energy": kinetic,
-            "internal_energy": own_energy - kinetic,
+            "internal_energy": parts_energy - kinetic,
             "potential_energy": gravity,
             "mass": summed("mass"),
             "max_density": self.transform.physical.max(total(values.values())),
@@ -169,38 +170,41 @@ class Composite(SplitModel):
                 for axis, x in zip("xyz", center(layout, total(modes.values())), strict=True)
             },
         }
-        for name, found in own.items():
-            columns |= {f"{name}_{column}": x for column, x in found.items() if column not in SHARED}
+        for name, part_columns in parts.items():
+            columns |= {f"{name}_{column}": x for column, x in part_columns.items() if column not in SHARED}
             columns[f"{name}_potential_energy"] = shares[name]
         return columns | {"rate": self.memory(fields, time)["rate"]}
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """What a row of diagnostics says about the run's resolution."""
-        found = []
+        lines = []
         for name, part in self.parts.items():
-            own = {key.removeprefix(f"{name}_"): x for key, x in row.items() if key.startswith(f"{name}_")}
-            found += [f"{name}: {line}" for line in part.warnings(own)]
-        return found
+            columns = {
+                key.removeprefix(f"{name}_"): x for key, x in row.items() if key.startswith(f"{name}_")
+            }
+            lines += [f"{name}: {line}" for line in part.warnings(columns)]
+        return lines
 
     def spectral_energies(self, fields: Fields) -> Fields:
-        return {}  # each component has spectra of its own
+        return {}  # each component has its own spectra
 
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         """P(k) of all matter, and the components' spectra; 0 where a component has no modes."""
         layout = self.transform.layout
         density = total(part.source(self.of(name, fields))[0] for name, part in self.parts.items())
-        found = {"density_power": density_power(layout, self.transform.forward(density))}
+        spectra = {"density_power": density_power(layout, self.transform.forward(density))}
         for name, part in self.parts.items():
             for quantity, spectrum in part.spectra(self.of(name, fields)).items():
-                found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
-        return found
+                spectra[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
+        return spectra
 
     def derived(self) -> Mapping[str, DerivedField]:
         def density(fields: Fields) -> jax.Array:
             return total(part.source(self.of(name, fields))[0] for name, part in self.parts.items())
 
-        def of(name: str, own: DerivedField) -> DerivedField:
-            return DerivedField(own.spec.of_component(name), lambda fields: own.values(self.of(name, fields)))
+        def of(name: str, field: DerivedField) -> DerivedField:
+            return DerivedField(
+                field.spec.of_component(name), lambda fields: field.values(self.of(name, fields))
+            )
 
         parts = [
             of(name, field)
@@ -216,7 +220,7 @@ class Composite(SplitModel):
 
 
 def joined(parts: Mapping[str, Fields]) -> Fields:
-    """Fields of components, under the names that they have together."""
+    """Fields of components, under their names in the composite."""
     return {f"{name}_{field}": f for name, fields in parts.items() for field, f in fields.items()}
 
 

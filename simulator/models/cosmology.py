@@ -1,8 +1,8 @@
 """The expanding background: flat, with matter and a cosmological constant, in supercomoving time.
 
 Supercomoving variables (Martel & Shapiro, Mon. Not. R. Astron. Soc. 297, 467 (1998)): comoving lengths x, comoving
-density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied
-by a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega_m).
+density a^3 rho, time tau with d tau = dt / a^2. The equations are those without expansion, with gravity multiplied by
+a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega_m).
 """
 
 import math
@@ -16,12 +16,12 @@ from pydantic import Field
 from simulator.settings import Positive, Settings
 
 LARGEST_SCALE_FACTOR = 4.0
-"""How far the table reaches. tau ends at a finite value as a grows without bound."""
+"""The end of the table. tau tends to a finite value as a grows without bound."""
 
 
 class CosmologySettings(Settings):
     start: Positive = Field(default=0.01, lt=1.0)
-    """Scale factor at the time 0; 1 is today."""
+    """Scale factor at time 0; today it is 1."""
     hubble: Positive = 1.0
     """Hubble constant H0 (1/time)."""
     matter: Positive = Field(default=0.3, le=1.0)
@@ -43,7 +43,7 @@ class Background:
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray]:
-        """tau against u = ln a, equally spaced in u. d tau / du = 1 / (a^2 H)."""
+        """tau as a function of u = ln a, equally spaced in u. d tau / du = 1 / (a^2 H)."""
         u = np.linspace(math.log(self.settings.start), math.log(LARGEST_SCALE_FACTOR), self.points)
         nodes, weights = np.polynomial.legendre.leggauss(8)
         half = (u[1] - u[0]) / 2
@@ -62,7 +62,7 @@ class Background:
 
     @property
     def last_time(self) -> float:
-        """The supercomoving time at which the table ends."""
+        """The supercomoving time at the end of the table."""
         return float(self._table[1][-1])
 
     def scale_factor(self, time: jax.Array) -> jax.Array:
@@ -75,7 +75,7 @@ class Background:
         return jnp.exp(_hermite((time - low) / (high - low), high - low, ends, slopes))
 
     def scale_factor_at(self, time: float) -> float:
-        """a(tau) of one time, without JAX."""
+        """a(tau) for one time, without JAX."""
         u, tau = self._table
         i = min(max(int(np.searchsorted(tau, time, side="right")) - 1, 0), len(u) - 2)
         slopes = np.exp(2 * u[i : i + 2]) * self.hubble(np.exp(u[i : i + 2]))
@@ -101,7 +101,7 @@ class Background:
 
 
 def _hermite(x, width, values, slopes):
-    """Cubic through two values with two slopes, at the fraction x of the interval."""
+    """The cubic through two values with two slopes, at the fraction x of the interval."""
     low, high = values[0], values[1]
     a, b = slopes[0] * width, slopes[1] * width
     return (

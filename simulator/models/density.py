@@ -1,4 +1,4 @@
-"""What gas and waves have in common: measures of a density, on spectral arrays."""
+"""Quantities of a density that gas and waves have in common, computed from spectral arrays."""
 
 import math
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ from simulator.spectral.grid import AXES
 
 
 def center(layout: Layout, density: jax.Array) -> list[jax.Array]:
-    """Centre of mass (x, y, z) in the periodic box: the phase of the density's first mode along each axis. Where the
-    density has none (a homogeneous box), the place says nothing."""
-    found = []
+    """Centre of mass (x, y, z) in the periodic box: the phase of the density's first mode along each axis. If the
+    density has no such mode (a homogeneous box), the result is meaningless."""
+    coordinates = []
     for axis, length, n in zip(AXES, layout.grid.box, layout.grid.shape, strict=True):
         if n < 2:
-            found.append(jnp.zeros((), jnp.float64))
+            coordinates.append(jnp.zeros((), jnp.float64))
             continue
-        # Of a real field's half spectrum along z the mode +1 is stored.
-        here = jnp.ones((1, 1, 1), bool)
+        # The half spectrum of a real field stores the mode +1 along z.
+        is_first = jnp.ones((1, 1, 1), bool)
         for a in AXES:
-            here = here & (layout.integers(a) == (1 if a == axis else 0))
-        first = jnp.where(here, density, 0).sum((-3, -2, -1))
+            is_first = is_first & (layout.integers(a) == (1 if a == axis else 0))
+        first = jnp.where(is_first, density, 0).sum((-3, -2, -1))
         angle = -jnp.arctan2(first.imag, first.real).astype(jnp.float64)
-        found.append(jnp.mod(angle, 2 * math.pi) * length / (2 * math.pi))
-    return found
+        coordinates.append(jnp.mod(angle, 2 * math.pi) * length / (2 * math.pi))
+    return coordinates
 
 
 def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[jax.Array]) -> list[jax.Array]:
-    """x - c along each axis, to the nearest periodic image: coordinates in the box that has c in its middle."""
+    """x - c along each axis, to the nearest periodic image: coordinates in the box centred on c."""
     return [
         jnp.mod(x - c.astype(x.dtype) + length / 2, length) - length / 2
         for x, c, length in zip(points, place, grid.box, strict=True)
@@ -42,7 +42,7 @@ def center_velocity(layout: Layout, density: jax.Array, momentum: jax.Array) -> 
 
 
 def faces(grid: Grid, place: Sequence[jax.Array]) -> list[jax.Array]:
-    """Along each axis the index of the grid plane at the face of the box that has the point c in its middle."""
+    """Along each axis, the index of the grid plane at the face of the box that is centred on c."""
     return [
         jnp.mod(jnp.floor((c + length / 2) / h), n)
         for c, length, h, n in zip(place, grid.box, grid.spacing, grid.shape, strict=True)
@@ -51,7 +51,7 @@ def faces(grid: Grid, place: Sequence[jax.Array]) -> list[jax.Array]:
 
 def density_power(layout: Layout, density: jax.Array) -> jax.Array:
     """P(k) = V <|delta(k)|^2> of the density contrast, averaged over the modes of each shell: (shells,), length^3.
-    The Nyquist planes of an even grid, where half of a wave is missing, are left out."""
+    The Nyquist planes of an even grid, which hold only half of a wave, are left out."""
     mean = layout.at_zero(density).real
     zero, whole = jnp.ones((1, 1, 1), bool), jnp.ones((1, 1, 1), bool)
     for axis, n in zip(AXES, layout.grid.shape, strict=True):

@@ -1,4 +1,4 @@
-"""An equation in few lines: a `Model` whose fields and parameters are declared in the class."""
+"""Equations in a few lines: a `Model` whose fields and parameters are declared in the class."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -19,36 +19,36 @@ from simulator.spectral.operators import fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
 _CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}
-"""What a plain annotation accepts: numbers as the rest of a configuration has them (`2*pi`, no text, no NaN)."""
+"""Stricter types for plain annotations: numbers as elsewhere in a configuration (`2*pi`, no text, no NaN)."""
 
 
 class NoParameters(Settings):
-    """Of an equation that has none."""
+    """The settings of an equation without parameters."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """An evolved field, as an equation declares it."""
+    """An evolved field in an equation's declaration."""
 
     name: str
     vector: bool | int = False
-    """True: one component for each axis of the grid; a number: so many."""
+    """True: one component for each axis of the grid; a number: this many components."""
     complex: bool = False
-    """Its values are complex. All fields of an equation are real, or all are complex."""
+    """The values are complex. All fields of an equation are real, or all are complex."""
     solenoidal: bool = False
     """The divergence of initial conditions is removed."""
     units: str = ""
-    """For people, e.g. "length/time"."""
+    """Units in words, e.g. "length/time"."""
 
     def spec(self, dimensions: int) -> FieldSpec:
-        """The field on a grid of so many axes."""
+        """The specification of the field on a grid with `dimensions` axes."""
         count = dimensions if self.vector is True else int(self.vector)
         names = VECTOR[:count] if count <= len(VECTOR) else tuple(str(i) for i in range(count))
         return FieldSpec(self.name, names, self.solenoidal, self.complex, self.units)
 
 
 class Equation(Model):
-    """du/dt = L u + N(u): what a user writes. Fields stand in `evolved`, parameters are annotated attributes:
+    """du/dt = L u + N(u), as users write it. `evolved` lists the fields; annotated attributes are parameters:
 
         class Burgers(Equation):
             evolved = ("u",)
@@ -63,9 +63,9 @@ class Equation(Model):
             def combine(self, products, fields):
                 return {"u": -0.5 * self.gradient(products["square"])[0]}
 
-    `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. Everything else that
-    `Model` may offer can be defined as well. Wavenumbers and derivatives have one entry for each axis of the grid:
-    two in a two-dimensional run.
+    `linear`, `products` and `combine` are the equation; `advection` gives a CFL condition. All other methods of
+    `Model` can be overridden as well. Wavenumbers and derivatives have one entry for each axis of the grid: two in a
+    two-dimensional run.
     """
 
     Settings = NoParameters
@@ -108,7 +108,8 @@ class Equation(Model):
         return sum(abs(velocity[i]) / h for i, h in enumerate(spacing))  # type: ignore[return-value]
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
-        """N of each field; by default the product that bears its name. Fields that are not named have none."""
+        """N of each field; by default the product of the same name. Fields without an entry have no nonlinear
+        term."""
         return dict(products)
 
     def tendency(self, fields: Fields, time: jax.Array, *further: Any, **named: Any) -> Any:
@@ -128,7 +129,7 @@ class Equation(Model):
         return self.product_shapes()
 
     def product_shapes(self) -> Any:
-        """Shapes of what `pointwise` returns at a single point."""
+        """Shapes of the result of `pointwise` at a single point."""
         layout = self.transform.layout
         dtype = self.transform.dtype if layout.real else jnp.result_type(self.transform.dtype, jnp.complex64)
         kind = jnp.result_type(self.transform.dtype, jnp.complex64)
@@ -140,7 +141,7 @@ class Equation(Model):
         return jax.eval_shape(lambda v, x, q: self.pointwise(v, Points(x, x, x), q), values, one, parameters)
 
     def _whole(self, rates: Fields) -> Fields:
-        """Tendencies of all fields, of the fields' type; where modes may grow, of real fields exactly."""
+        """Tendencies of all fields in the fields' type; made Hermitian if modes of real fields may grow."""
         layout, kind = self.transform.layout, jnp.result_type(self.transform.dtype, jnp.complex64)
         whole = {}
         for name, lead in self.shapes.items():
@@ -150,7 +151,7 @@ class Equation(Model):
         return whole
 
     def begin(self, fields: Fields, names: Any) -> Fields:
-        """Where modes grow, the part of a real field's coefficients that is invisible on the grid must be zero."""
+        """The evolved fields; if modes grow, without the part of the coefficients that is invisible on the grid."""
         if not self.growing:
             return fields
         layout = self.transform.layout
@@ -159,8 +160,8 @@ class Equation(Model):
         )
 
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        """The advective rate, and at least that at which the linear term makes modes grow. Without `advection` growth
-        alone sets no step: the nonlinear terms may be faster."""
+        """The advective rate, and at least the growth rate of the linear term. Without `advection` there is no limit,
+        even with growth, because the nonlinear terms may be faster."""
         rate, growth = super().rate(maxima), self._growth
         if "rate" not in maxima:
             return rate
@@ -184,7 +185,7 @@ class Equation(Model):
 
     @property
     def growing(self) -> bool:
-        """Whether modes of real fields may grow: their coefficients are then kept exactly Hermitian."""
+        """Whether modes of real fields may grow; their coefficients are then kept exactly Hermitian."""
         return self.transform.layout.real and self._growth != 0
 
     def longest_step(self) -> float | None:
@@ -222,12 +223,12 @@ class Equation(Model):
         return jnp.stack([1j * k * field for k in self.k])
 
     def divergence(self, field: jax.Array) -> jax.Array:
-        """i k . v of a vector; a component without an axis has no part in it."""
+        """i k . v of a vector; components without an axis are ignored."""
         return sum(1j * k * part for k, part in zip(self.k, field, strict=False))  # type: ignore[return-value]
 
     def curl(self, field: jax.Array) -> jax.Array:
-        """i k x v. In two dimensions d_x v_y - d_y v_x of two components, a scalar; of three components all
-        three, which do not depend on z."""
+        """i k x v. In two dimensions d_x v_y - d_y v_x of two components, a scalar; or all three components of the
+        curl of a three-component vector that does not depend on z."""
         if len(self.k) == 2 and field.shape[0] == 2:
             return 1j * (self.k[0] * field[1] - self.k[1] * field[0])
         kx, ky, kz = (*self.k, 0)[:3]
@@ -235,12 +236,12 @@ class Equation(Model):
         return jnp.stack([1j * (ky * z - kz * y), 1j * (kz * x - kx * z), 1j * (kx * y - ky * x)])
 
     def rotated_gradient(self, field: jax.Array) -> jax.Array:
-        """The plane's velocity (-d_y f, d_x f) of the stream function f."""
+        """The velocity (-d_y f, d_x f) in a plane of the stream function f."""
         kx, ky = self.k[:2]
         return jnp.stack([-1j * ky * field, 1j * kx * field])
 
     def project(self, field: jax.Array) -> jax.Array:
-        """The solenoidal part of a vector, its mean included. A component without an axis stays as it is."""
+        """The solenoidal part of a vector, its mean included. A component without an axis is left unchanged."""
         waves = self.k[: field.shape[0]]
         along = sum(k * part for k, part in zip(waves, field, strict=False))
         k2 = sum(k * k for k in waves)
@@ -259,26 +260,28 @@ class Equation(Model):
         """The box mean of the product of two fields, summed over their components."""
         return self.transform.layout.inner(a, b).sum()
 
-    # ---- what is measured and shown ----------------------------------------------------------------------
+    # ---- diagnostics and pictures --------------------------------------------------------------------------
 
     def quantities(self, fields: Fields) -> dict[str, jax.Array]:
-        """Scalars for columns of diagnostics.csv, beside the mean and the variance of every field."""
+        """Scalars for columns of diagnostics.csv, in addition to the mean and the variance of every field."""
         return {}
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        usual = super().diagnostics(fields, time)
-        rate = usual.pop("rate")
-        return {**self.quantities(fields), **usual, "rate": rate}
+        defaults = super().diagnostics(fields, time)
+        rate = defaults.pop("rate")
+        return {**self.quantities(fields), **defaults, "rate": rate}
 
     def derived(self) -> Mapping[str, DerivedField]:
         """The modulus of each complex field and the magnitude of each vector."""
-        found = {}
+        derived = {}
         for name, spec in self.fields.items():
             if spec.complex or spec.components:
                 word = "magnitude" if spec.components else "modulus"
-                own = FieldSpec(f"{name}_{word}", units=spec.units)
-                found[own.name] = DerivedField(own, lambda f, name=name, spec=spec: self._size(f[name], spec))
-        return found
+                size = FieldSpec(f"{name}_{word}", units=spec.units)
+                derived[size.name] = DerivedField(
+                    size, lambda f, name=name, spec=spec: self._size(f[name], spec)
+                )
+        return derived
 
     def _size(self, field: jax.Array, spec: FieldSpec) -> jax.Array:
         values = self.transform.inverse(field)
@@ -286,7 +289,7 @@ class Equation(Model):
 
     @property
     def pictured(self) -> tuple[str, ...]:
-        """Every scalar, and of complex fields and vectors their size."""
+        """Every scalar, and the size of every complex field and vector."""
         return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
 
 
@@ -296,8 +299,8 @@ def declared(equation: type[Equation]) -> tuple[Field, ...]:
 
 
 def parameters_of(equation: type, without: Sequence[str] = ()) -> type[Settings]:
-    """The settings class of an equation's parameters: the annotated attributes of the class and of those classes
-    between it and `Equation`, with their values as defaults. `without`: names to leave out."""
+    """The settings class of an equation's parameters: the annotated attributes of the class and of its bases up to
+    `Equation`, with their values as defaults. `without`: names to leave out."""
     fields: dict[str, Any] = {}
     for base in reversed(equation.__mro__):
         if not issubclass(base, Equation) or base is Equation:
@@ -310,7 +313,7 @@ def parameters_of(equation: type, without: Sequence[str] = ()) -> type[Settings]
 
 
 def _checked(annotation: Any) -> Any:
-    """The annotation with the checks of a configuration's numbers in the place of plain types."""
+    """The annotation with plain types replaced by the checked numbers of a configuration."""
     if annotation in _CHECKED:
         return _CHECKED[annotation]
     arguments = get_args(annotation)

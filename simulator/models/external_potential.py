@@ -1,4 +1,4 @@
-"""External potentials and an absorbing edge."""
+"""External potentials and an absorbing layer at the faces of the box."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -32,7 +32,7 @@ class PythonPotentialSettings(Settings):
 
 
 class AbsorberSettings(Settings):
-    """Takes mass out near the faces of the box: d psi / dt = - rate w psi, w = (1 - distance / width)^2."""
+    """Removes mass near the faces of the box: d psi / dt = - rate w psi, w = (1 - distance / width)^2."""
 
     width: Positive
     """Distance from the faces of the box over which the absorber rises (length)."""
@@ -59,19 +59,19 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
     where = f"external_potential: {settings.path}: {settings.function}"
     function = files.function(str(settings.path), settings.function)
 
-    def users(x, y, z):
+    def potential(x, y, z):
         try:
-            found = jnp.asarray(function(x, y, z, **settings.parameters))
+            values = jnp.asarray(function(x, y, z, **settings.parameters))
         except jax.errors.TracerArrayConversionError:
             raise UserError(f"{where}: uses numpy on the coordinates; use jax.numpy instead") from None
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
-        if found.ndim > 3 or any(
-            n not in (1, m) for n, m in zip(found.shape[::-1], shape[::-1], strict=False)
+        if values.ndim > 3 or any(
+            n not in (1, m) for n, m in zip(values.shape[::-1], shape[::-1], strict=False)
         ):
-            raise UserError(f"{where} has shape {found.shape}; {shape} is needed")
-        return found
+            raise UserError(f"{where} has shape {values.shape}; {shape} is needed")
+        return values
 
-    return users
+    return potential
 
 
 def absorption(settings: AbsorberSettings, grid: Grid) -> Potential:

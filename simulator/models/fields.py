@@ -1,4 +1,4 @@
-"""What a field is: its components, transform and units, stated once for all who store, measure or draw it."""
+"""The description of a field: components, transform and units, for all code that stores, measures or draws it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ class FieldSpec:
     components: tuple[str, ...] = ()
     """Names of the components of a vector; none for a scalar."""
     solenoidal: bool = False
-    """Kept free of divergence."""
+    """The field is kept free of divergence."""
     complex: bool = False
-    """Its values on the grid are complex."""
+    """The values on the grid are complex."""
     units: str = ""
-    """In terms of length, time and mass, e.g. "length/time"; empty where they are the user's."""
+    """Units in terms of length, time and mass, e.g. "length/time"; empty if the user's equation defines them."""
     transform: Transform | None = None
-    """The transform of an evolved field that does not have the model's."""
+    """The transform of an evolved field, if it is not the model's."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,11 +40,11 @@ class FieldSpec:
 
 
 class DerivedField(NamedTuple):
-    """A field that output may ask for beside the evolved ones."""
+    """A field that output may request besides the evolved ones."""
 
     spec: FieldSpec
     values: Callable[[Fields], jax.Array]
-    """Spectral fields to values (..., x, y, z) as transforms give them, zero in padding."""
+    """Function from spectral fields to values (..., x, y, z), zero in padding."""
 
 
 def by_name(*derived: DerivedField) -> dict[str, DerivedField]:

@@ -1,4 +1,4 @@
-"""What incompressible flows have in common: their settings, and small functions of velocity and scalars."""
+"""Settings and functions that incompressible flows share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated
@@ -41,14 +41,14 @@ RESERVED = frozenset(
         *("step", "time", "dt", "cfl", "x", "y", "z", "k", "r", "r_outer", "sigma", "contrast", "axis"),
     )
 )
-"""Names of fields, spectra and quantities of some model, and of what tables and series count by; the columns
-`NAME_dissipation` are taken for three of them."""
+"""Names of fields, spectra and quantities of some model, and of coordinates of tables and series. `viscous`, `ohmic`
+and `drag` are reserved because of the columns `NAME_dissipation`."""
 LONGEST_NAME = 64
 
 
 def free_name(name: str) -> bool:
-    """Whether fields, columns and files may bear it: `memory_`, `history_` and `series_` begin the names of what
-    forcing, integrator and series carry, and `_deviation` ends a quantity of histograms."""
+    """Whether `name` may name fields, columns and files. Names of carried arrays begin with `memory_`, `history_` and
+    `series_`, and a quantity of histograms ends with `_deviation`."""
     return (
         name.isidentifier()
         and len(name) <= LONGEST_NAME
@@ -71,7 +71,7 @@ class Hyperviscosity(Settings):
     order: Annotated[Integer, Field(ge=2, le=8)]
     """n in the damping rate coefficient * k^(2 n)."""
     coefficient: Positive
-    """length^(2 n) / time."""
+    """Units length^(2 n) / time."""
 
 
 class Drag(Settings):
@@ -91,9 +91,9 @@ class Scalar(Settings):
     name: Annotated[str, AfterValidator(_scalar_name)]
     """Name of the field; it begins the names of the scalar's columns and spectra."""
     diffusivity: NonNegative
-    """length^2 / time."""
+    """Molecular diffusivity, length^2 / time."""
     mean_gradient: Vector = (0.0, 0.0, 0.0)
-    """G: the whole field is theta + G . x, and the velocity makes fluctuations from G."""
+    """G: the whole field is theta + G . x, and the velocity produces fluctuations from G."""
 
 
 class FlowSettings(Settings):
@@ -102,7 +102,7 @@ class FlowSettings(Settings):
     viscosity: NonNegative
     """Kinematic viscosity, length^2 / time."""
     hyperviscosity: Hyperviscosity | None = None
-    """Further damping of the velocity at the rate coefficient * k^(2 order)."""
+    """Additional damping of the velocity at the rate coefficient * k^(2 order)."""
     drag: Drag | None = None
     """Damping of the velocity's large scales."""
     rotation: Vector = (0.0, 0.0, 0.0)
@@ -132,20 +132,20 @@ def advection_rate(grid: Grid, *speeds: jax.Array) -> jax.Array:
 def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Array:
     """Box mean of (rate f) . f for a rate (1/time) of each mode: twice the energy lost per time."""
     squares = field.real**2 + field.imag**2
-    # Components are added first: what multiplies them all is then not spread out to them.
+    # Components are added first, so that a common factor is not broadcast to them.
     flat = squares.reshape(-1, *squares.shape[-3:])
     return layout.sum(rate * sum(flat[1:], start=flat[0]))
 
 
 def transfer(field: jax.Array, rate: jax.Array) -> jax.Array:
-    """Re f* . r of each mode: what the tendency r adds to |f|^2 / 2 per time. Components of vectors are summed."""
+    """Re f* . r of each mode: the rate at which the tendency r adds to |f|^2 / 2. Components are summed."""
     if field.ndim > 3:
         return dot(field.real, rate.real) + dot(field.imag, rate.imag)
     return field.real * rate.real + field.imag * rate.imag
 
 
 def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | float:
-    """-2 Omega x u; 0 where nothing rotates."""
+    """-2 Omega x u; 0 without rotation."""
     if not any(rotation):
         return 0.0
     return cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
@@ -157,7 +157,8 @@ def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | floa
 def viscous_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array:
     """Damping rate (1/time) of velocity modes by viscosity and hyperviscosity.
 
-    Computed in double; rates that single precision cannot hold are cut, far beyond what a step resolves.
+    Computed in double precision; rates that single precision cannot represent are capped, far beyond the reach of a
+    step.
     """
     k2 = layout.k_squared()
     rate = settings.viscosity * k2
@@ -194,16 +195,16 @@ def scalar_tendencies(
     layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array
 ) -> Fields:
     """-div(u theta) - u . G."""
-    found = {}
+    tendencies = {}
     for s in scalars:
-        found[s.name] = -divergence(layout, products[s.name])
+        tendencies[s.name] = -divergence(layout, products[s.name])
         if any(s.mean_gradient):
-            found[s.name] -= along(s.mean_gradient, velocity)
-    return found
+            tendencies[s.name] -= along(s.mean_gradient, velocity)
+    return tendencies
 
 
 def along(direction: Sequence[float], vector: jax.Array) -> jax.Array:
-    """d . v, for a constant d."""
+    """d . v for a constant vector d."""
     return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
 
 
@@ -213,24 +214,24 @@ def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> Fields:
 
 
 def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, jax.Array]:
-    """Of each scalar the mean, the variance <theta'^2> (without the mean), its dissipation 2 D <|grad theta|^2>,
-    and its production -2 <theta u> . G: d variance/dt = production - dissipation."""
-    found = {}
+    """For each scalar the mean, the variance <theta'^2> (without the mean), its dissipation 2 D <|grad theta|^2>, and
+    its production -2 <theta u> . G: d variance/dt = production - dissipation."""
+    columns = {}
     for s in scalars:
         theta = fields[s.name]
-        k2, own = layout.k_squared(theta.real.dtype), fluctuation(layout, theta)
-        found[f"{s.name}_mean"] = layout.at_zero(theta).real
-        found[f"{s.name}_variance"] = layout.inner(own, own)
-        found[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
+        k2, fluctuations = layout.k_squared(theta.real.dtype), fluctuation(layout, theta)
+        columns[f"{s.name}_mean"] = layout.at_zero(theta).real
+        columns[f"{s.name}_variance"] = layout.inner(fluctuations, fluctuations)
+        columns[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
         if any(s.mean_gradient):
-            found[f"{s.name}_production"] = -2 * layout.inner(
+            columns[f"{s.name}_production"] = -2 * layout.inner(
                 theta, along(s.mean_gradient, fields["velocity"])
             )
-    return found
+    return columns
 
 
 def variance_modes(layout: Layout, field: jax.Array) -> jax.Array:
-    """|f|^2 of each mode but k = 0: summed, the variance of a scalar."""
+    """|f|^2 of each mode except k = 0; their sum is the variance of a scalar."""
     return abs(fluctuation(layout, field)) ** 2
 
 
@@ -240,7 +241,7 @@ def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) ->
 
 
 def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:
-    """What the flow's stirring adds to the variance of each mode per time, as `NAME_variance`."""
+    """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     return {
         f"{s.name}_variance": 2 * transfer(fields[s.name], -divergence(layout, products[s.name]))
         for s in scalars
@@ -268,8 +269,8 @@ def pressure(
 ) -> jax.Array:
     """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
 
-    F is everything in the momentum equation before the projection: a pointwise function of the inputs' values
-    and a linear part given as coefficients.
+    F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'
+    values and a linear part given as coefficients.
     """
 
     def head(values, points, parameters):
@@ -288,7 +289,7 @@ def flow_pressure(
     rotation: Sequence[float],
     linear_force: jax.Array | float = 0.0,
 ) -> jax.Array:
-    """`pressure` of a flow that u x (omega + 2 Omega) and a linear force drive."""
+    """`pressure` of a flow driven by u x (omega + 2 Omega) and a linear force."""
 
     def force(values: Fields) -> jax.Array:
         u, omega = values["velocity"], values["vorticity"]

@@ -1,4 +1,4 @@
-"""Gas as one kind of matter among others."""
+"""Gas as a component of a composite."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -17,12 +17,12 @@ from simulator.stepping.runge_kutta import RungeKutta4
 class GasComponentSettings(GasSettings):
     kind: Literal["self_gravitating_gas"]
     name: ComponentName = "gas"
-    """Begins the names of its fields and columns."""
+    """Prefix of the names of its fields and columns."""
 
 
 class GasComponent:
     """Drift: the hydrodynamics of `SelfGravitatingGas` by a Runge-Kutta step of order 4. Kick: m <- m - dt rho grad
-    Phi, exact because the density stays."""
+    Phi, which is exact because the density stays constant."""
 
     Settings = GasComponentSettings
     fields = (DENSITY, MOMENTUM)
@@ -31,12 +31,14 @@ class GasComponent:
         self, settings: GasComponentSettings, gravity: float, make: Callable[..., Transform], files: object
     ):
         self.transform, self._integrator = make(), RungeKutta4()
-        given = {name: getattr(settings, name) for name in GasSettings.model_fields if name != "kind"}
+        values = {name: getattr(settings, name) for name in GasSettings.model_fields if name != "kind"}
 
         def gas(gravity: float) -> SelfGravitatingGas:
-            # Checked already; and the numbers of a batch of runs are arrays.
-            own = SelfGravitatingGasSettings.model_construct(**given, gravitational_constant=gravity)
-            return SelfGravitatingGas(own, self.transform)
+            # Not validated: the values were checked already, and those of a batch of runs are arrays.
+            gas_settings = SelfGravitatingGasSettings.model_construct(
+                **values, gravitational_constant=gravity
+            )
+            return SelfGravitatingGas(gas_settings, self.transform)
 
         self.alone, self.free = gas(gravity), gas(0.0)
 
@@ -58,18 +60,18 @@ class GasComponent:
             return Local(weight, {"advection": advection, "densest": densest, "thinnest": -densest})
 
         dt = duration.astype(rho.real.dtype)
-        found = self.transform.evaluate(
+        evaluated = self.transform.evaluate(
             {"density": rho, "momentum": m, "grad_phi": grad_phi}, accelerated, dt
         )
-        new = {"density": rho, "momentum": m - dt * hermitian(layout, found.products)}
-        rate = self.free.limit(found.maxima, new).astype(jnp.float64) + potential.fall
+        new = {"density": rho, "momentum": m - dt * hermitian(layout, evaluated.products)}
+        rate = self.free.limit(evaluated.maxima, new).astype(jnp.float64) + potential.fall
         return new, jax.lax.stop_gradient(rate)
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
         def tendency(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
             return self.free.tendency(fields, time)[0]
 
-        now = jnp.float64(0)  # nothing in it depends on time
+        now = jnp.float64(0)  # the equation does not depend on time
         first = tendency(fields, now, 0)
         return self._integrator.step(fields, now, duration, first, tendency, self.free.linear_terms())
 

@@ -38,12 +38,12 @@ class MhdSettings(Settings):
     resistivity: NonNegative
     """Magnetic diffusivity, length^2 / time."""
     kinematic: Flag = False
-    """The velocity stays as it began: the kinematic dynamo problem."""
+    """The velocity keeps its initial value: the kinematic dynamo problem."""
 
 
 class StressForce:
-    """-div(u u - b b) up to a gradient: 6 + 8 transforms a tendency with the electromotive force. Where products are
-    exact, for aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
+    """-div(u u - b b) up to a gradient: 6 + 8 transforms per tendency with the electromotive force. Used if products
+    are exact, because aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         return fields
@@ -57,8 +57,8 @@ class StressForce:
 
 
 class RotationalForce:
-    """u x omega + j x b: 12 + 6 transforms a tendency with the electromotive force. With u x b it conserves energy
-    even where products are aliased."""
+    """u x omega + j x b: 12 + 6 transforms per tendency with the electromotive force. With u x b it conserves energy
+    even with aliased products."""
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         vorticity, current = curl(layout, fields["velocity"]), curl(layout, fields["magnetic"])
@@ -73,7 +73,7 @@ class RotationalForce:
 
 
 class PrescribedVelocity:
-    """No force: 6 + 3 transforms a tendency for the electromotive force alone."""
+    """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         return fields
@@ -113,7 +113,7 @@ class Mhd(Model):
         return Local({**self.momentum.products(values), "emf": cross(u, b)}, {"rate": self._rate(u, b)})
 
     def _rate(self, u: jax.Array, b: jax.Array) -> jax.Array:
-        """Flow and, where the field acts back on it, Alfven waves."""
+        """Rate of the flow and, unless the run is kinematic, of Alfven waves."""
         waves = () if self.settings.kinematic else (b,)
         return advection_rate(self.transform.grid, u, *waves)
 
@@ -128,7 +128,7 @@ class Mhd(Model):
         viscosity = 0.0 if s.kinematic else s.viscosity
         return {"velocity": -viscosity * k2, "magnetic": -s.resistivity * k2}
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
         layout, linear = self.transform.layout, self.linear()
@@ -162,7 +162,7 @@ class Mhd(Model):
 
         inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
         mean = layout.at_zero(b).real
-        found = self.transform.evaluate(inputs, exchange, mean)
+        evaluated = self.transform.evaluate(inputs, exchange, mean)
         return {
             "energy": kinetic + magnetic,
             "kinetic_energy": kinetic,
@@ -170,33 +170,32 @@ class Mhd(Model):
             "dissipation": ohmic if s.kinematic else viscous + ohmic,
             "viscous_dissipation": viscous,
             "ohmic_dissipation": ohmic,
-            "lorentz_work": found.means["lorentz"],
+            "lorentz_work": evaluated.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             "magnetic_helicity": layout.inner(inverse_curl(layout, b), b).sum(),
-            **mean_and_rms(mean, found.means, "magnetic", "b_rms", "maxwell_stress"),
+            **mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
             **self._magnetic_scales(current, ohmic),
             **flow,
-            "max_magnetic": found.maxima["field"],
-            "max_magnetic_divergence": found.maxima["divergence"],
-            "rate": found.maxima["rate"],
+            "max_magnetic": evaluated.maxima["field"],
+            "max_magnetic_divergence": evaluated.maxima["divergence"],
+            "rate": evaluated.maxima["rate"],
         }
 
     def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
-        """As `flow_scalars` has them of the velocity. Of a kinematic dynamo, whose field is as strong as one likes,
-        there is no dissipation scale."""
+        """Scales as `flow_scalars` computes them for the velocity. A kinematic dynamo, in which the strength of the
+        field is arbitrary, has no dissipation scale."""
         layout, resistivity = self.transform.layout, self.settings.resistivity
-        found = {
+        scales = {
             "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
             "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
         }
         if not (absent(resistivity) or self.settings.kinematic):
             scale = dissipation_scale([(1, resistivity)], ohmic)
-            found["resistive_scale"] = scale
-            found["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
-        return found
+            scales["resistive_scale"] = scale
+            scales["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
+        return scales
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """What a row of diagnostics says about the run's resolution."""
         return [] if self.settings.kinematic else unresolved(row)
 
     def spectral_energies(self, fields: Fields) -> Fields:
@@ -204,7 +203,8 @@ class Mhd(Model):
         return {name: 0.5 * squared(fields[field]) for field, name in names.items()}
 
     def transfers(self, fields: Fields) -> Fields:
-        """Advection conserves the kinetic energy; what `lorentz` takes from it, `induction` gives to the field."""
+        """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
+        `induction`."""
 
         def terms(values, points, parameters) -> Local:
             u, b = values["velocity"], values["magnetic"]

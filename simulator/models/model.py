@@ -18,7 +18,7 @@ from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Tree
 
 Force = Callable[[Fields, jax.Array], Fields]
-"""(fields, time) to accelerations, by name of the field that is accelerated."""
+"""(fields, time) to accelerations, by name of the accelerated field."""
 
 
 class Balance(NamedTuple):
@@ -33,30 +33,30 @@ class Model:
     """An equation du/dt = L u + N(u, t) for fields u in spectral space, with a diagonal L that is integrated exactly.
 
     N is stated in three pure functions, N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical
-    space, block by block, applies `pointwise`, and brings the products back. A subclass has to define `Settings`,
-    `pointwise` and `combine`, and to hand its fields to `__init__`. Everything else has a default.
+    space, block by block, applies `pointwise`, and transforms the products back. A subclass has to define `Settings`,
+    `pointwise` and `combine`, and to pass its fields to `__init__`. Everything else has a default.
     """
 
     Settings: ClassVar[type[Settings]]
     split: ClassVar[bool] = False
-    """Solved by split steps: a `SplitModel`."""
+    """Whether the equation is solved by split steps, as a `SplitModel`."""
     integrators: ClassVar[tuple[str, ...]] = ()
-    """The integrators that solve it, the default first; empty: all that solve models of its kind."""
+    """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
     dealias: ClassVar[tuple[str, ...]] = ()
-    """The values of `grid.dealias` that it takes, the default first; empty: all."""
+    """The allowed values of `grid.dealias`, the default first; empty: all."""
     planar: ClassVar[bool] = False
-    """Whether it is solved in two dimensions, too."""
+    """Whether the equation can also be solved in two dimensions."""
     open: ClassVar[bool] = False
-    """Which model it makes is known only when its files are read: integrator, dealiasing and forcing are held against
-    that model then."""
+    """Whether the model is known only when the user's files are read; integrator, dealiasing and forcing are then
+    checked against it."""
     guarded: ClassVar[bool] = False
-    """Its rate is NaN where no step can be taken from finite fields. The step then leaves the fields as they are, and
-    `trouble` tells why."""
+    """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
+    and `trouble` states the reason."""
     unforced: str | None = None
-    """Why the model takes no forcing; None: it takes one."""
+    """The reason why the model cannot be forced; None if it can."""
     budget: Literal["none", "step", "row"] = "none"
-    """Where the energy budget (`balance`, `work`) is evaluated: in every step, which a budget of spectral fields
-    alone allows, or, if it is expensive, only for rows of output."""
+    """When the energy budget (`balance`, `work`) is evaluated: in every step, which needs a budget of spectral fields
+    only, or, if it is expensive, only for rows of output."""
 
     def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
         self.settings, self.transform = settings, transform
@@ -68,11 +68,11 @@ class Model:
         `files` opens the user's files."""
         return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
 
-    # ---- its fields --------------------------------------------------------------------------------------
+    # ---- fields -------------------------------------------------------------------------------------------
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Evolved fields and their leading shape: (3,) for a vector, () for a scalar."""
+        """Leading shape of each evolved field: (3,) for a vector, () for a scalar."""
         return {name: spec.shape for name, spec in self.fields.items()}
 
     @property
@@ -81,8 +81,8 @@ class Model:
         return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
 
     def settle(self) -> None:
-        """Computes on the devices what depends on settings alone; called once on every process, when the model is
-        made."""
+        """Computes on the devices the quantities that depend only on settings; called once on every process, when the
+        model is made."""
 
     def solenoidal_part(self, field: jax.Array) -> jax.Array:
         """The coefficients of a vector field without its divergence."""
@@ -93,37 +93,37 @@ class Model:
         return self.fields[name].transform or self.transform
 
     def specs(self) -> dict[str, FieldSpec]:
-        """All fields that output may ask for, evolved and derived ones."""
+        """All fields that output may request, evolved and derived."""
         return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
     @property
     def scalar_fields(self) -> tuple[str, ...]:
-        """The fields, evolved and derived ones, that have one real value at a point."""
+        """The evolved and derived fields with one real value at each point."""
         return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
 
     def field_values(self, name: str, fields: Fields) -> jax.Array:
-        """The values of one field, evolved or derived, (..., x, y, z) as transforms give them, zero in padding."""
+        """The values of one field, evolved or derived, (..., x, y, z), zero in padding."""
         if name in self.fields:
             return self.transform_of(name).inverse(fields[name])
         return self.derived()[name].values(fields)
 
     def units_of(self, spec: FieldSpec) -> str:
-        """The units of a field, as text for people: by default their dimension, in the run's own units."""
+        """The units of a field in words: by default their dimension in the run's own units."""
         return spec.units
 
     @property
     def density_transform(self) -> Transform:
-        """The transform of real fields with all modes that the model keeps."""
+        """The transform of real fields with all modes of the model."""
         return self.transform
 
     @property
     def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The fields that initial conditions give, and their leading shape."""
+        """The fields of an initial condition, with their leading shapes."""
         return self.shapes
 
     def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """The evolved fields from those of an initial condition; fields that are not in `names` were not given, and
-        are zero."""
+        """The evolved fields from those of an initial condition; fields that are not in `names` were not set, and are
+        zero."""
         return fields
 
     @property
@@ -133,11 +133,11 @@ class Model:
 
     @property
     def accelerated(self) -> Mapping[str, tuple[int, ...]]:
-        """The fields that a forcing accelerates, and their leading shape."""
+        """The fields that a forcing accelerates, with their leading shapes."""
         return self.shapes
 
     def derived(self) -> Mapping[str, DerivedField]:
-        """Fields beyond the evolved ones that output may ask for."""
+        """Fields besides the evolved ones that output may request."""
         return {}
 
     # ---- the equation ------------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ class Model:
         return fields
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        """Products of values at a point. `maxima["rate"]`, where given, is the advective rate sum_i |v_i| / dx_i
+        """Products of values at a point. `maxima["rate"]`, if present, is the advective rate sum_i |v_i| / dx_i
         (1/time) that limits dt."""
         raise TypeError(f"{type(self).__name__} does not define pointwise")
 
     def parameters(self, time: jax.Array) -> Tree:
-        """Scalars handed to `pointwise`."""
+        """Scalar arguments of `pointwise`."""
         return ()
 
     def combine(self, products: Tree, fields: Fields) -> Fields:
@@ -162,18 +162,18 @@ class Model:
     def linear(self) -> Fields:
         """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
 
-        Fields that are not named have none. Of a real field L(-k) has to be the conjugate of L(k). Where L or N let
+        Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
         modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`).
         """
         return {}
 
     def linear_terms(self) -> Fields:
-        """L of every evolved field; zero where `linear` states none."""
+        """L of every evolved field; zero for fields without an entry in `linear`."""
         stated, zero = self.linear(), jnp.zeros((1, 1, 1), self.transform.dtype)
         return {name: stated.get(name, zero) for name in self.fields}
 
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 sets no limit."""
+        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 means no limit."""
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
@@ -183,9 +183,9 @@ class Model:
         accelerations: Fields | None = None,
         shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array]]:
-        """N under the accelerations of a forcing, and the maxima found on the way.
+        """N with the accelerations of a forcing, and the maxima of `pointwise`.
 
-        With `shift` the products are taken at points of a moved grid, which turns the phase of their aliasing errors.
+        With `shift` the products are taken on a shifted grid, which changes the phase of their aliasing errors.
         """
         evaluate = (
             self.transform.evaluate if shift is None else partial(evaluate_moved, self.transform, shift)
@@ -196,29 +196,29 @@ class Model:
         return rates, evaluated.maxima
 
     def longest_step(self) -> float | None:
-        """The largest dt that follows the growth of the linear term's modes; None: none grows."""
+        """The largest dt that resolves the growth of the linear term; None if no mode grows."""
         return None
 
     def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Small arrays that the model's steps hand on, at the beginning."""
+        """The first values of the small arrays that the model carries from step to step."""
         return {}
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why no step can be taken from finite fields, and what may help; None: nothing is wrong."""
+        """Why no step can be taken from finite fields, and a remedy; None if one can."""
         return None
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
         """The energy budget, for models whose `budget` is not "none"."""
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        """The energy per time that a force's accelerations add."""
+        """The energy per time that the accelerations of a force add."""
         raise TypeError(f"{type(self).__name__} states no energy budget")
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Scalars of `diagnostics.csv` by column, and `rate`: by default mean and variance of every field."""
+        """Scalars of `diagnostics.csv` by column, and `rate`; by default the mean and variance of every field."""
         columns: dict[str, jax.Array] = {}
         for name, spec in self.fields.items():
             layout = self.transform_of(name).layout
@@ -237,7 +237,7 @@ class Model:
         return []
 
     def spectral_energies(self, fields: Fields) -> Fields:
-        """The energy of each mode (*order), by name: by default half the square of every field."""
+        """The energy of each mode (*order), by name; by default half the square of every field."""
         return {
             name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()
         }
@@ -247,12 +247,12 @@ class Model:
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
     def transfers(self, fields: Fields) -> Fields:
-        """The energy that each mode gains per time from the nonlinear terms (*order), by name; empty: not known."""
+        """The rate at which the nonlinear terms add energy to each mode (*order), by name; empty: not defined."""
         return {}
 
     @property
     def pictured(self) -> tuple[str, ...]:
-        """The scalars whose mid-planes are kept unless a run names others."""
+        """The scalars whose mid-planes are stored by default."""
         return tuple(name for name in ("speed", "vorticity_magnitude", "density") if name in self.specs())
 
     def velocity(self, fields: Fields) -> jax.Array:
@@ -260,7 +260,7 @@ class Model:
         return fields["velocity"]
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float | None:
-        """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None: there is no such wave."""
+        """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None if there is no such wave."""
         return None
 
 
@@ -296,11 +296,11 @@ class State:
     time: jax.Array
     step: jax.Array
     dt: jax.Array
-    """Of the last step; 0 before the first."""
+    """The last step; 0 before the first."""
     origin: jax.Array
     since: jax.Array
     memory: dict[str, jax.Array]
-    """Small arrays, the same on every device, that forcing and model carry from step to step."""
+    """Small arrays, replicated on every device, that forcing and model carry from step to step."""
     history: dict[str, Fields] = field(default_factory=dict)
     """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
     particles: dict[str, ParticleSet] = field(default_factory=dict)

@@ -42,9 +42,9 @@ class NavierStokes(Model):
     projection; passive scalars dtheta/dt = -div(u theta) - u . G + D lap theta.
 
     P removes the pressure gradient and every other gradient, so the advection term may take any form that differs
-    from (u . grad) u by a gradient: the stress form of Basdevant where products are free of aliasing errors, else
-    the rotational form (see `models.advection`). Canuto et al., Spectral Methods: Evolution to Complex Geometries
-    (2007), section 3.3.
+    from (u . grad) u by a gradient: the stress form of Basdevant if products are free of aliasing errors, else the
+    rotational form (see `models.advection`). Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
+    section 3.3.
     """
 
     Settings = NavierStokesSettings
@@ -53,7 +53,7 @@ class NavierStokes(Model):
     def __init__(
         self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()
     ):
-        """`further`: fields that a subclass evolves beside velocity and scalars."""
+        """`further`: fields that a subclass evolves besides velocity and scalars."""
         scalars = [FieldSpec(s.name) for s in settings.scalars]
         super().__init__(settings, transform, [VELOCITY, *further, *scalars])
         self.advection = advection_of(transform.grid)
@@ -68,7 +68,7 @@ class NavierStokes(Model):
         return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
 
     def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
-        """What accelerates the velocity, before the projection and without the pressure."""
+        """The acceleration of the velocity without the pressure, before the projection."""
         u = fields["velocity"]
         return self.advection.force(self.transform.layout, products) + coriolis(u, self.settings.rotation)
 
@@ -85,7 +85,7 @@ class NavierStokes(Model):
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
         u, layout = fields["velocity"], self.transform.layout
@@ -113,7 +113,6 @@ class NavierStokes(Model):
         }
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """What a row of diagnostics says about the run's resolution."""
         return unresolved(row)
 
     def spectral_energies(self, fields: Fields) -> Fields:

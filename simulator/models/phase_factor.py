@@ -1,7 +1,7 @@
 """exp(-i x) of whole fields.
 
-XLA's cosine and sine on the CPU go through the C library, number by number: 15 ns for a point in single precision, 23
-in double. The polynomials of Cephes after a reduction to an eighth of a turn are vectorized: 0.6 ns in single.
+XLA's cosine and sine on the CPU call the C library for each number: 15 ns per point in single precision, 23 in
+double. The polynomials of Cephes after a reduction to an eighth of a turn are vectorized: 0.6 ns in single precision.
 """
 
 import jax
@@ -40,7 +40,7 @@ _COSINE = {
 
 @jax.custom_jvp
 def phase_factor(angle: jax.Array) -> jax.Array:
-    """exp(-i angle), to a few units in the last place of 1 for |angle| up to some 10^4 turns."""
+    """exp(-i angle), to a few units in the last place of 1 for |angle| up to about 10^4 turns."""
     dtype = np.dtype(angle.dtype)
 
     def polynomial(coefficients, x):

@@ -9,19 +9,19 @@ from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import translate
 
 EMPTY = 1e-8
-"""Density, relative to the mean, below which a phase is round-off."""
+"""Density, relative to the mean, below which the phase is dominated by round-off."""
 
 
 def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
-    """How many faces of grid cells a vortex line pierces, each as often as the phase winds around it.
+    """The number of faces of grid cells that vortex lines pierce, each counted with its winding number.
 
     `psi`: coefficients. The winding around a face is the sum of the phase differences along its four edges, each
-    taken between -pi and pi: the number of times that the four straight lines from value to value go around 0.
-    A straight vortex line along an axis pierces one face for each grid plane it crosses; one of any direction about
-    3/2 of its length over the spacing, on average.
+    taken between -pi and pi: the number of times that the four straight lines from value to value encircle 0. A
+    straight vortex line along an axis pierces one face for each grid plane that it crosses; a line of arbitrary
+    direction pierces about 3/2 of its length over the spacing, on average.
     """
     layout, (dx, dy, _) = transform.layout, transform.grid.spacing
-    # Neighbours in x and y by translation; those in z lie in the same block, which holds whole lines of z.
+    # Neighbours in x and y by translation; neighbours in z are in the same block, which holds whole lines of z.
     columns = ((0, 0), (1, 0), (0, 1), (1, 1))
     shifted = [translate(layout, psi, (x * dx, y * dy, 0.0)) for x, y in columns]
     mean = layout.inner(psi, psi)
@@ -46,12 +46,12 @@ def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
             total = total + jnp.where(filled, abs(windings), 0)
         return Local({}, {}, {"faces": total})
 
-    found = transform.evaluate({"psi": jnp.stack(shifted)}, local, mean)
-    return found.means["faces"] * transform.grid.points
+    evaluated = transform.evaluate({"psi": jnp.stack(shifted)}, local, mean)
+    return evaluated.means["faces"] * transform.grid.points
 
 
 def _crossing(p: jax.Array, q: jax.Array) -> jax.Array:
-    """1 where the line from p to q crosses the positive real axis upwards, -1 downwards, else 0."""
-    left = p.real * q.imag - p.imag * q.real > 0  # 0 lies on the left of the line
+    """1 if the line from p to q crosses the positive real axis upwards, -1 if downwards, else 0."""
+    left = p.real * q.imag - p.imag * q.real > 0  # 0 lies to the left of the line
     up, down = (p.imag <= 0) & (q.imag > 0), (q.imag <= 0) & (p.imag > 0)
     return (up & left).astype(p.real.dtype) - (down & ~left).astype(p.real.dtype)

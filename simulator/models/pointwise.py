@@ -1,7 +1,7 @@
-"""Whether a function of values on the grid is pointwise: read from its traced operations, without a device.
+"""Checks that a function of values on the grid is pointwise, from its traced operations and without a device.
 
-Nonlinear terms are evaluated in blocks of points, on each device for itself. A mean over the box, a derivative by
-differences or a transform inside them would see the points of one block only, without a word.
+Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a finite difference
+or a transform in them would silently see the points of one block only.
 """
 
 from collections.abc import Iterator
@@ -10,31 +10,31 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 POINTS = (101, 103, 107)
-"""Extents of a block that no other axis has, so that an axis of points is known by its length."""
+"""Extents of a block that no other axis has, so that axes of points are recognized by their length."""
 _ALONG = {"rev": "dimensions", "sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cummax": "axis"}
 _ALONG |= {"cummin": "axis", "cumlogsumexp": "axis"}
-"""Operations that keep the shape, and the parameter that names the axes along which they mix values."""
+"""Operations that keep the shape, with the parameter that names the axes along which they mix values."""
 
 
 def mixing(traced: ClosedJaxpr) -> tuple[str, Any] | None:
-    """The first operation of a function traced on a block of `POINTS` that is not pointwise, with the traceback of
-    where it stands; None where all are."""
+    """The first operation that is not pointwise in a function traced on a block of `POINTS`, with its traceback; None
+    if all are pointwise."""
     for outer in traced.jaxpr.eqns:
         for equation in _operations(outer):
             if not _is_pointwise(equation):
-                # Of JAX's own functions only the call stands in the user's file.
+                # Of JAX's own functions only the call appears in the user's file.
                 return _named(equation), outer.source_info.traceback
     return None
 
 
 def _operations(equation: Any) -> Iterator[Any]:
-    """The operation, or those of the functions that it calls."""
+    """The operation, or the operations of the functions that it calls."""
     inner = [j for value in equation.params.values() for j in _jaxprs(value)]
     if not inner:
         yield equation
     for jaxpr in inner:
-        for one in jaxpr.eqns:
-            yield from _operations(one)
+        for called in jaxpr.eqns:
+            yield from _operations(called)
 
 
 def _jaxprs(value: Any) -> Iterator[Jaxpr]:
@@ -52,7 +52,7 @@ def _points(shape: tuple[int, ...]) -> list[int]:
 
 
 def _is_pointwise(equation: Any) -> bool:
-    """Whether every axis of points that goes in comes out, in its place among the others, and is not mixed."""
+    """Whether every input axis of points appears in the outputs, in the same order, and is not mixed."""
     name, params = equation.primitive.name, equation.params
     given = [v.aval.shape for v in equation.invars if hasattr(v.aval, "shape")]
     made = [v.aval.shape for v in equation.outvars if hasattr(v.aval, "shape")]
@@ -80,7 +80,7 @@ def _is_pointwise(equation: Any) -> bool:
 
 
 def _named(equation: Any) -> str:
-    """The operation as its user knows it."""
+    """The operation in the user's terms."""
     name = equation.primitive.name
     for start, word in (
         ("reduce_", "a sum, mean or maximum over points"),

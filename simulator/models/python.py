@@ -21,7 +21,7 @@ from simulator.spectral import Local, Points, Transform
 from simulator.spectral.transform import Tree
 
 _TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
-"""What tables and series count by."""
+"""Coordinates of tables and series."""
 
 
 class PythonSettings(Settings):
@@ -34,19 +34,19 @@ class PythonSettings(Settings):
     """Values of the class's annotated attributes; those with a default may be left out."""
 
 
-def admitted(name: str, found: Any) -> type[Model]:
-    """The class that an installed package declares as a kind of model; an `Equation`'s parameters are keys of the
-    block `model`. TypeError where it is none."""
-    found = subclass_of(Model)(name, found)
-    if issubclass(found, Equation) and "kind" not in found.Settings.model_fields:
+def admitted(name: str, model: Any) -> type[Model]:
+    """The class that an installed package declares as a kind of model; the parameters of an `Equation` are keys of
+    the block `model`. Raises TypeError for anything else."""
+    model = subclass_of(Model)(name, model)
+    if issubclass(model, Equation) and "kind" not in model.Settings.model_fields:
         kind: Any = (Literal[name], name)
-        found.Settings = create_model(name, __base__=found.Settings, kind=kind)  # type: ignore[assignment]
-    return found
+        model.Settings = create_model(name, __base__=model.Settings, kind=kind)  # type: ignore[assignment]
+    return model
 
 
 class WrongParameters(Exception):
-    """Parameters that do not fit their annotations. `settings` describes a configuration with nothing but them, and
-    `data` is one, so that messages name `model.parameters.NAME`."""
+    """Parameters that do not fit their annotations. `settings` describes a configuration that consists of them alone,
+    and `data` is such a configuration, so that messages name `model.parameters.NAME`."""
 
     def __init__(self, error: ValidationError, settings: type[Settings], data: Mapping[str, Any]):
         super().__init__(str(error))
@@ -54,14 +54,14 @@ class WrongParameters(Exception):
 
 
 class Python(Model):
-    """Makes the equation of a user's file; what runs is an instance of the user's class."""
+    """Makes the equation of a user's file; the run then holds an instance of the user's class."""
 
     Settings = PythonSettings
     open: ClassVar[bool] = True
 
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
-        """Raises UserError or WrongParameters, with file and line, where the class is not an equation that can be
+        """Raises UserError or WrongParameters, with file and line, if the class is not an equation that can be
         solved."""
         path = Path(settings.path)
         kind = files.function(str(path), settings.equation, "class")
@@ -71,18 +71,18 @@ class Python(Model):
         return model
 
 
-def validated(kind: type[Equation], given: Mapping[str, Any]) -> Settings:
-    """The parameters of an equation. Traced values, of which nothing is known, are taken as they are."""
-    traced = {name: value for name, value in given.items() if isinstance(value, jax.Array)}
+def validated(kind: type[Equation], values: Mapping[str, Any]) -> Settings:
+    """The parameters of an equation. Traced values cannot be checked and are taken unchanged."""
+    traced = {name: value for name, value in values.items() if isinstance(value, jax.Array)}
     own = parameters_of(kind, tuple(traced)) if traced else kind.Settings
-    data = {"model": {"parameters": {n: v for n, v in given.items() if n not in traced}}}
+    data = {"model": {"parameters": {n: v for n, v in values.items() if n not in traced}}}
     inside = create_model("Model", __base__=Settings, parameters=(own, ...))
     whole = create_model("Run", __base__=Settings, model=(inside, ...))
     try:
-        found = whole.model_validate(data)
+        run = whole.model_validate(data)
     except ValidationError as error:
         raise WrongParameters(error, whole, data) from None
-    parameters: Settings = found.model.parameters  # type: ignore[attr-defined]
+    parameters: Settings = run.model.parameters  # type: ignore[attr-defined]
     if not traced:
         return parameters
     whole_settings: Any = kind.Settings
@@ -90,7 +90,7 @@ def validated(kind: type[Equation], given: Mapping[str, Any]) -> Settings:
 
 
 def _check_declaration(kind: Any, path: Path, name: str) -> None:
-    """Refuses a class that declares no equation."""
+    """Refuses a class that is not a valid declaration of an equation."""
     where = f"{path}: {name}"
     if not (isinstance(kind, type) and issubclass(kind, Equation)):
         raise UserError(f"{where}: is no equation; derive the class from simulator.equations.Equation")
@@ -119,7 +119,7 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
 
 
 class _Check:
-    """Traces the methods of an equation, without a device, and refuses what a run could not compute."""
+    """Traces the methods of an equation, without a device, and refuses an equation that a run could not compute."""
 
     def __init__(self, model: Model, path: Path):
         self._model, self._path = model, str(path)
@@ -156,28 +156,27 @@ class _Check:
         axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
         points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
         time = jax.ShapeDtypeStruct((), jnp.float64)
-        # `products` and `advection` are what most files define; a line of theirs is named by the traceback.
+        # Most files define `products` and `advection`; the traceback gives the line in them.
         method = "pointwise" if self._line_of("pointwise") else "products"
         parameters = self._traced("parameters", self._model.parameters, time)
-        found = self._traced(method, self._model.pointwise, values, points, parameters)
-        if not isinstance(found, Local):
-            self._refuse(method, f"returned {type(found).__name__}; a Local(products, maxima) is needed")
-        every = [*jax.tree.leaves(found.products), *found.maxima.values(), *found.means.values()]
+        result = self._traced(method, self._model.pointwise, values, points, parameters)
+        if not isinstance(result, Local):
+            self._refuse(method, f"returned {type(result).__name__}; a Local(products, maxima) is needed")
+        every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
         for leaf in every:
             try:
                 np.broadcast_shapes(leaf.shape[-3:], POINTS)
             except ValueError:
                 self._refuse(method, f"returned shape {leaf.shape} for values of shape (..., {POINTS})")
-        if (
-            found_mixing := mixing(jax.make_jaxpr(self._model.pointwise)(values, points, parameters))
-        ) is not None:
-            what, where = found_mixing
-            place = self._line(getattr(where, "frames", ()), lambda f: (f.file_name, f.line_num))
+        mixed = mixing(jax.make_jaxpr(self._model.pointwise)(values, points, parameters))
+        if mixed is not None:
+            operation, trace = mixed
+            place = self._line(getattr(trace, "frames", ()), lambda f: (f.file_name, f.line_num))
             raise UserError(
-                f"{place or self._place(method)}: {method}: uses {what}, but it sees the points of one block only; "
-                "it has to work point by point, and sums and derivatives belong into inputs and combine"
+                f"{place or self._place(method)}: {method}: uses {operation}, but it sees the points of one block "
+                "only; it has to work point by point, and sums and derivatives belong into inputs and combine"
             )
-        return found.products
+        return result.products
 
     def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -195,12 +194,12 @@ class _Check:
                 f"{self._place(method, error)}: {method}: {type(error).__name__}: {first}"
             ) from error
 
-    def _fields(self, method: str, found: Any) -> None:
-        """Refuses a result that is not one array for each of some of the fields."""
+    def _fields(self, method: str, result: Any) -> None:
+        """Refuses a result that is not a mapping from fields to arrays of their shape."""
         shapes = self._model.shapes
-        if not isinstance(found, Mapping):
-            self._refuse(method, f"returned {type(found).__name__}; a dict of arrays by field is needed")
-        for name, value in found.items():
+        if not isinstance(result, Mapping):
+            self._refuse(method, f"returned {type(result).__name__}; a dict of arrays by field is needed")
+        for name, value in result.items():
             if name not in shapes:
                 self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
             whole = (*shapes[name], *self._layout.shape)
@@ -213,17 +212,17 @@ class _Check:
                     method, f"{name} has shape {value.shape}, which does not fit the field's {whole}"
                 )
 
-    def _refuse(self, method: str, what: str) -> None:
-        raise UserError(f"{self._place(method)}: {method}: {what}")
+    def _refuse(self, method: str, problem: str) -> None:
+        raise UserError(f"{self._place(method)}: {method}: {problem}")
 
     def _place(self, method: str, error: BaseException | None = None) -> str:
-        """`file:line` of the user's own line that led to the error, else of the method, else the file."""
+        """`file:line` of the user's line that led to the error, else of the method, else the file."""
         frames = [] if error is None else traceback.extract_tb(error.__traceback__)[::-1]
-        own = self._line(frames, lambda f: (f.filename, f.lineno))
-        return own or self._line_of(method) or self._path
+        line = self._line(frames, lambda f: (f.filename, f.lineno))
+        return line or self._line_of(method) or self._path
 
     def _line(self, frames: Any, read: Callable[[Any], tuple[str, int]]) -> str | None:
-        """The innermost of `frames`, innermost first, that stands in the user's file."""
+        """The innermost frame in the user's file; `frames` start with the innermost."""
         for file, line in map(read, frames):
             if file == self._path:
                 return f"{file}:{line}"

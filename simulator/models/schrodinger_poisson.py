@@ -48,23 +48,23 @@ _ASTRONOMICAL = {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/len
 
 
 class WaveSettings(Settings):
-    """What waves of matter are, whatever attracts them."""
+    """Settings of matter waves, apart from gravity."""
 
     kind: Any
     hbar_over_m: Positive | None = None
-    """hbar / m, length^2 / time; 1 where nothing else sets it."""
+    """hbar / m, length^2 / time; 1 by default."""
     self_interaction: Real = 0.0
-    """g in the potential g |psi|^2; negative attracts."""
+    """g in the potential g |psi|^2; negative values attract."""
     external_potential: ExternalSettings | None = None
     """A trap: {kind: harmonic, frequency: [x, y, z]} or {kind: python, path, function}."""
     absorber: AbsorberSettings | None = None
-    """An absorbing edge."""
+    """An absorbing layer at the faces of the box."""
 
 
 class SchrodingerPoissonSettings(WaveSettings):
     kind: Literal["schrodinger_poisson"] = "schrodinger_poisson"
     gravitational_constant: NonNegative | None = None
-    """G, length^3 / (mass time^2); 1 where nothing else sets it, 0 turns gravity off."""
+    """G, length^3 / (mass time^2); by default 1, or G in the units chosen; 0 turns gravity off."""
     units: Literal["dimensionless", "kpc_km_s_msun"] = "dimensionless"
     """kpc_km_s_msun: lengths in kpc, velocities in km/s, masses in Msun, times in kpc / (km/s)."""
     particle_mass: Positive | None = None
@@ -103,8 +103,8 @@ class SchrodingerPoisson(SplitModel):
     """i psi_t = -(hbar/2m) lap psi + (m/hbar) (Phi + g |psi|^2 + V_ext) psi,  lap Phi = 4 pi G (|psi|^2 - mean).
 
     |psi|^2 is the mass density. The wave function keeps all its modes: both parts of a split step are unitary on the
-    grid, and mass is conserved to round-off. With a `cosmology`, a(tau) multiplies Phi and 1/a the self-interaction
-    (supercomoving variables, see `models.cosmology`).
+    grid, and mass is conserved to round-off. With a `cosmology`, Phi is multiplied by a(tau) and the self-interaction
+    by 1/a (supercomoving variables, see `models.cosmology`).
     """
 
     Settings = SchrodingerPoissonSettings
@@ -113,7 +113,8 @@ class SchrodingerPoisson(SplitModel):
     def __init__(
         self, settings: SchrodingerPoissonSettings, transform: Transform, real: Transform, files: Any = None
     ):
-        """`transform`: of the complex wave function; `real`: of density and potential; both with all modes."""
+        """`transform` is that of the complex wave function, `real` that of density and potential, both with all
+        modes."""
         super().__init__(settings, transform, [PSI])
         self.real = real
         if transform.physical.spec != real.physical.spec or transform.physical.shape != real.physical.shape:
@@ -147,7 +148,7 @@ class SchrodingerPoisson(SplitModel):
     # ---- the equation ------------------------------------------------------------------------------------
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
-        """psi(k) exp(-i (hbar/2m) k^2 duration); the phase is a product of one for each axis."""
+        """psi(k) exp(-i (hbar/2m) k^2 duration); the phase factor is a product of one factor for each axis."""
         psi = fields["psi"]
         wavenumbers = self.transform.layout.wavenumbers()
 
@@ -157,13 +158,14 @@ class SchrodingerPoisson(SplitModel):
         def none() -> tuple[jax.Array, ...]:
             return tuple(jnp.full(k.shape, jnp.nan, psi.dtype) for k in wavenumbers)
 
-        # XLA stores the results of a branch; otherwise it computes the sines and cosines of an axis for every mode.
+        # XLA stores the results of a branch; otherwise it would compute the sines and cosines of an axis for every
+        # mode.
         for phase in jax.lax.cond(jnp.isfinite(duration), phases, none):
             psi = psi * phase
         return {"psi": psi}
 
     def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
-        """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V stays as it is meanwhile."""
+        """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V is constant during the kick."""
         psi = self.transform.inverse(fields["psi"])
         return self.rotated(psi, self.phase_rate(_squared(psi), time), duration)
 
@@ -193,7 +195,8 @@ class SchrodingerPoisson(SplitModel):
         return solve_poisson(self.real.layout, 4 * math.pi * self.gravity * density, self.settings.green)
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
-        """omega^2 of a small density wave at rest at the start: (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G rho."""
+        """omega^2 of a small density wave in matter at rest at the start: (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G
+        rho."""
         a = self.settings.cosmology.start if self.settings.cosmology else 1.0
         attraction = 4 * math.pi * a * self.gravity - k2 * self.settings.self_interaction / a
         return (0.5 * self.hbar * k2) ** 2 - attraction * density
@@ -207,7 +210,8 @@ class SchrodingerPoisson(SplitModel):
         return 0.5 * self.hbar * float(np.square(k).sum())
 
     def _rate(self, v: jax.Array) -> jax.Array:
-        """dt = cfl / rate turns no phase by more than pi cfl; a constant in V turns all alike and does not count."""
+        """With dt = cfl / rate no phase changes by more than pi cfl; a constant in V changes all alike and is
+        ignored."""
         physical = self.real.physical
         spread = (physical.max(v) - physical.min(v)).astype(jnp.float64)
         return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
@@ -215,16 +219,16 @@ class SchrodingerPoisson(SplitModel):
     def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
         return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
-        gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext; `mass` is that of the whole box,
-        `mean_momentum_x` ... the box mean of rho v.
+        gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is that of the whole box, `mean_momentum_x`
+        ... the box mean of rho v.
 
-        `virial_ratio` is (2 K + 3 I - S) / (|W| + <rho (x - c) . grad V_ext>) in the frame of the centre of mass c, K
-        the kinetic and quantum energy, I the interaction energy, and S the flux of momentum through the faces of the
-        box that has c in its middle; computed as 1 + <(x - c) . dm/dt> / (...), it is 1 in every equilibrium."""
+        `virial_ratio` is (2 K + 3 I - S) / (|W| + <rho (x - c) . grad V_ext>) in the frame of the centre of mass c,
+        with K the kinetic and quantum energy, I the interaction energy, and S the flux of momentum through the faces
+        of the box centred on c. It is computed as 1 + <(x - c) . dm/dt> / (...), and is 1 in every equilibrium."""
         layout, psi, s = self.transform.layout, fields["psi"], self.settings
         external, held = self._external, bool(self.gravity or self._external)
         values = _squared(self.transform.inverse(psi))
@@ -254,13 +258,13 @@ class SchrodingerPoisson(SplitModel):
                     means |= {"external": density * trap, "tension": density * slope_of_trap}
             return Local({}, {"largest": density}, means)
 
-        found = self.transform.evaluate(inputs, local, (place, drift))
+        evaluated = self.transform.evaluate(inputs, local, (place, drift))
         a = jnp.float64(1) if self.background is None else self.background.scale_factor(time)
         motion = 0.5 * self.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * _squared(psi))
-        quantum = 0.5 * self.hbar**2 * found.means["quantum"]
+        quantum = 0.5 * self.hbar**2 * evaluated.means["quantum"]
         gravity = 0.5 * a * self.real.layout.inner(rho, self.potential(rho)) if self.gravity else 0.0 * motion
-        interaction = 0.5 * s.self_interaction / a * found.means["square"]
-        trap = found.means.get("external", 0.0 * motion)
+        interaction = 0.5 * s.self_interaction / a * evaluated.means["square"]
+        trap = evaluated.means.get("external", 0.0 * motion)
         columns = {
             "energy": motion + gravity + interaction + trap,
             "kinetic_energy": motion - quantum,
@@ -270,15 +274,17 @@ class SchrodingerPoisson(SplitModel):
             "external_energy": trap,
         }
         if held:
-            binding = abs(gravity) + found.means.get("tension", 0.0)
-            columns["virial_ratio"] = 1 + found.means["virial"] / jnp.where(binding == 0, jnp.inf, binding)
+            binding = abs(gravity) + evaluated.means.get("tension", 0.0)
+            columns["virial_ratio"] = 1 + evaluated.means["virial"] / jnp.where(
+                binding == 0, jnp.inf, binding
+            )
         columns |= {
-            "mass": found.means["density"] * self.transform.grid.volume,
-            "max_density": found.maxima["largest"],
+            "mass": evaluated.means["density"] * self.transform.grid.volume,
+            "max_density": evaluated.maxima["largest"],
             **{f"mean_momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
             **{f"center_{axis}": x for axis, x in zip("xyz", place, strict=True)},
             "vortex_faces": pierced_faces(self.transform, psi),
-            "edge_energy": self._edge(psi, found.means["density"]),
+            "edge_energy": self._edge(psi, evaluated.means["density"]),
         }
         if self.background is not None:
             columns["scale_factor"] = a
@@ -286,39 +292,42 @@ class SchrodingerPoisson(SplitModel):
 
     def _change(self, psi: jax.Array, v: jax.Array, drift: Sequence[jax.Array]) -> jax.Array:
         """Coefficients of psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate
-        of change in the frame that moves along. `v` are values of the phase rate."""
+        of change in the co-moving frame. `v` are values of the phase rate."""
         layout = self.transform.layout
         k = layout.wavenumbers(psi.real.dtype)
-        turning = self.transform.forward(v * self.transform.inverse(psi))
-        turning = turning + 0.5 * self.hbar * layout.k_squared(psi.real.dtype) * psi
-        moving = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
-        return layout.constrain(1j * (moving * psi - turning))
+        rotation = self.transform.forward(v * self.transform.inverse(psi))
+        rotation = rotation + 0.5 * self.hbar * layout.k_squared(psi.real.dtype) * psi
+        advection = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
+        return layout.constrain(1j * (advection * psi - rotation))
 
     def _virial(self, values: Fields, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
         """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi) - V rho."""
         psi, change = values["psi"], values["change"]
-        diluting = 2 * (jnp.conj(psi) * change).real
-        total = jnp.zeros_like(diluting)
+        density_rate = 2 * (jnp.conj(psi) * change).real
+        total = jnp.zeros_like(density_rate)
         for i in range(3):
-            pushed = jnp.conj(change) * values["gradient"][i] + jnp.conj(psi) * values["change_gradient"][i]
-            total = total + away[i] * (self.hbar * pushed.imag - drift[i].astype(total.dtype) * diluting)
+            momentum_rate = (
+                jnp.conj(change) * values["gradient"][i] + jnp.conj(psi) * values["change_gradient"][i]
+            )
+            total = total + away[i] * (
+                self.hbar * momentum_rate.imag - drift[i].astype(total.dtype) * density_rate
+            )
         return total
 
     def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
-        """Share of the kinetic energy at the edge of the spectrum, where it is more than round-off."""
+        """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is round-off."""
         layout, dtype = self.transform.layout, psi.real.dtype
         noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
         return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
 
     def _odd_wavenumbers(self, dtype) -> list[jax.Array]:
-        """Wavenumbers whose Nyquist planes count for nothing: there k and -k are one mode."""
+        """Wavenumbers with zeros on the Nyquist planes, where k and -k are one mode."""
         layout, grid = self.transform.layout, self.transform.grid
         integers = (layout.integers(a) for a in "xyz")
         numbers = zip(integers, grid.shape, layout.wavenumbers(dtype), strict=True)
         return [jnp.where(2 * abs(i) == n, 0, k) for i, n, k in numbers]
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """What a row of diagnostics says about the run's resolution."""
         if row["edge_energy"] > UNDER_RESOLVED:
             return [
                 f"the wave function is under-resolved: {row['edge_energy']:.1%} of its kinetic energy lies near the "
@@ -341,7 +350,7 @@ class SchrodingerPoisson(SplitModel):
             return _squared(inverse(fields["psi"]))
 
         def velocity(fields: Fields) -> jax.Array:
-            """hbar/m Im(psi* grad psi) / |psi|^2, 0 where there is nothing."""
+            """hbar/m Im(psi* grad psi) / |psi|^2, and 0 where the density is 0."""
             psi = fields["psi"]
             wave, slope = inverse(psi), inverse(gradient(self.transform.layout, psi))
             rho = _squared(wave)
@@ -361,10 +370,10 @@ class SchrodingerPoisson(SplitModel):
 
 
 def _squared(psi: jax.Array) -> jax.Array:
-    """|psi|^2, without the square root of abs."""
+    """|psi|^2, without the square root in abs."""
     return psi.real**2 + psi.imag**2
 
 
 def _phase_factors(angle: jax.Array, dtype) -> jax.Array:
-    """exp(-i angle), of the few angles of an axis: any size, in their own precision."""
+    """exp(-i angle) for the few angles of an axis, of any size, in their own precision."""
     return (jnp.cos(angle) - 1j * jnp.sin(angle)).astype(dtype)

@@ -41,11 +41,11 @@ class DampingSettings(Settings):
     order: Annotated[Integer, Field(ge=1, le=8)]
     """n in the damping rate coefficient * k^(2 n)."""
     coefficient: NonNegative
-    """length^(2 n) / time."""
+    """Units length^(2 n) / time."""
 
 
 class GasSettings(Settings):
-    """What gas is, whatever attracts it."""
+    """Settings of gas, apart from gravity."""
 
     kind: Any
     sound_speed: NonNegative
@@ -57,14 +57,16 @@ class GasSettings(Settings):
     bulk_viscosity: NonNegative = 0.0
     """Bulk viscosity over background density, length^2 / time."""
     hyperviscosity: DampingSettings | None = None
-    """Further damping of momentum at small scales."""
+    """Additional damping of momentum at small scales."""
     background_density: Literal["mean"] | Positive = "mean"
-    """The density at which the speed of sound and the viscosities are given, and that of a start that gives none.
-    Gravity always acts on the deviation from the mean: the periodic box as a whole attracts nothing."""
+    """The density at which the speed of sound and the viscosities are specified, and the initial density if the
+    initial condition sets none. Gravity always acts on the deviation from the mean: the periodic box as a whole
+    attracts nothing."""
     external_acceleration: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
     """A constant acceleration of all the gas."""
     max_edge_energy: Positive = 0.05
-    """The run stops when modes near the grid's edge hold this share of the squared momentum; 1 never does."""
+    """The run stops when modes near the grid's edge hold this fraction of the squared momentum; with 1 it never
+    does."""
 
 
 class SelfGravitatingGasSettings(GasSettings):
@@ -81,8 +83,8 @@ class SelfGravitatingGas(Model):
     lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f: forcing.
 
     In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
-    integrated exactly. There is no shock capturing: the run stops, saying so, where the gas is no longer resolved or
-    its density loses its sign.
+    integrated exactly. There is no shock capturing: the run stops with a message if the gas is no longer resolved or
+    its density becomes negative.
     """
 
     Settings = SelfGravitatingGasSettings
@@ -105,18 +107,18 @@ class SelfGravitatingGas(Model):
         return {"velocity": (3,)}
 
     def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """Density and momentum from the density and velocity, or momentum, of an initial condition; those not in
-        `names` were not given, and are zero. Without a density it is the background density everywhere;
-        UserError where that is not set."""
-        layout, given = self.transform.layout, self.settings.background_density
+        """Density and momentum from the density and velocity, or momentum, of an initial condition; fields that are
+        not in `names` were not set, and are zero. Without a density, it is the background density everywhere; raises
+        UserError if that is not set."""
+        layout, background = self.transform.layout, self.settings.background_density
         if "density" not in names or not float(jnp.max(abs(fields["density"]))):
-            if given == "mean":
+            if background == "mean":
                 raise UserError(
                     "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
                     "everywhere"
                 )
             zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-            fields = {**fields, "density": layout.constrain(jnp.where(zero, given, fields["density"]))}
+            fields = {**fields, "density": layout.constrain(jnp.where(zero, background, fields["density"]))}
 
         def product(values, points, parameters) -> Local:
             return Local(values["density"] * values["velocity"])
@@ -128,15 +130,15 @@ class SelfGravitatingGas(Model):
                 if "momentum" in fields
                 else self.transform.evaluate(fields, product).products
             )
-            found = {"density": fields["density"], "momentum": m}
-            return {name: layout.constrain(hermitian(layout, field)) for name, field in found.items()}
+            evolved = {"density": fields["density"], "momentum": m}
+            return {name: layout.constrain(hermitian(layout, field)) for name, field in evolved.items()}
 
         return begun(fields)
 
     def _background(self, fields: Fields) -> jax.Array:
-        given = self.settings.background_density
+        background = self.settings.background_density
         mean = self.transform.layout.at_zero(fields["density"]).real
-        return mean if given == "mean" else jnp.asarray(given, mean.dtype)
+        return mean if background == "mean" else jnp.asarray(background, mean.dtype)
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float:
         """omega^2 = k^2 c^2 - 4 pi G rho of a small wave in gas of this density at rest."""
@@ -154,9 +156,10 @@ class SelfGravitatingGas(Model):
         accelerations: Fields | None = None,
         shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array]]:
-        """The explicit part of the right-hand side, and the rate that limits dt: NaN where the run has to stop.
+        """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 
-        An acceleration acts on the density at every point, as gravity does: it joins grad Phi in the products.
+        An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
+        products.
         """
         background, inputs = self._background(fields), self.inputs(fields)
         if accelerations:
@@ -165,10 +168,10 @@ class SelfGravitatingGas(Model):
         return self.combine(evaluated.products, fields), {"rate": self.limit(evaluated.maxima, fields)}
 
     def inputs(self, fields: Fields) -> Fields:
-        given = {"density": fields["density"], "momentum": fields["momentum"]}
+        inputs = {"density": fields["density"], "momentum": fields["momentum"]}
         if self.settings.gravitational_constant:
-            given["grad_phi"] = gradient(self.transform.layout, self.potential(fields["density"]))
-        return given
+            inputs["grad_phi"] = gradient(self.transform.layout, self.potential(fields["density"]))
+        return inputs
 
     def potential(self, density: jax.Array) -> jax.Array:
         """Coefficients of Phi."""
@@ -192,7 +195,7 @@ class SelfGravitatingGas(Model):
 
     def _pressure(self, rho: jax.Array, background: jax.Array) -> jax.Array:
         gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
-        # Where the density has lost its sign the run is about to stop; the power must not turn it into NaN.
+        # If the density is negative somewhere, the run is about to stop; the power must not turn it into NaN.
         return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
@@ -219,7 +222,7 @@ class SelfGravitatingGas(Model):
             )
             force = force - s.viscosity * layout.k_squared(rho.real.dtype) * (velocity - m)
             force = force - jnp.stack([q * stretch for q in k])
-        # Gravity makes waves grow: what of the plane kz = 0 is invisible in physical space must not be there.
+        # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical space must be zero.
         return {"density": -divergence(layout, m), "momentum": hermitian(layout, force)}
 
     def linear(self) -> Fields:
@@ -230,7 +233,7 @@ class SelfGravitatingGas(Model):
         return {"momentum": -damping}
 
     def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
-        """The rate that limits dt. Flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
+        """The rate that limits dt: flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
         the densest point. The last two are so far from the limits of an explicit step that the sum is a safe rate."""
         s, grid, layout = self.settings, self.transform.grid, self.transform.layout
         background = self._background(fields)
@@ -242,23 +245,23 @@ class SelfGravitatingGas(Model):
         explicit = s.viscosity * variation + (s.viscosity / 3 + s.bulk_viscosity) * background / thinnest
         fall = jnp.sqrt(4 * math.pi * s.gravitational_constant * jnp.maximum(densest, 0))
         rate = crossing + 0.5 * largest * explicit + fall
-        sound_enough = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
-        return jnp.where(sound_enough, rate, jnp.nan)
+        resolved = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
+        return jnp.where(resolved, rate, jnp.nan)
 
     def _edge(self, layout: Layout, fields: Fields) -> jax.Array:
-        """Of the squared momentum in the frame of the centre of mass."""
+        """Tail fraction of the squared momentum in the frame of the centre of mass."""
         m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
-        own = m - drift[:, None, None, None] * fields["density"]
-        # Round-off of the fluxes: sound, the flow as a whole, and what gravity accelerates across the box.
+        relative = m - drift[:, None, None, None] * fields["density"]
+        # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across the box.
         s, length = self.settings, max(self.transform.grid.box)
         mean = layout.at_zero(fields["density"]).real
         speed = s.sound_speed + jnp.sqrt(squared(drift))
         speed = speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
         noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
-        return tail_fraction(layout, squared(own), noise**2)
+        return tail_fraction(layout, squared(relative), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why a run cannot go on from these fields, and what may help."""
+        """Why a run cannot continue from these fields, and a remedy."""
         layout = self.transform.layout
 
         @jax.jit
@@ -266,21 +269,23 @@ class SelfGravitatingGas(Model):
             def least(values, points, parameters) -> Local:
                 return Local({}, {"thinnest": -values["density"]})
 
-            found = self.transform.evaluate({"density": fields["density"]}, least).maxima
-            return -found["thinnest"], self._edge(layout, fields)
+            maxima = self.transform.evaluate({"density": fields["density"]}, least).maxima
+            return -maxima["thinnest"], self._edge(layout, fields)
 
         least, edge = (float(v) for v in look(fields))
         if not least > 0:
-            what = (
+            problem = (
                 f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
             )
-            return what, "A finer grid, more viscosity or a higher sound_speed"
+            return problem, "A finer grid, more viscosity or a higher sound_speed"
         if edge > (limit := self.settings.max_edge_energy):
-            what = f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
-            return f"{what} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
+            problem = (
+                f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
+            )
+            return f"{problem} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
         return None
 
-    # ---- what is measured --------------------------------------------------------------------------------
+    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def velocity(self, fields: Fields) -> jax.Array:
         """Coefficients (3, *order) of momentum over density."""
@@ -291,8 +296,9 @@ class SelfGravitatingGas(Model):
         return self.transform.evaluate(dict(fields), quotient).products["velocity"]
 
     def _measured(self, fields: Fields, attraction: Fields | None = None) -> Evaluated:
-        """Energies and extremes of the gas, and its velocity. The Mach number is that of the flow in the frame of the
-        centre of mass. With `attraction`, the coefficients of potential and its gradient, also the surface term."""
+        """Energies and extremes of the gas, and its velocity. The Mach number refers to the flow in the frame of the
+        centre of mass. With `attraction`, the coefficients of the potential and its gradient, also the surface
+        term."""
         s, gamma = self.settings, self.settings.polytropic_exponent
         grid, layout = self.transform.grid, self.transform.layout
         drift = center_velocity(layout, fields["density"], fields["momentum"])
@@ -301,7 +307,7 @@ class SelfGravitatingGas(Model):
             rho, m = values["density"], values["momentum"]
             v = m / rho
             ratio = rho / parameters["background"]
-            own = jnp.stack([v[i] - parameters["drift"][i] for i in range(3)])
+            relative = jnp.stack([v[i] - parameters["drift"][i] for i in range(3)])
             if self.isothermal:
                 pressure = s.sound_speed**2 * rho
                 thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
@@ -313,10 +319,10 @@ class SelfGravitatingGas(Model):
                 "kinetic": 0.5 * dot(m, v),
                 "thermal": thermal,
                 "pressure": pressure,
-                "mach": jnp.where(sound > 0, squared(own) / jnp.where(sound > 0, sound, 1) ** 2, 0),
+                "mach": jnp.where(sound > 0, squared(relative) / jnp.where(sound > 0, sound, 1) ** 2, 0),
             }
             if "grad_phi" in values:
-                stresses = self._normal_stresses(values, own, pressure, parameters["mean"])
+                stresses = self._normal_stresses(values, relative, pressure, parameters["mean"])
                 at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
                 weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
                 means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
@@ -329,13 +335,13 @@ class SelfGravitatingGas(Model):
             "mean": layout.at_zero(fields["density"]).real,
             "faces": faces(grid, center(layout, fields["density"])),
         }
-        given = {"density": fields["density"], "momentum": fields["momentum"], **(attraction or {})}
-        return self.transform.evaluate(given, local, parameters)
+        inputs = {"density": fields["density"], "momentum": fields["momentum"], **(attraction or {})}
+        return self.transform.evaluate(inputs, local, parameters)
 
     def _normal_stresses(
         self, values: Fields, velocity: jax.Array, pressure: jax.Array, mean: jax.Array
     ) -> list[jax.Array]:
-        """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij but for viscosity and forcing. The part of gravity,
+        """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The gravitational part,
         (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
         grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
         same = pressure + mean * values["potential"] - squared(grad_phi) / g
@@ -346,7 +352,7 @@ class SelfGravitatingGas(Model):
         return 0.5 * self.transform.layout.inner(rho, self.potential(rho))
 
     def _dissipation(self, fields: Fields, velocity: jax.Array) -> jax.Array:
-        """What viscosity and hyperviscosity take from the energy per time."""
+        """The rate at which viscosity and hyperviscosity remove energy."""
         layout, s, m = self.transform.layout, self.settings, fields["momentum"]
         k2, stretch = layout.k_squared(m.real.dtype), divergence(layout, velocity)
         shear = s.viscosity * layout.inner(velocity, k2 * velocity).sum()
@@ -358,42 +364,42 @@ class SelfGravitatingGas(Model):
         return lost
 
     def balance(self, fields: Fields) -> Balance:
-        found = self._measured(fields)
-        energy = found.means["kinetic"] + found.means["thermal"] + self._gravity(fields["density"])
+        measured = self._measured(fields)
+        energy = measured.means["kinetic"] + measured.means["thermal"] + self._gravity(fields["density"])
         momentum = self.transform.layout.at_zero(fields["momentum"]).real
-        pushed = sum(a * p for a, p in zip(self.settings.external_acceleration, momentum, strict=True))
-        return Balance(energy, pushed, self._dissipation(fields, found.products["velocity"]))
+        production = sum(a * p for a, p in zip(self.settings.external_acceleration, momentum, strict=True))
+        return Balance(energy, production, self._dissipation(fields, measured.products["velocity"]))
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
         """The box mean of rho v . f."""
         return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2; `mass` is
+        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
         that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
         layout, rho = self.transform.layout, fields["density"]
         attraction, virial = None, {}
         if self.settings.gravitational_constant:
             phi = self.potential(rho)
             attraction = {"potential": phi, "grad_phi": gradient(layout, phi)}
-        found, gravity = self._measured(fields, attraction), self._gravity(rho)
-        means, momentum = found.means, layout.at_zero(fields["momentum"]).real
+        measured, gravity = self._measured(fields, attraction), self._gravity(rho)
+        means, momentum = measured.means, layout.at_zero(fields["momentum"]).real
         if attraction:
             # In the frame of the centre of mass.
             motion = 2 * means["kinetic"] - dot(momentum, momentum) / layout.at_zero(rho).real
-            held = jnp.where(gravity == 0, jnp.inf, abs(gravity))
-            virial["virial_ratio"] = (motion + 3 * means["pressure"] - means["surface"]) / held
+            binding = jnp.where(gravity == 0, jnp.inf, abs(gravity))
+            virial["virial_ratio"] = (motion + 3 * means["pressure"] - means["surface"]) / binding
         return {
             "energy": means["kinetic"] + means["thermal"] + gravity,
             "kinetic_energy": means["kinetic"],
             "thermal_energy": means["thermal"],
             "potential_energy": gravity,
             **virial,
-            "dissipation": self._dissipation(fields, found.products["velocity"]),
+            "dissipation": self._dissipation(fields, measured.products["velocity"]),
             "mass": layout.at_zero(rho).real * self.transform.grid.volume,
-            "max_density": found.maxima["densest"],
-            "min_density": -found.maxima["thinnest"],
-            "max_speed": found.maxima["speed"],
+            "max_density": measured.maxima["densest"],
+            "min_density": -measured.maxima["thinnest"],
+            "max_speed": measured.maxima["speed"],
             "mach_rms": jnp.sqrt(means["mach"]),
             **{f"mean_momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
             **{f"center_{axis}": x for axis, x in zip("xyz", center(layout, rho), strict=True)},
@@ -406,8 +412,8 @@ class SelfGravitatingGas(Model):
 
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of
-        the density. Where density and velocity vary at the same scale a shell may be negative. Unlike that of
-        sqrt(rho) v the co-spectrum ends with the modes of the momentum, so that nothing of it is truncated."""
+        the density. A shell may be negative if density and velocity vary at the same scale. Unlike the spectrum of
+        sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no part of it is truncated."""
         layout = self.transform.layout
         energy = 0.5 * transfer(fields["momentum"], self.velocity(fields))
         return {
@@ -423,7 +429,7 @@ class SelfGravitatingGas(Model):
         )
 
         def velocity(f: Fields) -> jax.Array:
-            # In padding there is no gas.
+            # Padding holds no gas.
             return inverse(f["momentum"]) / jnp.where(inside(), inverse(f["density"]), 1)
 
         def vorticity(f: Fields) -> jax.Array:

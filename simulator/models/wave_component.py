@@ -1,4 +1,4 @@
-"""Waves of matter as one kind of matter among others."""
+"""Matter waves as a component of a composite."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -18,11 +18,11 @@ from simulator.spectral import Transform
 class WaveComponentSettings(WaveSettings):
     kind: Literal["schrodinger_poisson"]
     name: ComponentName = "waves"
-    """Begins the names of its fields and columns."""
+    """Prefix of the names of its fields and columns."""
 
 
 class WaveComponent:
-    """Drift and kick are those of `SchrodingerPoisson`, exact each, in the potential of all matter."""
+    """Drift and kick are those of `SchrodingerPoisson`, both exact, in the potential of all matter."""
 
     Settings = WaveComponentSettings
     fields = (PSI,)
@@ -31,12 +31,14 @@ class WaveComponent:
         self, settings: WaveComponentSettings, gravity: float, make: Callable[..., Transform], files: object
     ):
         self.transform, real = make(real=False, every=True), make(real=True, every=True)
-        given = {name: getattr(settings, name) for name in WaveSettings.model_fields if name != "kind"}
+        values = {name: getattr(settings, name) for name in WaveSettings.model_fields if name != "kind"}
 
         def wave(gravity: float) -> SchrodingerPoisson:
-            # Checked already; and the numbers of a batch of runs are arrays.
-            own = SchrodingerPoissonSettings.model_construct(**given, gravitational_constant=gravity)
-            return SchrodingerPoisson(own, self.transform, real, files)
+            # Not validated: the values were checked already, and those of a batch of runs are arrays.
+            wave_settings = SchrodingerPoissonSettings.model_construct(
+                **values, gravitational_constant=gravity
+            )
+            return SchrodingerPoisson(wave_settings, self.transform, real, files)
 
         self.alone, self.free = wave(gravity), wave(0.0)
 
