@@ -1,4 +1,4 @@
-"""Time integrators. A new integrator is a file and a line in `INTEGRATORS`."""
+"""Time integrators. A new integrator is a file in this package and a line in `INTEGRATORS`."""
 
 from simulator.stepping.exponential import ExponentialRungeKutta4
 from simulator.stepping.integrator import Integrator

@@ -1,7 +1,7 @@
 """Exponential time differencing.
 
-The equation is du/dt = L u + N(u, t) with a diagonal L, real or complex. The variation of constants formula is
-integrated with a polynomial in time for N, weighted by phi functions of L dt.
+The equation is du/dt = L u + N(u, t) with a diagonal L, real or complex. In the variation of constants formula, N is
+approximated by a polynomial in time, weighted with phi functions of L dt.
 """
 
 from math import factorial
@@ -21,8 +21,8 @@ def phi_functions(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
     phi_1 = (exp z - 1) / z,  phi_(n+1) = (phi_n - 1/n!) / z,  phi_n(0) = 1/n!.
 
-    For |z| < 1, where the recurrence cancels, phi_3 comes from its Taylor series and the others by the recurrence
-    upwards: phi_n = 1/n! + z phi_(n+1).
+    For |z| < 1, where the recurrence suffers from cancellation, phi_3 comes from its Taylor series and the others
+    from the recurrence upwards: phi_n = 1/n! + z phi_(n+1).
     """
     small = abs(z) < 1
     x = jnp.where(small, z, 0)
@@ -54,7 +54,7 @@ class ExponentialRungeKutta4(Integrator):
     """
 
     order = 4
-    # Without a linear term it is the classical method.
+    # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
 
     def step(

@@ -22,15 +22,15 @@ class Integrator:
     """
 
     split: ClassVar[bool] = False
-    """Solves models by split steps: a `Splitting`."""
+    """Whether the integrator takes split steps, as a `Splitting`."""
     order: ClassVar[int]
     max_cfl: ClassVar[Mapping[str, float]]
-    """The largest dt max_x sum_i |v_i| / dx_i by the grid's dealiasing; kinds that are missing are refused.
+    """The largest value of dt max_x sum_i |v_i| / dx_i for each kind of dealiasing; missing kinds are refused.
 
-    Two conditions hold. Advection by a uniform velocity is stable: the limit is at most the method's reach on the
-    imaginary axis over the largest k dx that is kept, 2 pi / 3, 2 sqrt(2) pi / 3 or pi. And an inviscid flow on 16^3
-    points keeps its energy within 1 % for 400 steps, measured from a Taylor-Green vortex, which by then fills all
-    modes that are kept, and from random modes of equal energy.
+    Two conditions hold. Advection by a uniform velocity is stable: the limit is at most the extent of the method's
+    stability region on the imaginary axis over the largest kept k dx, which is 2 pi / 3, 2 sqrt(2) pi / 3 or pi. And
+    an inviscid flow on 16^3 points conserves its energy within 1 % for 400 steps. This was measured with a
+    Taylor-Green vortex, which by then fills all kept modes, and with random modes of equal energy.
     """
 
     def step(
@@ -61,8 +61,8 @@ class Integrator:
         history: History,
         last_dt: jax.Array,
     ) -> tuple[Fields, History]:
-        """The fields at time + dt and the history for the next step. `last_dt` is the step before; 0 before the first
-        one."""
+        """The fields at time + dt and the history for the next step. `last_dt` is the size of the previous step; 0
+        before the first one."""
         return self.step(fields, time, dt, first, tendency, linear), history
 
 

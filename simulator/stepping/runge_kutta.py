@@ -1,7 +1,7 @@
 """Explicit Runge-Kutta integrators with an integrating factor.
 
-The equation is du/dt = L u + N(u, t) with a diagonal L. Substituting v = exp(-L t) u leaves an equation without
-the linear term, to which the classical formulas are applied; the linear term is integrated exactly.
+The equation is du/dt = L u + N(u, t) with a diagonal L. The substitution v = exp(-L t) u removes the linear term,
+which is thus integrated exactly; the classical formulas are applied to the remaining equation.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from simulator.stepping.integrator import Integrator, Tendency, growth
 def finished(
     dt: jax.Array, formulas: Callable[..., tuple[Fields, Fields]], *fields: Fields
 ) -> tuple[Fields, Fields]:
-    """Two registers, `formulas(*fields)`, computed before anything that follows.
+    """Two registers, `formulas(*fields)`, computed before all later operations.
 
-    Left to itself XLA puts off sums that are wanted only at the end of a step, and keeps every tendency in them until
-    then; it drops optimization barriers before it decides. A condition that it cannot know it has to obey.
+    XLA would otherwise postpone sums that are needed only at the end of a step and keep every tendency in them until
+    then; optimization barriers are dropped before it decides. It has to obey a condition whose value it cannot know.
     """
     return lax.cond(dt < jnp.inf, formulas, lambda first, second, *_: (first, second), *fields)
 
@@ -36,7 +36,7 @@ class RungeKutta4(Integrator):
     """
 
     order = 4
-    # The stability region reaches to 2.83 on the imaginary axis, which decides but for none.
+    # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for none.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
 
     def step(
@@ -88,7 +88,7 @@ class RungeKutta3(Integrator):
     """
 
     order = 3
-    # The stability region reaches to sqrt(3) on the imaginary axis; what the method damps there decides.
+    # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets the limit.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.6, "spherical": 0.45, "none": 0.18}
 
     def step(
@@ -115,7 +115,7 @@ class RungeKutta3(Integrator):
             q = {n: a.astype(h[n].dtype) * q[n] + h[n] * rate[n] for n in names}
             return advanced(u, q, b, after - c), None
 
-        # A loop, so that there are two registers: of a sequence XLA would keep all tendencies to its end.
+        # A loop, so that there are two registers: in a sequence XLA would keep all tendencies to its end.
         first_stage = advanced(fields, {n: h[n] * first[n] for n in names}, 1 / 3, 1 / 3)
         stages = ((1, -5 / 9, 15 / 16, 1 / 3, 3 / 4), (2, -153 / 128, 8 / 15, 3 / 4, 1))
         table = [jnp.asarray(column, jnp.float64) for column in zip(*stages, strict=True)]
@@ -127,8 +127,9 @@ class RungeKutta2(Integrator):
     """Heun's method, of order 2: with E = exp(L dt), a = N(u, t), b = N(E (u + dt a), t + dt),
     u(t + dt) = E (u + dt/2 a) + dt/2 b.
 
-    Pure advection grows slowly, by (k v dt)^4 / 8 a step: viscosity has to outweigh it. Both stages weigh the same,
-    so that errors of opposite sign in a and b cancel to order dt^2: see `simulator.stepping.shifts`.
+    In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to outweigh. Both stages
+    have equal weights, so that errors of opposite sign in a and b cancel to order dt^2: see
+    `simulator.stepping.shifts`.
     """
 
     order = 2

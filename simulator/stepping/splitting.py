@@ -1,8 +1,8 @@
-"""Split-step integrators: exact flows of two parts of an equation, one after the other.
+"""Split-step integrators: exact solutions of two parts of an equation, one after the other.
 
-The equation is du/dt = (T + V) u. A `SplitModel` solves each part alone exactly: `drift` is exp(t T), `kick` is
-exp(t V) at a frozen time (time itself advances with the drifts, so that a V that depends on it keeps the order).
-An integrator is a list of numbers: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left.
+The equation is du/dt = (T + V) u. A `SplitModel` solves each part exactly: `drift` is exp(t T), `kick` is exp(t V) at
+a frozen time (time advances with the drifts, so that the order is kept if V depends on it). An integrator is a list
+of coefficients: exp(a_0 h T) exp(b_0 h V) exp(a_1 h T) ... exp(a_n h T), read from the left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ class Splittable(Protocol):
 
 
 class Splitting(Integrator):
-    """Takes one step by the table of its class; drifts has one entry more than kicks, and both sum to 1."""
+    """Takes a step by the table of its class. `drifts` has one entry more than `kicks`, and both sum to 1."""
 
     split: ClassVar[bool] = True
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.0, "none": 1.0}
-    """The model's rate is that at which the fastest phase turns by pi: beyond, steps alias it. Each part is solved
-    exactly, so that no step is unstable."""
+    """With cfl = 1 the fastest phase changes by pi in a step; larger steps alias it. Each part is solved exactly, so
+    that no step is unstable."""
     drifts: ClassVar[tuple[float, ...]]
     kicks: ClassVar[tuple[float, ...]]
 
@@ -68,29 +68,30 @@ class Splitting(Integrator):
 
 
 class DriftKickDrift(Splitting):
-    """Order 2 with the drift outside: T/2 V T/2 (Strang 1968). The state lies where drifts are diagonal, so that a
-    step transforms it there and back once."""
+    """Order 2 with the drift outside: T/2 V T/2 (Strang 1968). The state is stored where drifts are diagonal, so that
+    a step needs one transform and its inverse."""
 
     order = 2
     drifts, kicks = (0.5, 0.5), (1.0,)
 
 
 class KickDriftKick(Splitting):
-    """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks a step, each with its potential."""
+    """Order 2 with the kick outside: V/2 T V/2 (Strang 1968). Two kicks per step, each with its own potential."""
 
     order = 2
     drifts, kicks = (0.0, 1.0, 0.0), (0.5, 0.5)
 
 
 def composed(weights: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Drifts and kicks of drift-kick-drift steps of `weights` times dt in a row, neighbouring drifts joined."""
+    """Drifts and kicks of successive drift-kick-drift steps of `weights` times dt, with neighbouring drifts
+    joined."""
     ends = [0.0, *weights, 0.0]
     drifts = tuple((a + b) / 2 for a, b in pairwise(ends))
     return drifts, tuple(weights)
 
 
 def _symmetric(*half: float) -> tuple[float, ...]:
-    """Weights w_1, ..., w_m, ..., w_1 with sum 1, from w_1 to w_(m-1)."""
+    """Weights w_1, ..., w_m, ..., w_1 with sum 1, from `half` = w_1, ..., w_(m-1)."""
     return (*half, 1 - 2 * sum(half), *reversed(half))
 
 
