@@ -1,4 +1,4 @@
-"""The energy budget of one step, or of one moment."""
+"""The energy budget of a step or of a moment."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from simulator.models import Fields, Force, Model
 from simulator.models.model import Balance
 
 RESIDUAL = "budget_residual"
-"""Where the state's memory keeps it."""
+"""Name of the residual in the state's memory and in the diagnostics."""
 
 
 class Budget(NamedTuple):
-    """Energy, and what it gains and loses per time, at one moment."""
+    """Energy and its rates of gain and loss at one moment."""
 
     energy: jax.Array
     gained: jax.Array
@@ -26,32 +26,33 @@ def injection(model: Model, fields: Fields, time: jax.Array, force: Force | None
 
 
 def budget(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> Budget:
-    found = model.balance(fields)
-    return Budget(found.energy, injection(model, fields, time, force) + found.production, found.dissipation)
+    balance = model.balance(fields)
+    gained = injection(model, fields, time, force) + balance.production
+    return Budget(balance.energy, gained, balance.dissipation)
 
 
 def residual(before: Budget, after: Budget, dt: jax.Array) -> jax.Array:
-    """(E(t + dt) - E(t)) / dt minus the mean of gain - dissipation at both ends, over the mean dissipation.
+    """(E(t + dt) - E(t)) / dt minus the mean of gain - dissipation at both ends, divided by the mean dissipation.
 
-    Without dissipation it is not divided.
+    Without dissipation the difference itself is returned.
     """
     change = (after.energy.astype(jnp.float64) - before.energy) / dt
     return _relative(change, (before.gained + after.gained) / 2, (before.dissipation + after.dissipation) / 2)
 
 
 def residual_now(model: Model, fields: Fields, time: jax.Array, force: Force | None) -> jax.Array:
-    """dE/dt of the equations on this grid minus gain and dissipation, over the dissipation: the part of truncation.
-    Time steps have no part in it."""
+    """dE/dt of the equations on this grid minus gain plus dissipation, divided by the dissipation: the error of
+    truncation, without that of time steps."""
     accelerations = None if force is None else force(fields, time)
     rates, linear = model.tendency(fields, time, accelerations)[0], model.linear_terms()
     rates = {n: rate + linear[n] * fields[n] for n, rate in rates.items()}
 
     def energy(f: Fields) -> tuple[jax.Array, Balance]:
-        return (found := model.balance(f)).energy, found
+        return (balance := model.balance(f)).energy, balance
 
-    _, change, found = jax.jvp(energy, (fields,), (rates,), has_aux=True)
-    gained = injection(model, fields, time, force) + found.production
-    return _relative(change.astype(jnp.float64), gained, found.dissipation)
+    _, change, balance = jax.jvp(energy, (fields,), (rates,), has_aux=True)
+    gained = injection(model, fields, time, force) + balance.production
+    return _relative(change.astype(jnp.float64), gained, balance.dissipation)
 
 
 def _relative(change: jax.Array, gained: jax.Array, dissipation: jax.Array) -> jax.Array:

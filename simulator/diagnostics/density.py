@@ -1,6 +1,6 @@
-"""Where matter lies: projections, profiles about the densest point, densities on a logarithmic scale.
+"""The distribution of matter: projections, profiles about the densest point, and histograms of log density.
 
-Everything is summed up where the values are: a plane, a profile or a histogram leaves a device, never a field.
+Sums are taken on the devices: a plane, a profile or a histogram leaves a device, but never a field.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,15 +21,15 @@ from simulator.spectral.layout import PhysicalLayout
 from simulator.spectral.program import Program
 
 PLANES = {"xy": "z", "xz": "y", "yz": "x"}
-"""The axes of a projection, and the axis along which it is made."""
+"""The axes of a projection, and the axis of the integral."""
 _NEWTON_STEPS = 3
 
 Densities = Mapping[str, Callable[[Fields], jax.Array]]
-"""Functions to values (x, y, z) of mass densities, by name."""
+"""Functions from fields to values (x, y, z) of mass densities, by name."""
 
 
 def densities(model: Model) -> dict[str, Callable[[Fields], jax.Array]]:
-    """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
+    """The mass densities of a model, the total one first: its fields `density` and `NAME_density`."""
     names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
     ordered = sorted(names, key=lambda name: (name != "density", name))
     return {name: partial(model.field_values, name) for name in ordered}
@@ -44,7 +44,7 @@ def projections(transform: Transform, given: Densities) -> Measured:
     whole = NamedSharding(physical.mesh, PartitionSpec())
 
     def compute(state: State) -> dict[str, jax.Array]:
-        found = {}
+        planes = {}
         for name, values in given.items():
             inside = jnp.where(physical.inside(), values(state.fields), 0)
             for plane, along in PLANES.items():
@@ -53,8 +53,8 @@ def projections(transform: Transform, given: Densities) -> Measured:
                 if physical.mesh.size > 1:
                     total = lax.with_sharding_constraint(total, whole)
                 a, b = (grid.shape[AXES.index(axis)] for axis in plane)
-                found[f"{name}/{plane}"] = total[:a, :b]
-        return found
+                planes[f"{name}/{plane}"] = total[:a, :b]
+        return planes
 
     coordinates = {a: np.arange(n) * h for a, n, h in zip(AXES, grid.shape, grid.spacing, strict=True)}
     return Measured(coordinates, {f"{n}/{p}": tuple(p) for n in given for p in PLANES}, compute)
@@ -64,7 +64,7 @@ def projections(transform: Transform, given: Densities) -> Measured:
 
 
 class Peak(NamedTuple):
-    """The densest point: where (x, y, z), and its density."""
+    """The densest point: its position (x, y, z) and its density."""
 
     place: jax.Array
     density: jax.Array
@@ -73,8 +73,8 @@ class Peak(NamedTuple):
 def densest(layout: Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
     """The maximum of a density given as values and as coefficients.
 
-    From the densest grid point, of several the first, Newton's method follows the series of modes to the maximum
-    between the points. Where that leaves the grid point's cell, or finds less, the grid point it is.
+    Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
+    series between the points. If it leaves the grid point's cell, or finds less, the result is the grid point.
     """
     shape, spacing = physical.shape, physical.grid.spacing
     values = jnp.where(physical.inside(), values, -jnp.inf)
@@ -89,28 +89,28 @@ def densest(layout: Layout, physical: PhysicalLayout, values: jax.Array, modes: 
 
     def around(place: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Density, gradient and Hessian of the series at a point."""
-        here = modes
+        shifted = modes
         for q, x in zip(k, place, strict=True):
-            here = here * jnp.exp(1j * (q * x.astype(q.dtype))).astype(modes.dtype)
-        slope = jnp.stack([layout.sum((1j * q * here).real) for q in k])
-        bend = jnp.stack([jnp.stack([layout.sum(-(p * q * here).real) for q in k]) for p in k])
-        return layout.sum(here.real), slope.astype(jnp.float64), bend.astype(jnp.float64)
+            shifted = shifted * jnp.exp(1j * (q * x.astype(q.dtype))).astype(modes.dtype)
+        slope = jnp.stack([layout.sum((1j * q * shifted).real) for q in k])
+        hessian = jnp.stack([jnp.stack([layout.sum(-(p * q * shifted).real) for q in k]) for p in k])
+        return layout.sum(shifted.real), slope.astype(jnp.float64), hessian.astype(jnp.float64)
 
     def step(_, place: jax.Array) -> jax.Array:
-        _, slope, bend = around(place)
-        # Along a ridge, or an axis of one point, nothing bends: there the place is to stay.
-        stiff = 1e-9 * abs(bend).max() + jnp.finfo(jnp.float64).tiny
-        return place - jnp.linalg.solve(bend - stiff * jnp.eye(3), slope)
+        _, slope, hessian = around(place)
+        # Along a ridge, or an axis of one point, the curvature is 0 and the position must not change.
+        shift = 1e-9 * abs(hessian).max() + jnp.finfo(jnp.float64).tiny
+        return place - jnp.linalg.solve(hessian - shift * jnp.eye(3), slope)
 
-    found = lax.fori_loop(0, _NEWTON_STEPS, step, start)
-    density = around(found)[0]
-    near = (abs(found - start) <= jnp.asarray(spacing)).all() & (density >= top)
-    return Peak(jnp.where(near, found, start), jnp.where(near, density, top))
+    maximum = lax.fori_loop(0, _NEWTON_STEPS, step, start)
+    density = around(maximum)[0]
+    near = (abs(maximum - start) <= jnp.asarray(spacing)).all() & (density >= top)
+    return Peak(jnp.where(near, maximum, start), jnp.where(near, density, top))
 
 
 def profile_edges(grid: Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
-    """Radii (bins + 1,) between which spheres are averaged, equally spaced in the logarithm; the first bin goes
-    to the centre. By default from the smallest grid spacing to half the shortest side of the box."""
+    """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell extends to the
+    centre. By default from the smallest grid spacing to half the shortest side of the box."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     low = min(grid.spacing[i] for i in present)
     high = min(grid.box[i] for i in present) / 2
@@ -120,12 +120,12 @@ def profile_edges(grid: Grid, bins: int, reach: tuple[float, float] | None = Non
 def profiles(
     transform: Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
 ) -> Measured:
-    """`NAME` (r,): means of densities over spherical shells about the densest point of the first one, at periodic
-    distances; nan where a shell holds no grid point.
+    """`NAME` (r,): means of densities over spherical shells about the densest point of the first density, at periodic
+    distances; nan for shells without grid points.
 
-    `r` is each shell's middle (the geometric one), `radius` the mean distance of its `points`; `enclosed_mass`
-    (r_outer,) is the first density's within the shell's outer edge. `center_x`, `center_y`, `center_z` and
-    `peak_density` are of the maximum between the grid points.
+    `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,) is
+    the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and `peak_density`
+    belong to the maximum between the grid points.
     """
     grid, layout, physical = transform.grid, transform.layout, transform.physical
     edges = profile_edges(grid, bins, reach)
@@ -140,7 +140,7 @@ def profiles(
             away = x - c
             squares.append((away - length * jnp.rint(away / length)) ** 2)
         distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
-        # Everything up to the second edge is the first shell; the last entry takes what lies beyond and padding.
+        # The first shell is everything up to the second edge; the last entry collects distant points and padding.
         shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
         shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
         one = jnp.ones(physical.shape, jnp.float64)
@@ -148,9 +148,9 @@ def profiles(
         (sums,) = _shell_sums(physical, bins)(physical.constrain(shell), physical.constrain(stack))
         points = sums[0]
         means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
-        found = dict(zip(("radius", *given), means[1:], strict=True))
+        profile = dict(zip(("radius", *given), means[1:], strict=True))
         return {
-            **found,
+            **profile,
             "points": points,
             "enclosed_mass": jnp.cumsum(sums[2]) * cell,
             **{
@@ -168,12 +168,12 @@ def profiles(
 
 @lru_cache(maxsize=16)
 def _shell_sums(physical: PhysicalLayout, count: int) -> Program:
-    """Sums of values (component, x, y, z) by an index in [0, count]; what has the index `count` is left out."""
+    """Sums of values (component, x, y, z) by an index in [0, count]; values with the index `count` are left out."""
     axes = tuple(dict.fromkeys(physical.sharded.values()))
 
     def local(index, values):
-        one = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
-        sums = one(values)[:, :count]
+        add = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
+        sums = add(values)[:, :count]
         return (lax.psum(sums, axes) if physical.mesh.size > 1 else sums,)
 
     return Program(
@@ -185,14 +185,15 @@ def _shell_sums(physical: PhysicalLayout, count: int) -> Program:
 
 
 def log_densities(transform: Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
-    """`log_NAME` (contrast,): share of the volume per decade of density, against log10 of the density over its mean;
-    `log_NAME_mass`: share of the mass. Densities beyond `reach`, or not above zero, are in no bin."""
+    """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10 of the density
+    over its mean; `log_NAME_mass`: fraction of the mass. Densities outside of `reach`, or not positive, are not
+    counted."""
     grid, physical = transform.grid, transform.physical
     low, high = reach
     width = (high - low) / bins
 
     def compute(state: State) -> dict[str, jax.Array]:
-        found = {}
+        shares_by_name = {}
         for name, density in given.items():
             values = density(state.fields).astype(jnp.float64)
             mean = physical.mean(values)
@@ -203,8 +204,8 @@ def log_densities(transform: Transform, given: Densities, bins: int, reach: tupl
             stack = jnp.stack([jnp.ones_like(values), values / mean])
             (sums,) = _shell_sums(physical, bins)(physical.constrain(index), physical.constrain(stack))
             shares = sums / (grid.points * width)
-            found |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
-        return found
+            shares_by_name |= {f"log_{name}": shares[0], f"log_{name}_mass": shares[1]}
+        return shares_by_name
 
     centres = low + (np.arange(bins) + 0.5) * width
     names = [f"log_{name}{of}" for name in given for of in ("", "_mass")]

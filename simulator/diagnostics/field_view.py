@@ -1,4 +1,4 @@
-"""A state's fields as a user's function sees them."""
+"""The fields of a state as the argument of a user's function."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,11 +9,11 @@ from simulator.spectral import Layout
 
 
 class FieldView(Mapping[str, jax.Array]):
-    """Values of fields by name, evolved and derived ones: `fields["velocity"]` is (3, x, y, z), without padding; in
-    two dimensions there is no z.
+    """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
+    dimensions there is no z.
 
-    Values are computed when they are asked for, so a function pays for the fields that it uses. Everything is traced
-    by JAX: the arrays are spread over the devices, and sums over points are sums over all of them.
+    Values are computed on access, so a function pays only for the fields that it uses. Everything is traced by JAX:
+    the arrays are distributed over the devices, and sums over points are sums over all devices.
     """
 
     def __init__(self, model: Model, fields: Fields):
@@ -38,14 +38,14 @@ class FieldView(Mapping[str, jax.Array]):
         physical = self._model.transform.physical
         grid = physical.grid
         x, y, z = physical.coordinates()
-        found = x[: grid.shape[0]], y[:, : grid.shape[1]], z[:, :, : grid.shape[2]]
-        return tuple(a[0] for a in grid.seen(found)) if grid.planar else found
+        xyz = x[: grid.shape[0]], y[:, : grid.shape[1]], z[:, :, : grid.shape[2]]
+        return tuple(a[0] for a in grid.seen(xyz)) if grid.planar else xyz
 
     def modes(self, name: str) -> jax.Array:
-        """Fourier coefficients of an evolved field, in the order of `layout`, with padding that is zero."""
+        """Fourier coefficients of an evolved field, in the order of `layout`; padding is zero."""
         return self._fields[name]
 
     @property
     def layout(self) -> Layout:
-        """Where modes lie: `layout.wavenumbers()`, `layout.shell_sum(energy)`, ..."""
+        """The layout of the modes: `layout.wavenumbers()`, `layout.shell_sum(energy)`, ..."""
         return self._model.transform.layout

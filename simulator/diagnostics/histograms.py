@@ -1,4 +1,4 @@
-"""Probability densities of velocity, its gradients, vorticity, and whatever else a model evolves."""
+"""Probability densities of velocity, its gradients, vorticity, and all other evolved fields."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -17,7 +17,7 @@ from simulator.spectral.program import Program
 
 
 class _Counter:
-    """Counts values (component, x, y, z) in bins, each device its own."""
+    """Counts values (component, x, y, z) in bins, on each device."""
 
     def __init__(self, transform: Transform, bins: int, reach: float):
         self._transform, self._bins, self._reach = transform, bins, reach
@@ -36,12 +36,12 @@ class _Counter:
         return Program(local, physical.mesh, [physical.spec_of(4)], [PartitionSpec()], name="histogram")
 
     def density(self, modes: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Probability density of all components of `modes` (component, *order) together, each about its own mean,
-        over values in units of their common standard deviation; and that."""
+        """The probability density of all components of `modes` (component, *order) together, each about its own mean,
+        in units of their common standard deviation; and this deviation."""
         layout, physical = self._transform.layout, self._transform.physical
-        own = fluctuation(layout, modes)
-        deviation = jnp.sqrt(layout.inner(own, own).mean())
-        values = self._transform.inverse(own) / jnp.where(deviation > 0, deviation, 1)
+        fluctuations = fluctuation(layout, modes)
+        deviation = jnp.sqrt(layout.inner(fluctuations, fluctuations).mean())
+        values = self._transform.inverse(fluctuations) / jnp.where(deviation > 0, deviation, 1)
         scaled = (values / self._reach + 1) / 2
         (counts,) = self._program(physical.constrain(jnp.where(physical.inside(), scaled, jnp.inf)))
         width = 2 * self._reach / self._bins
@@ -51,11 +51,11 @@ class _Counter:
 def histograms(
     transform: Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
 ) -> Measured:
-    """`NAME` (sigma,): probability density of a quantity against its value in standard deviations from the mean, the
-    components of vectors taken together, each about its own mean; `NAME_deviation`, the root of the components' mean
-    variance. Values beyond +-reach deviations are in no bin.
+    """`NAME` (sigma,): probability density of a quantity as a function of its deviation from the mean, in standard
+    deviations. The components of a vector are taken together, each about its own mean; `NAME_deviation` is the root
+    of their mean variance. Values beyond +-reach deviations are not counted.
 
-    Quantities: every field of the model; of vectors also the curl (`vorticity`, `current`); of the velocity also
+    Quantities: every field of the model; for vectors also the curl (`vorticity`, `current`); for the velocity also
     `longitudinal_gradient` and `transverse_gradient`.
     """
     layout, counter = transform.layout, _Counter(transform, bins, reach)
@@ -78,10 +78,10 @@ def histograms(
         quantities["transverse_gradient"] = derivatives("velocity", others)
 
     def compute(state: State) -> dict[str, jax.Array]:
-        found = {}
+        row = {}
         for name, modes in quantities.items():
-            found[name], found[f"{name}_deviation"] = counter.density(layout.constrain(modes(state.fields)))
-        return found
+            row[name], row[f"{name}_deviation"] = counter.density(layout.constrain(modes(state.fields)))
+        return row
 
     centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
     variables = {n: ("sigma",) for n in quantities} | {f"{n}_deviation": () for n in quantities}

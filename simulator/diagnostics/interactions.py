@@ -1,4 +1,5 @@
-"""How a flow's modes interact: the helical parts of energy and flux, and the transfer from shell to shell."""
+"""Interactions between the modes of a flow: helical parts of energy and flux, and the transfer from shell to
+shell."""
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +18,18 @@ SIGNS = ("positive", "negative")
 
 
 def helical_parts(transform: Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """u+ and u- (3, *order): the parts of every mode but k = 0 for which i k x u = +|k| u and -|k| u (Waleffe 1992,
+    """u+ and u- (3, *order): the parts of every mode except k = 0 with i k x u = +|k| u and -|k| u (Waleffe 1992,
     Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
-    turned = curl(layout, velocity) * inverse_k
-    own = jnp.where(inverse_k > 0, velocity, 0)
-    return (own + turned) / 2, (own - turned) / 2
+    scaled_curl = curl(layout, velocity) * inverse_k
+    without_mean = jnp.where(inverse_k > 0, velocity, 0)
+    return (without_mean + scaled_curl) / 2, (without_mean - scaled_curl) / 2
 
 
 def helical(transform: Transform) -> Measured:
-    """Against the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and for both signs of helicity
-    `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and `flux/SIGN`. The transfers of both signs add up to
+    """As functions of the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and for both signs of
+    helicity `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and `flux/SIGN`. The sum of both transfers is
     that of the kinetic energy."""
     layout = transform.layout
 
@@ -43,16 +44,16 @@ def helical(transform: Transform) -> Measured:
         for sign, part in zip(SIGNS, helical_parts(transform, u), strict=True):
             modes[f"energy/{sign}"] = squared(abs(part)) / 2
             modes[f"transfer/{sign}"] = transfer(part, force)
-        found = {name: layout.shell_sum(values) / layout.shell_width for name, values in modes.items()}
-        return found | {f"flux/{s}": flux(found[f"transfer/{s}"], layout.shell_width) for s in SIGNS}
+        row = {name: layout.shell_sum(values) / layout.shell_width for name, values in modes.items()}
+        return row | {f"flux/{s}": flux(row[f"transfer/{s}"], layout.shell_width) for s in SIGNS}
 
     names = ["helicity", *(f"{kind}/{sign}" for kind in ("energy", "transfer", "flux") for sign in SIGNS)]
     return in_shells(layout, names, compute)
 
 
 def band_edges(transform: Transform, per_octave: int) -> np.ndarray:
-    """Shell numbers at which bands begin, and the number of shells: band 0 is k = 0, then `per_octave` bands to an
-    octave, of at least one shell each."""
+    """First shell numbers of the bands, and the number of shells: band 0 is k = 0, followed by `per_octave` bands per
+    octave, each at least one shell wide."""
     shells = transform.layout.shells
     steps = range(per_octave * (int(np.log2(max(shells, 2))) + 2))
     inner = sorted({round(2 ** (i / per_octave)) for i in steps})
@@ -61,8 +62,9 @@ def band_edges(transform: Transform, per_octave: int) -> np.ndarray:
 
 def shell_to_shell(transform: Transform, per_octave: int) -> Measured:
     """`transfer` (receiver, giver): T(K, Q) = -<u_K . (u . grad) u_Q>, the kinetic energy per time that band K
-    receives from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). Rows add up to the transfer into a
-    band, and T(K, Q) = -T(Q, K)."""
+    receives
+    from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The sum of a row is the transfer into a band, and
+    T(K, Q) = -T(Q, K)."""
     layout = transform.layout
     edges = band_edges(transform, per_octave)
     bands = len(edges) - 1

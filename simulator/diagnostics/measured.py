@@ -1,4 +1,4 @@
-"""What a kind of output measures: named arrays over named coordinates."""
+"""The measurement of a kind of output: named arrays over named coordinates."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,24 +15,23 @@ from simulator.spectral.layout import PhysicalLayout
 
 @dataclass(frozen=True)
 class Carried:
-    """Arrays that a series carries from row to row, such as sums over time. They stay on the devices, and every
-    checkpoint holds them. `begin` and `update` can be compiled.
+    """Arrays that a series carries from row to row, such as sums over time. They stay on the devices and are part of
+    every checkpoint. `begin` and `update` can be compiled.
 
-    A run whose earlier part did not write the series begins with its next row.
+    If an earlier start of the run did not write the series, it begins with the next row.
     """
 
     begin: Callable[[], dict[str, jax.Array]]
     """The arrays before the first row."""
     update: Callable[[State, Mapping[str, jax.Array]], dict[str, jax.Array]]
-    """The arrays with a state taken in, at every time at which a row is due, before it is computed."""
+    """The arrays after adding a state; called whenever a row is due, before the row is computed."""
     places: Mapping[str, Layout | PhysicalLayout] = field(default_factory=dict)
-    """Where arrays lie whose last three axes are modes or grid points; others are small and the same on every
-    device."""
+    """Layouts of the arrays whose last three axes are modes or grid points; all others are small and replicated."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """`compute(state)` gives every one of `variables`, with the shape of its dimensions; it can be compiled.
+    """`compute(state)` returns all `variables`, with the shapes of their dimensions; it can be compiled.
 
     With `carried` it is `compute(state, arrays)`.
     """
@@ -43,12 +42,12 @@ class Measured:
     compute: Callable[..., dict[str, jax.Array]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     beside: Callable[[], Mapping[str, tuple[str, np.ndarray]]] = dict
-    """What describes the points of a coordinate, and is stored once: (coordinate, values) by name. All processes
-    have to call it."""
+    """Further properties of the points of a coordinate, stored once: name to (coordinate, values). All processes have
+    to call it."""
     carried: Carried | None = None
 
     def joined(self, other: "Measured") -> "Measured":
-        """Both together, in one file; neither may carry anything."""
+        """Both measurements in one file; neither may carry arrays."""
         return Measured(
             {**self.coordinates, **other.coordinates},
             {**self.variables, **other.variables},
@@ -61,8 +60,8 @@ class Measured:
 def in_shells(
     layout: Layout, names: Iterable[str], compute: Callable[[State], dict[str, jax.Array]]
 ) -> Measured:
-    """Quantities (shells,) against the shells' wavenumbers `k`. Beside these stand how many `modes` each shell holds
-    and their mean wavenumber `k_mean`."""
+    """Quantities (shells,) as functions of the shells' wavenumbers `k`, with the number of `modes` in each shell and
+    their mean wavenumber `k_mean`."""
 
     def beside() -> dict[str, tuple[str, np.ndarray]]:
         modes, mean = jax.jit(layout.shell_modes)()
@@ -78,15 +77,15 @@ def transfer(layout: Layout, model: Model, names: tuple[str, ...]) -> Measured:
     `flux/NAME`: Pi(k) = -sum of T up to k. `names` are those of `model.transfers`."""
 
     def compute(state: State) -> dict[str, jax.Array]:
-        found = shell_spectra(layout, model.transfers(state.fields))
-        fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in found.items()}
-        return {f"transfer/{n}": t for n, t in found.items()} | fluxes
+        transfers = shell_spectra(layout, model.transfers(state.fields))
+        fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in transfers.items()}
+        return {f"transfer/{n}": t for n, t in transfers.items()} | fluxes
 
     return in_shells(layout, [f"{kind}/{n}" for kind in ("transfer", "flux") for n in names], compute)
 
 
 def directional_spectra(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
-    """Spectra against the wavenumber across and along an axis, `perpendicular/NAME` and `parallel/NAME`."""
+    """Spectra of the wavenumber across and along an axis, `perpendicular/NAME` and `parallel/NAME`."""
     bins = {d: Bins(layout, axis, d) for d in ("perpendicular", "parallel")}
 
     def compute(state: State) -> dict[str, jax.Array]:

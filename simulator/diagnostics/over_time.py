@@ -1,9 +1,9 @@
-"""Means, variances and standard errors over time, of samples that are correlated.
+"""Means, variances and standard errors over time, from correlated samples.
 
-The error of a mean of correlated samples follows from means of blocks of 2, 4, 8, ... of them: once blocks are
-longer than the correlation, their means are independent and the estimate levels off (Flyvbjerg and Petersen 1989,
-J. Chem. Phys. 91, 461). Each level takes its samples from the one before as pairs become complete, so that the
-memory grows with the logarithm of their number.
+The error of a mean of correlated samples follows from means of blocks of 2, 4, 8, ... samples: when blocks are longer
+than the correlation time, their means are independent and the estimate levels off (Flyvbjerg and Petersen 1989, J.
+Chem. Phys. 91, 461). Each level gets its samples from the previous one as pairs become complete, so that the memory
+grows with the logarithm of their number.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from jax import lax
 
 LEVELS = 32
 FEWEST = 8
-"""Blocks that a level needs for its estimate to count."""
+"""Smallest number of blocks for which the estimate of a level is used."""
 
 
 class Moments(NamedTuple):
-    """Of a vector of n quantities on each level: number of blocks (levels,), mean and sum of squared deviations of
-    the blocks' means (levels, n), and the mean of a block that waits for its partner."""
+    """For a vector of n quantities, on each level: the number of blocks (levels,), the mean and the sum of squared
+    deviations of their means (levels, n), and the mean of a block that waits for its partner."""
 
     blocks: jax.Array
     mean: jax.Array
@@ -30,13 +30,14 @@ class Moments(NamedTuple):
 
 
 def empty(n: int) -> Moments:
-    """Before the first sample."""
+    """The moments before the first sample."""
     zeros = jnp.zeros((LEVELS, n))
     return Moments(jnp.zeros(LEVELS, jnp.int64), zeros, zeros, zeros, jnp.zeros(LEVELS, jnp.int64))
 
 
 def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
-    """With one more sample (n,), if `on`. Mean and squares are updated as by Welford (1962, Technometrics 4, 419)."""
+    """The moments with one more sample (n,), if `on`. Mean and squares follow Welford (1962, Technometrics 4,
+    419)."""
 
     def level(
         carry: tuple[jax.Array, jax.Array], old: Moments
@@ -55,8 +56,8 @@ def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
 
 
 def results(moments: Moments) -> dict[str, jax.Array]:
-    """`mean`, `variance` (of the samples) and `error` (standard error of the mean), (n,) each; nan where there are
-    too few samples."""
+    """`mean`, `variance` (of the samples) and `error` (standard error of the mean), (n,) each; nan for too few
+    samples."""
     count = moments.blocks[:, None]
     spread = moments.squares / jnp.maximum(count - 1, 1)
     squared = jnp.where(count >= FEWEST, spread / jnp.maximum(count, 1), 0.0).max(0)

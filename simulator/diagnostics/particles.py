@@ -1,4 +1,4 @@
-"""What is measured of particles: paths of some of them, and statistics of all."""
+"""Measurements of particles: paths of some of them, and statistics of all."""
 
 from collections.abc import Callable, Collection
 
@@ -14,19 +14,19 @@ from simulator.particles.swarm import Swarm
 
 AXES = "xyz"
 Sampled = Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]
-"""(state, particles, quantities) to what these particles see of the fluid, as records `fluid_velocity` and so on."""
+"""(state, species, quantities) to the fluid at these particles, as records `fluid_velocity` and so on."""
 Rate = Callable[[State], jax.Array]
-"""Coefficients of the velocity's partial derivative by time."""
+"""Coefficients of the velocity's partial derivative with respect to time."""
 
 
 def _component_names(record: str, components: int) -> list[str]:
-    """The variables of a record: itself, or one for each component."""
+    """The names of a record's variables: the record's own, or one for each component."""
     ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
     return [record + end for end in ends]
 
 
 def _ready_after(swarm: Swarm, state: State, name: str, last: jax.Array | None) -> State:
-    """The state with the positions of a species ready only after `last`: exchanges keep their order."""
+    """The state, with the positions of a species available only after `last`, so that exchanges keep their order."""
     if last is None:
         return state
     particles = state.particles[name]
@@ -39,7 +39,7 @@ def trajectories(
     swarm: Swarm, sampled: Sampled, names: Collection[str], most: int, see: tuple[str, ...]
 ) -> Measured:
     """Paths of at most `most` particles of each of the species `names`, with evenly spaced ids: `NAME/position_x`,
-    ... over the coordinate `NAME_id`, with `NAME/displacement_x`, ..., records of their own, and what they `see`."""
+    ... over the coordinate `NAME_id`, with `NAME/displacement_x`, ..., other records, and the quantities `see`."""
     strides = {name: -(-swarm.kinds[name].count // most) for name in names}
     records = {
         name: {
@@ -81,8 +81,7 @@ def trajectories(
 
 
 def statistics(swarm: Swarm, rate: Rate, bins: int, reach: float) -> Measured:
-    """Means over all particles of each species: how far they went, how fast they are, how long they remember it, and
-    how they are accelerated."""
+    """Means over all particles of each species: dispersion, velocity, its autocorrelation, and acceleration."""
     edges = np.linspace(-reach, reach, bins + 1)
     numbers = [
         *(f"mean_velocity_{a}" for a in AXES),
@@ -99,9 +98,9 @@ def statistics(swarm: Swarm, rate: Rate, bins: int, reach: float) -> Measured:
             state = _ready_after(swarm, state, name, last)
             particles = state.particles[name]
             velocity, acceleration = swarm.motion(name, state.fields, change, particles, state.memory)
-            found = _means(particles, velocity, acceleration, swarm.kinds[name].count)
-            found["acceleration"] = _density(particles, acceleration, found["acceleration_variance"], edges)
-            row |= {f"{name}/{key}": value for key, value in found.items()}
+            means = _means(particles, velocity, acceleration, swarm.kinds[name].count)
+            means["acceleration"] = _density(particles, acceleration, means["acceleration_variance"], edges)
+            row |= {f"{name}/{key}": value for key, value in means.items()}
             last = acceleration
         return row
 
@@ -118,15 +117,15 @@ def _means(
     def mean(values: jax.Array) -> jax.Array:
         return jnp.where(particles.valid, values, 0).sum(-1) / count
 
-    way, start = particles.records["displacement"], particles.records["start_velocity"]
+    displacement, start = particles.records["displacement"], particles.records["start_velocity"]
     square, start_square = (mean((v * v).sum(0)) for v in (velocity, start))
     drift = mean(velocity)
-    lag = mean((velocity * start).sum(0)) / jnp.sqrt(square * start_square)
+    autocorrelation = mean((velocity * start).sum(0)) / jnp.sqrt(square * start_square)
     return {
         **{f"mean_velocity_{a}": drift[i] for i, a in enumerate(AXES)},
-        **{f"dispersion_{a}": mean(way[i] ** 2) for i, a in enumerate(AXES)},
+        **{f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)},
         "velocity_variance": square - (drift**2).sum(),
-        "velocity_autocorrelation": lag,
+        "velocity_autocorrelation": autocorrelation,
         "acceleration_variance": mean((acceleration**2).sum(0)),
     }
 
@@ -134,12 +133,12 @@ def _means(
 def _density(
     particles: ParticleSet, acceleration: jax.Array, variance: jax.Array, edges: np.ndarray
 ) -> jax.Array:
-    """Probability density of the three components together, over their root mean square."""
+    """Probability density of the three components together, in units of their root mean square."""
     scaled = acceleration / jnp.sqrt(variance / 3)
     width = edges[1] - edges[0]
     number = jnp.floor((scaled - edges[0]) / width)
     inside = particles.valid & (number >= 0) & (number < len(edges) - 1)
-    # A sum for every bin: few bins, and no scatter across devices.
+    # One sum per bin: there are few bins, and this avoids a scatter across devices.
     counts = jax.lax.map(
         lambda b: jnp.where(inside & (number == b), 1.0, 0.0).sum(),
         jnp.arange(len(edges) - 1, dtype=number.dtype),

@@ -15,8 +15,8 @@ PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 
 def mid_planes(transform: Transform, scalars: Mapping[str, Callable[[Fields], jax.Array]]) -> Measured:
-    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields, given as functions to values (x, y, z), on the planes
-    through the grid point N/2 of the third axis; in two dimensions only `NAME/xy`."""
+    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point N/2 of the third
+    axis; in two dimensions only `NAME/xy`. `scalars` are functions from fields to values (x, y, z)."""
     grid, seen = transform.grid, transform.physical.as_seen
     shape = grid.seen(grid.shape)
     whole = NamedSharding(transform.layout.mesh, PartitionSpec())
@@ -25,9 +25,9 @@ def mid_planes(transform: Transform, scalars: Mapping[str, Callable[[Fields], ja
         fields, planes = state.fields, dict[str, jax.Array]()
         for name, values in scalars.items():
             cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(fields)), shape).items()}
-            # Planes are small, and process 0 writes them: every device has them whole.
+            # Planes are small and written by process 0, so they are replicated on every device.
             planes |= {n: lax.with_sharding_constraint(plane, whole) for n, plane in cut.items()}
-            # One field after the other: never two whole fields in memory.
+            # One field after the other, so that two whole fields are never in memory.
             fields, planes = lax.optimization_barrier((fields, planes))
         return planes
 

@@ -1,4 +1,4 @@
-"""What tells whether the grid resolves a flow: its dissipation scale, and what lies at the edge of the spectrum."""
+"""Measures of a flow's resolution: its dissipation scale, and the content of the edge of the spectrum."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,12 +9,14 @@ from simulator.spectral import Layout
 from simulator.spectral.grid import AXES
 
 EDGE = 0.8
-"""Modes with some |k_i| beyond this fraction of the largest are the edge of the spectrum."""
+"""The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest."""
 RESOLVED = 1.0
-"""The least k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients 1.5
+"""The smallest k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients
+1.5
 (Pope, Turbulent Flows, section 9.1.2)."""
 UNDER_RESOLVED = 1e-3
-"""Share of the enstrophy, or of the kinetic energy of waves, at the edge of the spectrum beyond which a run warns."""
+"""Fraction of the enstrophy, or of the kinetic energy of waves, at the edge of the spectrum above which a run
+warns."""
 _NEWTON_STEPS = 8
 
 Damping = Sequence[tuple[int, float | jax.Array]]
@@ -22,8 +24,8 @@ Damping = Sequence[tuple[int, float | jax.Array]]
 
 
 def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
-    """Which share of the sum of `values` >= 0 over all modes the edge of the spectrum holds. A sum below `floor` is
-    round-off and has no edge."""
+    """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if the sum is
+    below `floor`, that is, round-off."""
     edge = jnp.zeros((1, 1, 1), bool)
     for axis, kept in zip(AXES, layout.grid.kept, strict=True):
         mode_numbers = layout.integers(axis)
@@ -39,9 +41,9 @@ def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -
 def dissipation_scale(damping: Damping, dissipation: jax.Array) -> jax.Array:
     """The length 1 / k at which damping is as fast as the eddies: sum of nu_n k^(2 n) = (dissipation k^2)^(1/3).
 
-    With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone
-    (nu_n^3 / dissipation)^(1 / (6 n - 2)); with both at least the longer of the two. `dissipation` is that by all of
-    them; nan where it is 0.
+    With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
+    dissipation)^(1 / (6 n - 2)); with both it is at least the longer of the two. `dissipation` is the total; where it
+    is 0 the result is nan.
     """
     orders = jnp.asarray([2 * n - 2 / 3 for n, _ in damping], jnp.float64)
     coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
@@ -49,7 +51,7 @@ def dissipation_scale(damping: Damping, dissipation: jax.Array) -> jax.Array:
     third = jnp.log(jnp.where(dissipation > 0, dissipation, 1)) / 3
     log_k = ((third - jnp.log(coefficients)) / orders).min()
     if len(damping) > 1:
-        # The left side over k^(2/3) is convex in log k and here at least as large as the right one: Newton's steps
+        # The left side over k^(2/3) is convex in log k and at this point not below the right one: Newton's steps
         # decrease log k towards the root without passing it.
         for _ in range(_NEWTON_STEPS):
             terms = jnp.log(coefficients) + orders * log_k
@@ -59,10 +61,10 @@ def dissipation_scale(damping: Damping, dissipation: jax.Array) -> jax.Array:
 
 
 def unresolved(row: Mapping[str, float]) -> list[str]:
-    """What a flow's row of diagnostics says about its resolution: a line for each field that the grid cuts off.
+    """Warnings about the resolution of a flow from a row of diagnostics, one for each field that the grid cuts off.
 
-    k_max times the dissipation scale tells where a cascade ends; before it gets there, as in a start at large scales,
-    the edge of the spectrum is empty and nothing is lost.
+    k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it, as after a start
+    at large scales, the edge of the spectrum is empty and nothing is lost.
     """
     lines = []
     for field, column, edge in (

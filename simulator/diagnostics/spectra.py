@@ -17,20 +17,20 @@ Direction = Literal["perpendicular", "parallel"]
 
 
 def shell_spectra(layout: Layout, energies: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """E(k) by name, (shells,): summed over the shells, times the shells' width, it is the energy."""
+    """E(k) by name, (shells,), such that its sum over the shells times the shells' width is the energy."""
     return {name: layout.shell_sum(energy) / layout.shell_width for name, energy in energies.items()}
 
 
 def flux(transfer: jax.Array, width: float) -> jax.Array:
-    """Pi(k) = -sum of T over wavenumbers up to k: what leaves for larger ones. `transfer` is T(k), (shells,)."""
+    """Pi(k) = -sum of T over wavenumbers up to k: the flux to larger wavenumbers. `transfer` is T(k), (shells,)."""
     return -jnp.cumsum(transfer, -1) * width
 
 
 class Bins:
     """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`).
 
-    dk is the largest fundamental of the axes concerned; across it is the shells' width where that was given.
-    Every mode is in one bin, n = round(k / dk): the sums over all bins are the sums over all modes.
+    dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular` the shells' width, if it was
+    set. Every mode is in one bin, n = round(k / dk), so the sums over all bins are the sums over all modes.
     """
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
@@ -39,12 +39,12 @@ class Bins:
         mode_numbers = {
             a: float(np.abs(layout.mode_numbers[a]).max()) * u for a, u in zip("xyz", units, strict=True)
         }
-        mine = [axis] if direction == "parallel" else [a for a in "xyz" if a != axis]
-        present = [units["xyz".index(a)] for a in mine if layout.grid.shape["xyz".index(a)] > 1]
+        axes = [axis] if direction == "parallel" else [a for a in "xyz" if a != axis]
+        present = [units["xyz".index(a)] for a in axes if layout.grid.shape["xyz".index(a)] > 1]
         self.width = max(present, default=layout.shell_width)
         if direction == "perpendicular" and layout.grid.given_shell_width is not None:
             self.width = layout.grid.given_shell_width
-        self.count = round(sum(mode_numbers[a] ** 2 for a in mine) ** 0.5 / self.width) + 1
+        self.count = round(sum(mode_numbers[a] ** 2 for a in axes) ** 0.5 / self.width) + 1
 
     def wavenumbers(self) -> np.ndarray:
         """Central wavenumber of each bin."""
@@ -66,7 +66,7 @@ class Bins:
 
 @lru_cache(maxsize=64)
 def _summing(layout: Layout, count: int) -> Program:
-    """Sums of one device's values by index, added up over the devices."""
+    """A program that sums values by index, over all devices."""
     axes = tuple(dict.fromkeys(layout.sharded.values()))
 
     def local(index, values):

@@ -14,8 +14,8 @@ from simulator.spectral.operators import translate
 
 
 def default_separations(grid: Grid) -> tuple[float, ...]:
-    """About six per octave, from the finest grid spacing to half the shortest box, rounded to multiples of the
-    spacing."""
+    """About six per octave, from the smallest grid spacing to half the shortest side of the box, rounded to multiples
+    of the spacing."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
     spacing = min(grid.spacing[i] for i in present)
     most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
@@ -28,8 +28,8 @@ def structure_functions(
 ) -> Measured:
     """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
 
-    `longitudinal_P` is of the component along e, `transverse_P` the mean of the two others; (axis, r). Shifts are
-    made in spectral space, so that r need not be a multiple of the grid's spacing.
+    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of those of the two
+    others. Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
     """
     layout = transform.layout
 
@@ -39,7 +39,7 @@ def structure_functions(
 
     def compute(state: State) -> dict[str, jax.Array]:
         u = state.fields[name]
-        found: dict[str, list[jax.Array]] = {}
+        moments_by_name: dict[str, list[jax.Array]] = {}
         for e in range(3):
 
             def at(r, e=e):
@@ -50,10 +50,10 @@ def structure_functions(
             means = lax.map(at, jnp.asarray(separations, jnp.float64))
             others = [i for i in range(3) if i != e]
             for p in orders:
-                found.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
+                moments_by_name.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
                 across = (means[f"{others[0]}_{p}"] + means[f"{others[1]}_{p}"]) / 2
-                found.setdefault(f"transverse_{p}", []).append(across)
-        return {name: jnp.stack(rows) for name, rows in found.items()}
+                moments_by_name.setdefault(f"transverse_{p}", []).append(across)
+        return {name: jnp.stack(rows) for name, rows in moments_by_name.items()}
 
     variables = {f"{kind}_{p}": ("axis", "r") for kind in ("longitudinal", "transverse") for p in orders}
     return Measured({"axis": np.arange(3), "r": np.asarray(separations, float)}, variables, compute)
