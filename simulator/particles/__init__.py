@@ -1,4 +1,5 @@
-"""Particles on the devices that own their planes of the grid. A new kind is a file and a line in `PARTICLES`."""
+"""Particles on the devices that own their planes of the grid. A new kind is a file in this package and a line in
+`PARTICLES`."""
 
 from simulator.particles.domain import Domain
 from simulator.particles.inertial import Inertial

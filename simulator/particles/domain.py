@@ -1,4 +1,5 @@
-"""Where particles live: on the device that owns their plane of the grid, and which devices lie next to each other."""
+"""The distribution of particles: each lives on the device that owns its plane of the grid. Also the exchange of ghost
+planes between neighbouring devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ from simulator.spectral.grid import AXES
 
 
 class _Round(NamedTuple):
-    """One exchange of ghost planes: `planes[device]` go to the slots from `first` on of the receiver."""
+    """One exchange of ghost planes: `planes[device]` fill the receiver's slots starting at `first`."""
 
     pairs: tuple[tuple[int, int], ...]
     first: int
     planes: np.ndarray
-    """(devices, planes) of the sender's own block."""
+    """(devices, planes): planes of the sender's own block."""
     receives: np.ndarray
-    """(devices,)"""
+    """(devices,): True for devices that receive."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class Cut:
 
     axis: int
     name: str
-    """Of the mesh's axis."""
+    """Name of the mesh's axis."""
     planes: int
-    """Without padding."""
+    """Number of planes without padding."""
     parts: int
     extent: int
-    """Planes of one device, padding included."""
+    """Number of planes per device, padding included."""
 
     @property
     def owners(self) -> int:
-        """Devices along the axis that own a plane: the first ones. They form a ring."""
+        """The number of devices along the axis that own a plane: the first ones. They form a ring."""
         return -(-self.planes // self.extent)
 
     def owner(self, plane: jax.Array) -> jax.Array:
@@ -51,7 +52,7 @@ class Cut:
     def rounds(self, below: int, above: int) -> tuple[_Round, ...]:
         """The exchanges that give every owner `below` planes before its own and `above` after them.
 
-        A slot of the extended block is numbered from -below; where planes divide evenly there is one exchange for
+        The slots of the extended block are numbered from -below. If planes divide evenly there is one exchange for
         each neighbour.
         """
         sends: dict[int, list[tuple[int, int, int]]] = {}
@@ -90,7 +91,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """The parts of the box that devices own, for particles and for blocks (..., x, y, z) of one device."""
+    """The parts of the box that the devices own, for particles and for blocks (..., x, y, z) of one device."""
 
     physical: PhysicalLayout
 
@@ -122,7 +123,7 @@ class Domain:
         return tuple(self.physical.mesh.axis_names)
 
     def spec(self, rank: int) -> PartitionSpec:
-        """Partition of an array whose last axis is entries of particles."""
+        """Partition of an array whose last axis counts entries of particles."""
         return PartitionSpec(*(None,) * (rank - 1), self.names)
 
     def sharding(self, rank: int) -> NamedSharding:
@@ -145,18 +146,18 @@ class Domain:
         return owns.ravel()
 
     def wrapped(self, position: jax.Array) -> jax.Array:
-        """Positions (3, n) in the box, 0 <= x < L."""
+        """Positions (3, n) mapped into the box, 0 <= x < L."""
         box = jnp.asarray(self.box, position.dtype)[:, None]
         inside = position - box * jnp.floor(position / box)
         return jnp.where(inside >= box, 0, inside)
 
     def plane(self, position: jax.Array, axis: int) -> jax.Array:
-        """The plane at or below each of the positions (3, n), which lie in the box."""
+        """The index of the plane at or below each of the positions (3, n), which lie in the box."""
         n, spacing = self.physical.grid.shape[axis], self.physical.grid.spacing[axis]
         return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
 
     def after(self, array: jax.Array, before: jax.Array) -> jax.Array:
-        """`after` for arrays of particles, which lie on all devices; `before` may be a number."""
+        """`after` for arrays of particles, which are distributed over all devices; `before` may be a number."""
         if not self.cuts:
             return array
         spec = self.spec(array.ndim)
@@ -169,19 +170,19 @@ class Domain:
         )(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
-        """A device's block (..., x, y, z) with its neighbours' planes around it along every cut axis, the corners
-        included. To be called inside of shard_map; begins after `before` is computed."""
+        """A device's block (..., x, y, z), extended by its neighbours' planes along every cut axis, corners included.
+        To be called inside shard_map; starts after `before` is computed."""
         for cut in self.cuts:
             block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
         return block
 
 
 def after(array: jax.Array, before: jax.Array) -> jax.Array:
-    """`array`, which is not sent anywhere before `before` is computed.
+    """`array`, with the guarantee that it is not sent before `before` is computed.
 
-    XLA's CPU client tells the exchanges of one kind inside of shard_map apart by nothing, and mixes them up where
-    they run side by side. It drops optimization barriers, so that only data keep things in order: here a choice whose
-    outcome it cannot know.
+    XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
+    concurrently. It drops optimization barriers, so only a data dependence orders them: here a choice whose outcome
+    XLA cannot know.
     """
     first = before.ravel()[0]
     never = (
@@ -195,13 +196,13 @@ def after(array: jax.Array, before: jax.Array) -> jax.Array:
 def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
     room = [(0, 0)] * block.ndim
     room[axis] = (below, above)
-    whole, here = jnp.pad(block, room), lax.axis_index(cut.name)
+    whole, device = jnp.pad(block, room), lax.axis_index(cut.name)
     for pairs, first, planes, receives in cut.rounds(below, above):
-        sent = jnp.take(block, jnp.asarray(planes)[here], axis=axis)
-        got = before = lax.ppermute(after(sent, before), cut.name, pairs)
+        sent = jnp.take(block, jnp.asarray(planes)[device], axis=axis)
+        received = before = lax.ppermute(after(sent, before), cut.name, pairs)
         start = below + first
         if not receives.all():
             old = lax.slice_in_dim(whole, start, start + planes.shape[1], axis=axis)
-            got = jnp.where(jnp.asarray(receives)[here], got, old)
-        whole = lax.dynamic_update_slice_in_dim(whole, got, start, axis)
+            received = jnp.where(jnp.asarray(receives)[device], received, old)
+        whole = lax.dynamic_update_slice_in_dim(whole, received, start, axis)
     return whole

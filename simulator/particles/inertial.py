@@ -1,4 +1,4 @@
-"""Small spheres with inertia of their own, dragged along by the fluid."""
+"""Small spheres with inertia, dragged along by the fluid."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -23,14 +23,14 @@ def _three(value: Any) -> Any:
 class InertialSettings(ParticleSettings):
     kind: Literal["inertial"] = "inertial"
     relaxation_time: Positive | None = None
-    """tau: the time in which a particle takes on the velocity of the fluid."""
+    """tau: the time in which a particle adapts to the velocity of the fluid."""
     stokes_number: Positive | None = None
-    """tau over the Kolmogorov time of the start, (viscosity / dissipation)^(1/2) = 1 / rms vorticity."""
+    """tau over the Kolmogorov time of the initial flow, (viscosity / dissipation)^(1/2) = 1 / rms vorticity."""
     density_ratio: Positive | None = None
-    """Density of the particles over that of the fluid; by default they are so heavy that the fluid's acceleration
-    does not push them."""
+    """Density of the particles over that of the fluid; by default they are so heavy that the fluid's acceleration has
+    no effect on them."""
     gravity: Annotated[tuple[Real, Real, Real], BeforeValidator(_three)] = (0.0, 0.0, 0.0)
-    """Acceleration (length / time^2) of the particles, buoyancy not counted."""
+    """Gravitational acceleration (length / time^2), without buoyancy."""
 
     @model_validator(mode="after")
     def _one_time(self) -> Self:
@@ -42,9 +42,10 @@ class InertialSettings(ParticleSettings):
 class Inertial(Species):
     """dx/dt = v,  dv/dt = (u - v) / tau + beta Du/Dt + (1 - beta) g,  beta = 3 / (2 rho_p / rho_f + 1).
 
-    Stokes drag, the fluid's acceleration with the added mass, and gravity with buoyancy; the drag -v / tau is solved
-    exactly. Without `density_ratio` beta is 0. Maxey & Riley, Phys. Fluids 26, 883 (1983), without the history force
-    and the corrections for the flow's curvature; Calzavarini et al., J. Fluid Mech. 607, 13 (2008), eq. 2.1.
+    The forces are Stokes drag, the fluid's acceleration with the added mass, and gravity with buoyancy; the drag -v /
+    tau is solved exactly. Without `density_ratio` beta is 0. Maxey & Riley, Phys. Fluids 26, 883 (1983), without the
+    history force and the corrections for the flow's curvature; Calzavarini et al., J. Fluid Mech. 607, 13 (2008), eq.
+    2.1.
     """
 
     Settings = InertialSettings
@@ -66,12 +67,12 @@ class Inertial(Species):
         return {self._key: s.stokes_number / vorticity.astype(jnp.float64)}
 
     def relaxation_time(self, memory: Memory) -> jax.Array:
-        """tau, double."""
-        given = self.settings.relaxation_time
-        return memory[self._key] if given is None else jnp.float64(given)
+        """tau in double precision."""
+        tau = self.settings.relaxation_time
+        return memory[self._key] if tau is None else jnp.float64(tau)
 
     def begin(self, records: Records, fluid: Fluid) -> dict[str, jax.Array]:
-        """They begin with the velocity of the fluid, unless the start gives them another."""
+        """The particles start with the velocity of the fluid, unless the start sets another."""
         velocity = records.get("velocity")
         if velocity is None:
             velocity = fluid((VELOCITY,), records["position"])[VELOCITY]
@@ -86,12 +87,12 @@ class Inertial(Species):
         beta, tau = self.beta, self.relaxation_time(memory)
         gravity = (1 - beta) * jnp.asarray(self.settings.gravity)[:, None]
         if beta == 0:
-            pushed = gravity
-            seen = fluid((VELOCITY,), records["position"])
+            acceleration = gravity
+            sampled = fluid((VELOCITY,), records["position"])
         else:
-            seen = fluid((VELOCITY, ACCELERATION), records["position"])
-            pushed = beta * seen[ACCELERATION] + gravity
-        return {"position": records["velocity"], "velocity": seen[VELOCITY] / tau + pushed}
+            sampled = fluid((VELOCITY, ACCELERATION), records["position"])
+            acceleration = beta * sampled[ACCELERATION] + gravity
+        return {"position": records["velocity"], "velocity": sampled[VELOCITY] / tau + acceleration}
 
     def linear(self, memory: Memory) -> dict[str, jax.Array]:
         return {"velocity": -1 / self.relaxation_time(memory)}

@@ -1,4 +1,4 @@
-"""Values of fields at the particles' positions, between the points of the grid."""
+"""Interpolation of fields at the particles' positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from simulator.spectral.grid import AXES
 
 Interpolation = Literal["cubic_spline", "linear"]
 REACH = 2
-"""Planes that a particle may be away from its device's own within a step."""
+"""The number of planes by which a particle may leave its device's planes within a step."""
 
 
 class _Kernel(NamedTuple):
     below: int
-    """Points used below the one at or below the particle."""
+    """Number of points used below the one at or below the particle."""
     points: int
-    """Along each axis."""
+    """Number of points along each axis."""
 
 
 KERNELS: Mapping[Interpolation, _Kernel] = {"cubic_spline": _Kernel(1, 4), "linear": _Kernel(0, 2)}
 
 
 def weights(kind: Interpolation, fraction: jax.Array) -> list[jax.Array]:
-    """Weights of the points along one axis for a particle at `fraction` of the way to the next point.
+    """Weights of the points along one axis for a particle at the fraction `fraction` of the way to the next point.
 
-    The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6.
+    Those of the cubic B-spline are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6.
     """
     s = fraction
     if kind == "linear":
@@ -45,8 +45,8 @@ def weights(kind: Interpolation, fraction: jax.Array) -> list[jax.Array]:
 
 
 def spline_response(layout: Layout) -> jax.Array:
-    """What the cubic B-spline at the points of the grid does to a mode: the product of (2 + cos k_i dx_i) / 3 over
-    the axes. Coefficients divided by it make the spline pass through the field's values at the points.
+    """The factor by which the cubic B-spline at the grid points changes a mode: the product of (2 + cos k_i dx_i) / 3
+    over the axes. With coefficients divided by it, the spline passes through the field's values at the points.
 
     van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3.
     """
@@ -58,8 +58,8 @@ def spline_response(layout: Layout) -> jax.Array:
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Interpolates fields of one transform: cubic B-splines through the values at the points of the grid, twice
-    continuously differentiable with an error of order dx^4, or linearly, with one of order dx^2."""
+    """Interpolates fields of one transform: by cubic B-splines through the values at the grid points, which are twice
+    continuously differentiable with an error of order dx^4, or linearly, with an error of order dx^2."""
 
     transform: Transform
     kind: Interpolation
@@ -72,8 +72,8 @@ class Sampler:
         """Values (components, entries) of the fields with coefficients (components, *order) at positions (3,
         entries).
 
-        A position may lie up to `REACH` planes outside its device's part of the box, and outside the box; farther
-        away the values are NaN.
+        A position may lie up to `REACH` planes outside its device's part of the box, and outside the box; beyond that
+        the values are NaN.
         """
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
@@ -81,7 +81,7 @@ class Sampler:
         return self.of_values(self.transform.inverse(modes), position)
 
     def of_values(self, values: jax.Array, position: jax.Array) -> jax.Array:
-        """The same from the spline's coefficients, or from values (components, x, y, z), on the grid."""
+        """The same, from spline coefficients or values (components, x, y, z) on the grid."""
         domain = self.domain
         physical, kernel = domain.physical, KERNELS[self.kind]
         if not domain.cuts:
@@ -101,8 +101,8 @@ class Sampler:
         )(values, position)
 
     def _local(self, block: jax.Array, position: jax.Array, starts: Mapping[int, jax.Array]) -> jax.Array:
-        """Values at positions (3, n) from one device's block (components, x, y, z), whose first plane along a cut
-        axis is `starts`."""
+        """Values at positions (3, n) from one device's block (components, x, y, z). `starts` gives its first plane
+        along each cut axis."""
         grid, kernel = self.transform.grid, KERNELS[self.kind]
         extents = block.shape[1:]
         strides = (extents[1] * extents[2], extents[2], 1)

@@ -1,9 +1,10 @@
-"""Particles move to the devices where they live, by hops to neighbours.
+"""Migration of particles to the devices where they live, by hops between neighbours.
 
-Along every cut axis the owners form a ring. In a round every device sends up to `message` particles up and as many
-down, each the shorter way, and takes in what its neighbours send; rounds follow until everybody is home. A step moves
-few particles by one hop, a start or a restart may move all of them by many: both are the same code, with buffers that
-are bounded either way. Where a device has no room, nobody moves, and the set says how much room is needed.
+Along every cut axis the owners of planes form a ring. In a round every device sends up to `message` particles up and
+as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
+is on its device. A step moves few particles by one hop, a start or a restart may move all of them by many: both use
+the same code and bounded buffers. If a device has no room, no particle moves, and the set states how much room is
+needed.
 """
 
 from dataclasses import replace
@@ -20,23 +21,23 @@ from simulator.particles.particle_set import NOBODY, ParticleSet
 
 
 class _Travellers(NamedTuple):
-    """Particles on their way. Homes travel with them, so that all devices agree."""
+    """Migrating particles. Their destinations travel with them, so that all devices agree."""
 
     records: dict[str, jax.Array]
     home: tuple[jax.Array, ...]
-    """Per cut axis the owner of each particle's plane, (entries,)."""
+    """For each cut axis the owner of each particle's plane, (entries,)."""
     id: jax.Array
     held: jax.Array
-    """(devices,): how many each device holds."""
+    """(devices,): the number of particles on each device."""
 
 
 _Round = tuple[_Travellers, jax.Array, jax.Array]
-"""Travellers, whether some device had no room, and how many are still away."""
+"""Travellers, whether some device had no room, and the number of particles not yet on their device."""
 
 
 def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
-    """The particles, whose positions lie in the box, on the devices where they live; with `needed` above the
-    capacity, all of them where they were."""
+    """The particles, whose positions lie in the box, on the devices where they live; or, if `needed` exceeds the
+    capacity, all of them in place."""
     if not domain.cuts:
         return particles
     position = particles.records["position"]
@@ -53,12 +54,12 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
         residents = _residents(home, particles.valid, domain)
         return start, jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
 
-    found, needed = lax.cond(full, stayed, moved)
-    return replace(particles, records=found.records, id=found.id, count=found.held, needed=needed)
+    result, needed = lax.cond(full, stayed, moved)
+    return replace(particles, records=result.records, id=result.id, count=result.held, needed=needed)
 
 
 def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) -> jax.Array:
-    """Particles of the device where most of them live."""
+    """The number of particles that live on the device with the most."""
     number, total = jnp.zeros_like(home[0]), 1
     for h, cut in zip(home, domain.cuts, strict=True):
         number, total = number * cut.parts + h, total * cut.parts
@@ -79,7 +80,7 @@ def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) ->
 def _along(
     travellers: _Travellers, full: jax.Array, number: int, cut: Cut, domain: Domain
 ) -> tuple[_Travellers, jax.Array]:
-    """Everybody at home along one axis, or `full`: some device has no room."""
+    """All particles on their device along one axis, or `full`: some device has no room."""
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
     shared = partial(jax.shard_map, mesh=domain.physical.mesh, check_vma=False)
     per_device = domain.spec(1)
@@ -93,7 +94,7 @@ def _along(
         return (left > 0) & ~full
 
     def round_(carry: _Round) -> _Round:
-        # Sums over devices are taken out here: inside of shard_map they could meet other collectives of one name.
+        # Sums over devices are taken outside of shard_map, where they cannot be confused with other collectives.
         new, over, left = hop(carry[0])
         return new, over.any(), left.sum(dtype=jnp.int32)
 
@@ -104,9 +105,9 @@ def _along(
 
 
 def _hops(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
-    """Hops upwards to everybody's home, of as many as the ring has; 0 for who is at home or nobody."""
-    me = lax.axis_index(cut.name)
-    return jnp.where(travellers.id >= 0, (travellers.home[number] - me) % cut.owners, 0)
+    """Upward hops from each particle to its device, modulo the ring; 0 for particles in place and empty entries."""
+    device = lax.axis_index(cut.name)
+    return jnp.where(travellers.id >= 0, (travellers.home[number] - device) % cut.owners, 0)
 
 
 def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
@@ -114,7 +115,7 @@ def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
 
 
 def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, jax.Array, jax.Array]:
-    """One device's part of a round: its new particles, whether it had no room, and how many are still away."""
+    """One device's part of a round: its new particles, whether it had no room, and how many are not in place yet."""
     capacity, ring = travellers.id.shape[0], cut.owners
     message = min(capacity, capacity // 16 + 16)
     hops = _hops(travellers, number, cut)
@@ -131,7 +132,7 @@ def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, j
     from_below = sent(going_up, 1, None)
     from_above = sent(going_down, -1, from_below)
     received = jnp.concatenate([from_below, from_above], axis=-1)
-    # Devices that own no plane are in no ring; ppermute gives them zeros.
+    # Devices that own no plane are not in the ring; ppermute gives them zeros.
     in_ring = lax.axis_index(cut.name) < ring
     received = received.at[0].set(jnp.where(in_ring, received[0], NOBODY))
     left = jnp.sort(jnp.concatenate([going_up, going_down]))
@@ -141,7 +142,7 @@ def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, j
 
 
 def _packed(travellers: _Travellers) -> jax.Array:
-    """Everything about the particles as (rows, entries) of int64, ids first: one message instead of many."""
+    """All data of the particles as (rows, entries) of int64, ids first: one message instead of many."""
     bits = [lax.bitcast_convert_type(r, jnp.int64) for r in travellers.records.values()]
     rows = [travellers.id, *(h.astype(jnp.int64) for h in travellers.home)]
     return jnp.concatenate([jnp.stack(rows), *(b if b.ndim > 1 else b[None] for b in bits)])
@@ -153,17 +154,17 @@ def _unpacked(packed: jax.Array, count: jax.Array, like: _Travellers) -> _Travel
     records: dict[str, Any] = {}
     for name, record in like.records.items():
         rows = record.shape[0] if record.ndim > 1 else 1
-        found = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
-        records[name], at = found.reshape(record.shape), at + rows
+        values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
+        records[name], at = values.reshape(record.shape), at + rows
     return _Travellers(records, home, packed[0], count)
 
 
 def _exchanged(
     packed: jax.Array, count: jax.Array, left: jax.Array, received: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """A device's particles without the entries `left` (ascending; the capacity where there is none), with those that
-    were received: they fill the gaps and then the end, and where gaps remain the last entries fill them. Also how
-    many there are now, and whether there was no room."""
+    """A device's particles without the entries `left` (ascending; padded with the capacity) and with the received
+    ones, which fill the gaps and then the end; remaining gaps are filled by the last entries. Also the new number of
+    particles, and whether there was no room."""
     capacity, most = packed.shape[-1], left.shape[0]
     arrived = received[0] >= 0
     gone, came = (left < capacity).sum(dtype=jnp.int32), arrived.sum(dtype=jnp.int32)
@@ -171,7 +172,7 @@ def _exchanged(
     rank = jnp.cumsum(arrived) - 1
     slot = jnp.where(rank < gone, left[jnp.clip(rank, 0, most - 1)], count + rank - gone)
     slot = jnp.where(arrived, slot, capacity)
-    # The entries beyond the new end, but for those that left, move into the gaps that are still open.
+    # The entries beyond the new end, except those that left, move into the remaining gaps.
     tail = new_count + jnp.arange(most)
     gap = jnp.zeros(capacity, bool).at[left].set(True, mode="drop")
     stays = (tail < count) & ~jnp.take(gap, tail, mode="clip")

@@ -1,4 +1,4 @@
-"""Particles on devices: bounded buffers, of which the first entries hold particles."""
+"""Particles on devices: bounded buffers whose first entries hold particles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,27 +12,27 @@ import numpy as np
 NOBODY = -1
 """The id of an empty entry."""
 EACH_MOST = 2**31 - 2
-"""Entries of a device's buffer."""
+"""The largest number of entries in a device's buffer."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ParticleSet:
-    """The particles of one species. A device holds those that lie in its slab or pencil.
+    """The particles of one species. A device holds the particles that lie in its slab or pencil.
 
     Every device has a buffer of `capacity` entries; its particles are the first `count` of them, and the others have
     the id -1. Entries are the last axis of every array, sharded over all axes of the mesh.
     """
 
     records: dict[str, jax.Array]
-    """Per particle, double: vectors (3, entries) such as `position`, scalars (entries,)."""
+    """Data of each particle in double precision: vectors (3, entries) such as `position`, scalars (entries,)."""
     id: jax.Array
-    """(entries,) int64, from 0; a particle keeps its own."""
+    """(entries,) int64, starting at 0; a particle keeps its id."""
     count: jax.Array
-    """(devices,) int32."""
+    """(devices,) int32: the number of particles on each device."""
     needed: jax.Array
-    """Entries that the fullest device needs. Above `capacity` some particles are not where they live, because there
-    was no room: the buffers have to grow before the next step."""
+    """Number of entries that the fullest device needs. If it exceeds `capacity`, some particles are not on their
+    device, because there was no room: the buffers have to grow before the next step."""
 
     @property
     def devices(self) -> int:
@@ -40,12 +40,12 @@ class ParticleSet:
 
     @property
     def capacity(self) -> int:
-        """Entries of one device's buffer."""
+        """Number of entries of one device's buffer."""
         return self.id.shape[0] // self.devices
 
     @property
     def valid(self) -> jax.Array:
-        """(entries,): True where there is a particle."""
+        """(entries,): True for entries that hold a particle."""
         return self.id >= 0
 
     @property
@@ -62,7 +62,8 @@ class ParticleSet:
 
 
 def capacity_for(count: int, devices: int) -> int:
-    """Entries for a device's share of particles that lie at random: a quarter more, and five standard deviations."""
+    """Entries for a device's share of randomly distributed particles: a quarter more, and five standard
+    deviations."""
     if devices == 1:
         return max(count, 1)
     share = count / devices
@@ -70,13 +71,13 @@ def capacity_for(count: int, devices: int) -> int:
 
 
 def grown(particles: ParticleSet, capacity: int) -> ParticleSet:
-    """The same particles in larger buffers of `capacity` entries; every device copies its own."""
+    """The same particles in larger buffers of `capacity` entries; every device copies its entries."""
     devices, had = particles.devices, particles.capacity
 
     def larger(array: jax.Array, empty: int | float) -> jax.Array:
-        apart = array.reshape(*array.shape[:-1], devices, had)
-        room = [(0, 0)] * (apart.ndim - 1) + [(0, capacity - had)]
-        return jnp.pad(apart, room, constant_values=empty).reshape(*array.shape[:-1], devices * capacity)
+        by_device = array.reshape(*array.shape[:-1], devices, had)
+        room = [(0, 0)] * (by_device.ndim - 1) + [(0, capacity - had)]
+        return jnp.pad(by_device, room, constant_values=empty).reshape(*array.shape[:-1], devices * capacity)
 
     return replace(
         particles,
@@ -86,5 +87,5 @@ def grown(particles: ParticleSet, capacity: int) -> ParticleSet:
 
 
 def id_sum(count: int) -> int:
-    """The sum of the ids 0 to count - 1, as int64 arithmetic has it."""
+    """The sum of the ids 0 to count - 1 in int64 arithmetic."""
     return int(np.array(count * (count - 1) // 2 % 2**64, np.uint64).astype(np.int64))

@@ -1,4 +1,4 @@
-"""The fluid as particles see it: its velocity, acceleration, gradient and scalars at their positions."""
+"""The fluid at the positions of particles: its velocity, acceleration, gradient and scalars."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
@@ -12,11 +12,11 @@ from simulator.spectral.operators import gradient
 
 VELOCITY, ACCELERATION, GRADIENT = "velocity", "acceleration", "gradient"
 COMPONENTS: Mapping[str, int] = {VELOCITY: 3, ACCELERATION: 3, GRADIENT: 9}
-"""What can be sampled beside scalar fields. `gradient` is du_i/dx_j, with j running faster."""
+"""The quantities that can be sampled besides scalar fields. `gradient` is du_i/dx_j, with j running faster."""
 
 
 class Fluid(Protocol):
-    """Anything that knows the fluid's quantities at positions."""
+    """A function that gives the fluid's quantities at positions."""
 
     def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
         """The quantities `names` (components, entries) at positions (3, entries); scalars are (1, entries)."""
@@ -24,7 +24,7 @@ class Fluid(Protocol):
 
 
 class SpectralFluid(NamedTuple):
-    """The fluid of a state. `velocity` and `rate`, its partial derivative by time, are coefficients (3, *order)."""
+    """The fluid of a state. `velocity` and `rate`, its partial time derivative, are coefficients (3, *order)."""
 
     sampler: Sampler
     velocity: jax.Array
@@ -44,13 +44,13 @@ class SpectralFluid(NamedTuple):
         modes |= {name: self.fields[name][None] for name in names if name not in COMPONENTS}
         joined = jnp.concatenate(list(modes.values()))
         values = self.sampler(joined, position).astype(jnp.float64)
-        found, at = {}, 0
+        sampled, at = {}, 0
         for name, part in modes.items():
-            found[name], at = values[at : at + len(part)], at + len(part)
+            sampled[name], at = values[at : at + len(part)], at + len(part)
         if ACCELERATION in names:
             # Du/Dt = du/dt + (u . grad) u, all three interpolated.
-            slope = found[GRADIENT].reshape(3, 3, -1)
-            u = found[VELOCITY]
+            slope = sampled[GRADIENT].reshape(3, 3, -1)
+            u = sampled[VELOCITY]
             advection = slope[:, 0] * u[0] + slope[:, 1] * u[1] + slope[:, 2] * u[2]
-            found[ACCELERATION] = found.pop("rate") + advection
-        return {name: found[name] for name in names}
+            sampled[ACCELERATION] = sampled.pop("rate") + advection
+        return {name: sampled[name] for name in names}

@@ -1,4 +1,4 @@
-"""A species of particles: its settings, what it carries, and how it moves."""
+"""A species of particles: its settings, its records, and its equation of motion."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -34,14 +34,14 @@ class ParticleSettings(Settings):
     name: ParticleName
     """Name of the particles in files."""
     count: Count | None = None
-    """How many; with start: snapshot those that are stored."""
+    """Number of particles; with start: snapshot that of the stored ones."""
     start: Start = RandomStart()
-    """Where they begin: random, lattice, python or snapshot, or a block with such a kind and its keys."""
+    """The initial positions: random, lattice, python or snapshot, or a block with such a kind and its keys."""
     interpolation: Interpolation = "cubic_spline"
-    """Of the fluid's fields at the particles: cubic_spline (error of order dx^4) or linear (dx^2, cheaper)."""
+    """Interpolation of the fluid's fields: cubic_spline (error of order dx^4) or linear (dx^2, cheaper)."""
 
     def given(self) -> bool:
-        """Whether it is known how many there are."""
+        """Whether the number of particles is determined, by exactly one of `count` and a snapshot."""
         return (self.count is None) == isinstance(self.start, SnapshotStart)
 
 
@@ -52,13 +52,13 @@ Records = Mapping[str, jax.Array]
 class Species:
     """One species in a run. Records are double precision; vectors are (3, entries).
 
-    The integrator of the fluid advances `advanced`, within its stages: `rates` is their explicit rate of change and
-    `linear` the factor of a linear one, which is solved exactly.
+    The integrator of the fluid advances the records `advanced`, within its stages: `rates` is their explicit rate of
+    change and `linear` the factor of a linear one, which is solved exactly.
     """
 
     Settings: ClassVar[type[ParticleSettings]]
     advanced: ClassVar[tuple[str, ...]]
-    """Vector records that move; `position` is among them."""
+    """Vector records that the integrator advances; `position` is among them."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -69,17 +69,17 @@ class Species:
 
     @property
     def records(self) -> dict[str, int]:
-        """Everything that is carried, and its components (0: a scalar). `displacement` is the way since the start,
+        """All records with their numbers of components (0: a scalar). `displacement` is the path since the start,
         through the faces of the box, `start_velocity` the velocity at the start."""
         return {**dict.fromkeys(self.advanced, 3), "displacement": 3, "start_velocity": 3}
 
     @property
     def starts_with(self) -> Mapping[str, int]:
-        """What a start may give."""
+        """The records that a start may set."""
         return dict.fromkeys(self.advanced, 3)
 
     def begin(self, records: Records, fluid: Fluid) -> dict[str, jax.Array]:
-        """The records that the start has not given, but for those that are zero."""
+        """The records that the start has not set, except those that are zero."""
         raise TypeError(f"{type(self).__name__} does not define begin")
 
     def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[jax.Array, jax.Array]:
@@ -87,7 +87,7 @@ class Species:
         raise TypeError(f"{type(self).__name__} does not define motion")
 
     def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
-        """Numbers that the steps need, from the rms vorticity (1/time) of the start."""
+        """Numbers that the steps need, from the rms vorticity (1/time) of the initial flow."""
         return {}
 
     def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, jax.Array]:
@@ -99,7 +99,7 @@ class Species:
         return {}
 
     def rate(self, particles: ParticleSet, spacing: Sequence[float], memory: Memory) -> jax.Array | None:
-        """The rate (1/time) that limits dt beside the fluid's own: dt = cfl / rate; None: there is none."""
+        """The rate (1/time) that limits dt in addition to the fluid's: dt = cfl / rate; None if there is none."""
         return None
 
 

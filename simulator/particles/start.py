@@ -1,4 +1,4 @@
-"""Where particles begin: by number, so that one configuration gives one set on any number of devices."""
+"""Initial positions of particles, by id, so that one configuration gives one set on any number of devices."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Protocol
@@ -14,11 +14,11 @@ from simulator.particles.particle_set import ParticleSet
 from simulator.settings import InputPath, Seed, Settings
 
 Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
-"""Ids (n,) to records of these particles: `position` (3, n), and others that the start decides on."""
+"""Ids (n,) to records of these particles: `position` (3, n), and others that the start sets."""
 
 
 class Files(Protocol):
-    """Opens what a start names; handed over by the run."""
+    """Opens the files that a start names; passed in by the run."""
 
     def function(self, path: str, name: str) -> Callable[..., Any]:
         """The function `name` of a Python file."""
@@ -30,18 +30,18 @@ class Files(Protocol):
 
 
 class StoredParticles(Protocol):
-    """Particles on disk; handed over by the run."""
+    """Particles on disk; passed in by the run."""
 
     count: int
 
     @property
     def records(self) -> Collection[str]:
-        """Names of what is stored, but for the ids."""
+        """Names of the stored records, without the ids."""
         ...
 
     def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
-        """Shared out among the devices, not yet where they live. `records` and their components (0: a scalar); those
-        that are not stored are zero."""
+        """The particles, distributed over the devices but not yet on their own. `records` gives the numbers of
+        components (0: a scalar); records that are not stored are zero."""
         ...
 
 
@@ -60,8 +60,8 @@ class PythonStart(Settings):
     path: InputPath
     """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
-    """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,), by jax.numpy; or a
-    dict with `position` and, for inertial particles, `velocity`."""
+    """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,), using jax.numpy; or
+    a dict with `position` and, for inertial particles, `velocity`."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -71,7 +71,7 @@ class SnapshotStart(Settings):
     path: InputPath
     """A snapshot or checkpoint: RUN/snapshots/00000010."""
     name: str | None = None
-    """The particles' name there; by default their name here."""
+    """The particles' name in that file; by default the same name."""
 
 
 def _as_block(value: Any) -> Any:
@@ -85,8 +85,8 @@ Start = Annotated[
 
 
 def random_positions(seed: int, domain: Domain) -> Positions:
-    """Uniform in the box; each particle has a random stream of its own, keyed by its id."""
-    box = np.asarray(domain.box)[:, None]  # no JAX array: a run on paper starts no device
+    """Uniform in the box; each particle has its own random stream, keyed by its id."""
+    box = np.asarray(domain.box)[:, None]  # no JAX array: a planned run starts no device
 
     def one(number: jax.Array) -> jax.Array:
         key = jax.random.fold_in(jax.random.key(seed), (number >> 32).astype(jnp.uint32))
@@ -98,7 +98,7 @@ def random_positions(seed: int, domain: Domain) -> Positions:
 
 
 def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
-    """Particles along x, y and z of a lattice of cubic cells. Raises UserError where `count` makes none."""
+    """Particles along x, y and z of a lattice of cubic cells. Raises UserError if `count` does not give one."""
     near: list[int] = []
     box, flat = domain.box, [n == 1 for n in domain.physical.grid.shape]
     first = next(i for i in range(3) if not flat[i])
@@ -132,23 +132,24 @@ def lattice_positions(count: int, domain: Domain) -> Positions:
 
 
 def python_positions(start: PythonStart, files: Files, takes: Mapping[str, int]) -> Positions:
-    """What a user's function gives. `takes`: the records that a start may give, and their components."""
+    """The result of a user's function. `takes`: the records that a start may set, with their numbers of
+    components."""
     function, where = files.function(str(start.path), start.function), f"{start.path}: {start.function}"
 
     def positions(ids: jax.Array) -> dict[str, jax.Array]:
         try:
-            found = function(ids, **start.parameters)
+            result = function(ids, **start.parameters)
         except jax.errors.JAXTypeError as error:
             raise UserError(f"{where}: uses numpy, or an if, on the ids; use jax.numpy instead") from error
         except Exception as error:
             raise UserError(f"{where}: {type(error).__name__}: {error}") from error
-        given = dict(found) if isinstance(found, Mapping) else {"position": found}
-        unknown = given.keys() - takes.keys()
-        if "position" not in given or unknown:
-            what = f"{unknown.pop()!r}" if unknown else "no position"
-            raise UserError(f"{where}: gives {what}; these particles take {', '.join(takes)}")
+        values = dict(result) if isinstance(result, Mapping) else {"position": result}
+        unknown = values.keys() - takes.keys()
+        if "position" not in values or unknown:
+            given = f"{unknown.pop()!r}" if unknown else "no position"
+            raise UserError(f"{where}: gives {given}; these particles take {', '.join(takes)}")
         records = {}
-        for name, value in given.items():
+        for name, value in values.items():
             parts = list(value)
             if len(parts) != takes[name]:
                 raise UserError(f"{where}: {name} has {len(parts)} components; {takes[name]} are needed")

@@ -1,4 +1,4 @@
-"""All particles of a run, beside the fluid that carries them."""
+"""All particles of a run, in addition to the fluid that carries them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,15 +55,15 @@ class Kind:
     species: Species
     sampler: Sampler
     stored: StoredParticles | None
-    """What it starts from, where that is a file."""
+    """The file that it starts from, if any."""
     count: int
 
 
 class Swarm:
-    """The species of a run. Without species every method leaves things as they are."""
+    """The species of a run. Without species, no method has an effect."""
 
     def __init__(self, settings: Sequence[Any], flow: Flow, files: Files | None = None):
-        """Raises UserError, beginning with the number of the species and its key, where one cannot be had."""
+        """Raises UserError, beginning with the number of the species and its key, if a species cannot be made."""
         self.flow, self.domain = flow, Domain(flow.transform.physical)
         self.kinds: dict[str, Kind] = {}
         self._starts: dict[str, Positions] = {}
@@ -76,7 +76,7 @@ class Swarm:
                 raise UserError(f"{number}.{error}") from error
 
     def _add(self, settings: Any, owners: int, files: Files | None) -> None:
-        assert files is not None  # only a swarm without species does without
+        assert files is not None  # only a swarm without species may omit them
         species = PARTICLES[settings.kind](settings)
         start, stored, count = settings.start, None, settings.count
         match start:
@@ -90,10 +90,10 @@ class Swarm:
                 self._starts[settings.name] = lattice_positions(count, self.domain)
             case PythonStart():
                 try:
-                    found = python_positions(start, files, species.starts_with)
+                    positions = python_positions(start, files, species.starts_with)
                 except UserError as error:
                     raise UserError(f"start.function: {error}") from error
-                self._starts[settings.name] = found
+                self._starts[settings.name] = positions
             case RandomStart():
                 self._starts[settings.name] = random_positions(start.seed, self.domain)
         capacity = capacity_for(count, owners)
@@ -105,12 +105,12 @@ class Swarm:
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = Kind(species, sampler, stored, count)
 
-    # ---- the beginning -----------------------------------------------------------------------------------
+    # ---- the start -----------------------------------------------------------------------------------------
 
     def template(self) -> Sets:
-        """Shapes and types of the particles, in the buffers of now."""
+        """Shapes and types of the particles, in buffers of the present size."""
         devices = self.domain.devices
-        found = {}
+        sets = {}
         for name, kind in self.kinds.items():
             entries = devices * self.capacities[name]
 
@@ -127,11 +127,11 @@ class Swarm:
                     jnp.int32(0),
                 )
 
-            found[name] = jax.eval_shape(empty)
-        return found
+            sets[name] = jax.eval_shape(empty)
+        return sets
 
     def shardings(self, sets: Sets) -> Sets:
-        """Where the arrays of particles lie."""
+        """The shardings of the arrays of particles."""
 
         def place(particles: ParticleSet) -> ParticleSet:
             along = jax.tree.map(lambda array: self.domain.sharding(len(array.shape)), particles)
@@ -140,9 +140,9 @@ class Swarm:
         return {name: place(particles) for name, particles in sets.items()}
 
     def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
-        """The particles at the beginning, where they live, and the numbers that their steps need.
+        """The initial particles on their devices, and the numbers that their steps need.
 
-        Raises UserError as the constructor does.
+        Raises UserError like the constructor.
         """
         if not self.kinds:
             return {}, {}
@@ -162,11 +162,11 @@ class Swarm:
         return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
 
     def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
-        """The numbers that the steps need, from the rms vorticity (1/time) of the start."""
-        found: dict[str, jax.Array] = {}
+        """The numbers that the steps need, from the rms vorticity (1/time) of the initial flow."""
+        numbers: dict[str, jax.Array] = {}
         for kind in self.kinds.values():
-            found |= kind.species.memory(vorticity)
-        return found
+            numbers |= kind.species.memory(vorticity)
+        return numbers
 
     def _rms_vorticity(self, fields: Fields) -> jax.Array:
         layout = self.flow.transform.layout
@@ -174,22 +174,22 @@ class Swarm:
         return jnp.sqrt(layout.inner(omega, omega).sum())
 
     def _placed(self, name: str, kind: Kind) -> ParticleSet:
-        """The particles where they live, with the records that their start gives."""
+        """The particles on their devices, with the records that their start sets."""
         if kind.stored is not None:
             takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
-            made = kind.stored.restore(self.domain, takes, self.capacities[name])
+            particles = kind.stored.restore(self.domain, takes, self.capacities[name])
         else:
-            made = self._made(self._starts[name], kind.count, self.capacities[name])
-        inside = jax.jit(partial(_inside, domain=self.domain))(made)
+            particles = self._made(self._starts[name], kind.count, self.capacities[name])
+        inside = jax.jit(partial(_inside, domain=self.domain))(particles)
         if not bool(inside):
             box = " x ".join(f"{length:g}" for length in self.domain.box)
             raise UserError(
                 f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
             )
-        return self.homed(name, made)
+        return self.homed(name, particles)
 
     def _made(self, positions: Positions, count: int, capacity: int) -> ParticleSet:
-        """Every owner of planes makes an equal share of the particles, by id."""
+        """New particles: every owner of planes makes an equal share of them, by id."""
         domain = self.domain
         owners = np.cumsum(domain.owners) - 1
         share = int(domain.owners.sum())
@@ -202,15 +202,15 @@ class Swarm:
             ids = jnp.asarray(first)[:, None] + place
             ids = jnp.where(place < jnp.asarray(counts)[:, None], ids, NOBODY).reshape(-1)
             ids = jax.lax.with_sharding_constraint(ids, domain.sharding(1)) if domain.cuts else ids
-            given = positions(jnp.maximum(ids, 0))
-            return ParticleSet(dict(given), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
+            records = positions(jnp.maximum(ids, 0))
+            return ParticleSet(dict(records), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
 
         shapes = jax.eval_shape(make)
         return jax.jit(make, out_shardings=self.shardings({"": shapes})[""])()
 
     def _begun(self, sets: Sets, fields: Fields) -> Sets:
-        """With all records: those that the start has not given are the species', or zero."""
-        found = {}
+        """The particles with all records: those that the start has not set come from the species, or are zero."""
+        complete = {}
         for name, particles in sets.items():
             kind = self.kinds[name]
             fluid = SpectralFluid(
@@ -221,13 +221,13 @@ class Swarm:
                 shape = (n, *particles.id.shape) if n else particles.id.shape
                 records.setdefault(record, jnp.zeros(shape, jnp.float64))
             kept = {r: jnp.where(particles.valid, a, 0) for r, a in records.items()}
-            found[name] = replace(particles, records=kept)
-        return found
+            complete[name] = replace(particles, records=kept)
+        return complete
 
     # ---- growing -----------------------------------------------------------------------------------------
 
     def homed(self, name: str, particles: ParticleSet) -> ParticleSet:
-        """The particles where they live, in larger buffers where these are too small; `capacities` follow."""
+        """The particles on their devices, in larger buffers if these are too small; `capacities` follow."""
         particles = jax.jit(partial(settled, domain=self.domain))(particles)
         while bool(particles.crowded):
             capacity = self._room(name, int(particles.needed))
@@ -239,7 +239,7 @@ class Swarm:
         return particles
 
     def restored(self, name: str, stored: StoredParticles) -> ParticleSet:
-        """The particles on disk, where they live."""
+        """The particles on disk, on their devices."""
         return self.homed(
             name, stored.restore(self.domain, self.kinds[name].species.records, self.capacities[name])
         )
@@ -255,15 +255,15 @@ class Swarm:
         return capacity
 
     def crowded(self, sets: Sets) -> str | None:
-        """The species whose buffers have to grow before the next step."""
+        """The species whose buffers have to grow before the next step; None if there is none."""
         return next((name for name, particles in sets.items() if bool(particles.crowded)), None)
 
     def lost(self, sets: Sets) -> str | None:
-        """The species of which a particle is not finite."""
+        """The species with a particle that is not finite; None if there is none."""
         return next((name for name, particles in sets.items() if not bool(jax.jit(_finite)(particles))), None)
 
     def too_slow(self, dt: float, memory: Mapping[str, jax.Array]) -> str | None:
-        """Why a fixed step of `dt` does not resolve some particles."""
+        """Why a fixed step of `dt` does not resolve some particles; None if it resolves all."""
         for name, kind in self.kinds.items():
             for rate in kind.species.linear(memory).values():
                 if dt * abs(float(rate)) > 1:
@@ -273,7 +273,7 @@ class Swarm:
     # ---- a step ------------------------------------------------------------------------------------------
 
     def moving(self, sets: Sets) -> Fields:
-        """The arrays that the integrator advances beside the fields."""
+        """The arrays that the integrator advances in addition to the fields."""
         return {
             f"{name}/{record}": sets[name].records[record]
             for name, kind in self.kinds.items()
@@ -281,22 +281,22 @@ class Swarm:
         }
 
     def rates(self, fields: Fields, rates: Fields, moving: Fields, memory: Mapping[str, jax.Array]) -> Fields:
-        """Explicit rates of `moving` in the fluid of one stage, whose fields have the explicit `rates`."""
+        """Explicit rates of `moving` in one stage, given its fields and their explicit `rates`."""
         if not self.kinds:
             return {}
         velocity = self.flow.velocity(fields)
         change = rates["velocity"] + self.flow.linear_terms()["velocity"] * velocity
-        found: Fields = {}
+        all_rates: Fields = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
             fluid = SpectralFluid(kind.sampler, velocity, change, fields)
             records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
             if last is not None:
                 records["position"] = self.domain.after(records["position"], last)
-            own = kind.species.rates(records, fluid, memory)
-            last = own[kind.species.advanced[-1]]
-            found |= {f"{name}/{record}": rate for record, rate in own.items()}
-        return found
+            species_rates = kind.species.rates(records, fluid, memory)
+            last = species_rates[kind.species.advanced[-1]]
+            all_rates |= {f"{name}/{record}": rate for record, rate in species_rates.items()}
+        return all_rates
 
     def sample(
         self,
@@ -306,8 +306,8 @@ class Swarm:
         rate: jax.Array | None,
         position: jax.Array,
     ) -> dict[str, jax.Array]:
-        """Quantities of the fluid at the positions (3, entries) of a species, components first. `rate` are the
-        coefficients of the velocity's partial derivative by time, for the acceleration."""
+        """Quantities of the fluid at the positions (3, entries) of a species, components first. `rate`, the
+        coefficients of the velocity's partial time derivative, is needed for the acceleration."""
         velocity = self.flow.velocity(fields)
         fluid = SpectralFluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields)
         return fluid(tuple(quantities), position)
@@ -326,8 +326,8 @@ class Swarm:
         return kind.species.motion(particles.records, fluid, memory)
 
     def chosen(self, name: str, particles: ParticleSet, values: jax.Array, stride: int) -> jax.Array:
-        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in their order, as
-        (components, particles) on every device."""
+        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in this order, as
+        (components, particles), replicated on every device."""
         domain, most = self.domain, -(-self.kinds[name].count // stride)
 
         def local(ids: jax.Array, values: jax.Array) -> jax.Array:
@@ -349,40 +349,40 @@ class Swarm:
 
     def linear(self, memory: Mapping[str, jax.Array]) -> Fields:
         """Linear factors of all `moving`."""
-        found = {}
+        factors = {}
         for name, kind in self.kinds.items():
-            given = kind.species.linear(memory)
+            linear = kind.species.linear(memory)
             for record in kind.species.advanced:
-                found[f"{name}/{record}"] = given.get(record, jnp.zeros((), jnp.float64))
-        return found
+                factors[f"{name}/{record}"] = linear.get(record, jnp.zeros((), jnp.float64))
+        return factors
 
     def rate(self, flow: jax.Array, sets: Sets, memory: Mapping[str, jax.Array]) -> jax.Array:
-        """The largest rate (1/time) that dt has to resolve, `flow` of the fluid included."""
+        """The largest rate (1/time) that dt has to resolve; `flow` is that of the fluid."""
         spacing = self.domain.physical.grid.spacing
         for name, kind in self.kinds.items():
-            own = kind.species.rate(sets[name], spacing, memory)
-            if own is not None:
-                flow = jnp.maximum(flow.astype(jnp.float64), own)
+            rate = kind.species.rate(sets[name], spacing, memory)
+            if rate is not None:
+                flow = jnp.maximum(flow.astype(jnp.float64), rate)
         return flow
 
     def moved(self, sets: Sets, moving: Fields) -> tuple[Sets, jax.Array]:
-        """The particles after a step, where they live; and whether all of them are finite. Where one went farther
-        than its device can see, its position is not."""
-        found, fine = {}, jnp.ones((), bool)
+        """The particles after a step, on their devices, and whether all are finite. The position of a particle that
+        moved beyond the reach of its device is not."""
+        after, finite = {}, jnp.ones((), bool)
         last = [array for name, array in moving.items() if name.partition("/")[0] in self.kinds]
         for name, kind in self.kinds.items():
             before, valid = sets[name], sets[name].valid
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
             for array in last:
                 new["position"] = self.domain.after(new["position"], array)
-            fine &= _finite(before.with_records(new))
-            way = new["position"] - before.records["position"]
-            new["displacement"] = before.records["displacement"] + way
+            finite &= _finite(before.with_records(new))
+            step = new["position"] - before.records["position"]
+            new["displacement"] = before.records["displacement"] + step
             new["position"] = self.domain.wrapped(new["position"])
             kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
-            found[name] = settled(before.with_records(kept), self.domain)
-            last = [found[name].needed]
-        return found, fine
+            after[name] = settled(before.with_records(kept), self.domain)
+            last = [after[name].needed]
+        return after, finite
 
 
 def _inside(particles: ParticleSet, domain: Domain) -> jax.Array:
@@ -393,5 +393,5 @@ def _inside(particles: ParticleSet, domain: Domain) -> jax.Array:
 
 
 def _finite(particles: ParticleSet) -> jax.Array:
-    found = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
-    return jnp.stack(found).all()
+    finite = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
+    return jnp.stack(finite).all()

@@ -22,8 +22,8 @@ class Tracers(Species):
         return {"start_velocity": fluid((VELOCITY,), records["position"])[VELOCITY]}
 
     def motion(self, records: Records, fluid: Fluid, memory: Memory) -> tuple[jax.Array, jax.Array]:
-        seen = fluid((VELOCITY, ACCELERATION), records["position"])
-        return seen[VELOCITY], seen[ACCELERATION]
+        sampled = fluid((VELOCITY, ACCELERATION), records["position"])
+        return sampled[VELOCITY], sampled[ACCELERATION]
 
     def rates(self, records: Records, fluid: Fluid, memory: Memory) -> dict[str, jax.Array]:
         return {"position": fluid((VELOCITY,), records["position"])[VELOCITY]}
