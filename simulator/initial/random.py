@@ -72,7 +72,7 @@ class Random(Initial):
         found: Fields = {}
         for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
             if name not in wanted:
-                raise UserError(f"{name} is no field of this model; its fields are {', '.join(wanted)}")
+                raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
             stream = (s.seed + self.settings.seed + number * STREAMS) % 2**32
             shape, lead = shape_of(s, files), wanted[name]
 

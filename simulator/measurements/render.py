@@ -25,7 +25,7 @@ def _colour(name: Any) -> Any:
     try:
         ImageColor.getrgb(str(name))
     except ValueError:
-        raise ValueError(f"{shortened(str(name))} is no colour; give a name or #rrggbb") from None
+        raise ValueError(f"{shortened(str(name))} is not a colour; give a name or #rrggbb") from None
     return str(name)
 
 
@@ -83,7 +83,7 @@ class Render(Kind):
             raise Unsupported("needs a field to show; name one with field")
         check_scalar(name, subject, key="field")
         if 1 in subject.transform.grid.shape:
-            raise Unsupported("a plane is no volume; take slices", key="field")
+            raise Unsupported("a plane has no volume; use slices", key="field")
         volume = volume_of(subject.transform, settings)
         width, height = settings.size
         return Measured(

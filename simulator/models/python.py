@@ -93,7 +93,7 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
     """Refuses a class that is not a valid declaration of an equation."""
     where = f"{path}: {name}"
     if not (isinstance(kind, type) and issubclass(kind, Equation)):
-        raise UserError(f"{where}: is no equation; derive the class from simulator.equations.Equation")
+        raise UserError(f"{where}: is not an equation; derive the class from simulator.equations.Equation")
     try:
         fields = declared(kind)
     except TypeError:

@@ -112,7 +112,7 @@ class Output:
         except RunFailure as error:
             self.trouble = str(error)
         except OSError as error:
-            self.trouble = f"{reason(error)}; what was written before is whole"
+            self.trouble = f"{reason(error)}; all earlier output is intact"
 
     def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
         """Takes the events `names` of `state`, in order."""

@@ -124,7 +124,7 @@ class Series:
         for name, values in self._coordinates.items():
             if not np.array_equal(reader.coordinates.get(name, np.empty(0)), values):
                 raise UserError(
-                    f"{self.path}: {name} is not what it was when this file was begun; "
+                    f"{self.path}: {name} has changed since this file was begun; "
                     "configure its output as before, or move the file away to begin another"
                 )
         # The stored values are kept: sums over modes may differ in the last digit between numbers of devices.

@@ -115,7 +115,7 @@ def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
         if total > count:
             kinds = " or ".join(f"{m:,}".replace(",", "") for m in dict.fromkeys(near[-2:]))
             raise UserError(
-                f"count: {count} makes no lattice of cubic cells in this box; the nearest are {kinds}"
+                f"count: {count} does not fill a lattice of cubic cells in this box; the nearest are {kinds}"
             )
 
 

@@ -112,7 +112,7 @@ class Guests:
             answer: dict[str, Any] = {"other": True}
         elif hello["processes"] != number or process not in range(1, number):
             answer = {
-                "refused": f"process {process} of {hello['processes']} came to a run of {number} processes: "
+                "refused": f"process {process} of {hello['processes']} joined a run of {number} processes: "
                 "--num-processes and --process-id do not fit"
             }
         elif process in self._here:

@@ -210,7 +210,7 @@ def _file(path: Path, name: str, audit: Audit, rule: Callable[[Path], str | None
 
 def _remarks(folder: Path, audit: Audit) -> Iterator[str]:
     if not audit.expected:
-        yield f"{folder}: has no {LEDGER} (an earlier version wrote it): what was deleted cannot be told"
+        yield f"{folder}: has no {LEDGER} (an earlier version wrote it): deleted files cannot be detected"
 
 
 def _is_there(folder: Path, series: str) -> bool:

@@ -142,7 +142,7 @@ def decide(
         at = f" at t = {state.time:g}, step {state.step}" if state else ""
         return Decision(
             Action.FINISHED,
-            (f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts anew",),
+            (f"{path}: already finished{at}; a later time.stop continues it, --overwrite starts again",),
         )
     return Decision(Action.CONTINUE, (*lines, _continuing(path, state)))
 

@@ -117,7 +117,7 @@ class Loop:
     def _cannot_go_on(self, moment: Moment) -> NoReturn:
         what, cure = self._simulation.trouble()
         self._fail(
-            f"step {moment.step}, t = {moment.time:g}: {what}; what was written before is whole. {cure} may help"
+            f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help"
         )
 
     def _fail(self, line: str) -> NoReturn:
@@ -182,7 +182,7 @@ class Loop:
         if float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
             self._fail(
                 f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "
-                "what was written before is whole. The flow is under-resolved: use a finer grid or more viscosity"
+                "all earlier output is intact. The flow is under-resolved: use a finer grid or more viscosity"
             )
         self._speed = (int(state.step) - moment.step) / max(seconds, 1e-9)
         return seconds

@@ -55,7 +55,7 @@ def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
     if not skipped:
         return None, [f"{folder}: no checkpoint was written; starting from the beginning"]
     raise RunFailure(
-        "\n".join([*lines, f"{folder}: none of its checkpoints is good; start anew with --overwrite"])
+        "\n".join([*lines, f"{folder}: none of its checkpoints is good; start again with --overwrite"])
     )
 
 
@@ -92,7 +92,7 @@ def prepare_folder(
     ledger = Ledger(path, folder.recorded(), check)
     log.open(path / "run.log", ledger)
     for line in changed:
-        log.warn(f"{line}; the run goes on with what is there")
+        log.warn(f"{line}; the run continues with the remaining files")
     for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots", ledger)):
         log.say(line)
     simulation.inputs.keep(path / "inputs", ledger)
@@ -161,7 +161,7 @@ def forget_after(folder: Path, output: Output, step: int, journal: Journal, log:
                 removed.append(f"{name} {saved.name}")
     write_time_index(folder / "snapshots")
     if removed:
-        log.say(f"removed what is later than step {step}: {', '.join(removed)}")
+        log.say(f"removed the output later than step {step}: {', '.join(removed)}")
 
 
 def headline(simulation: Simulation) -> str:

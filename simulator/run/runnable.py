@@ -103,7 +103,9 @@ def _named(model: Any, inputs: Inputs) -> Any:
     if not isinstance(block, dict) or not inspect.isclass(equation := block.get("equation")):
         return block
     if not issubclass(equation, Equation):
-        raise TypeError(f"{equation.__name__} is no equation; derive it from simulator.equations.Equation")
+        raise TypeError(
+            f"{equation.__name__} is not an equation; derive it from simulator.equations.Equation"
+        )
     path = _source(equation)
     inputs.give(path, equation.__name__, equation)
     return {"kind": "python", **block, "path": path, "equation": equation.__name__}

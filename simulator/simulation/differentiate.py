@@ -117,7 +117,7 @@ class Gradient:
                 if unknown := value.keys() - simulation.model.fields.keys():
                     known = ", ".join(simulation.model.fields)
                     raise UserError(
-                        f"variables: {unknown.pop()!r} is no field of the model, which has {known}"
+                        f"variables: {unknown.pop()!r} is not a field of the model, which has {known}"
                     )
             elif not key.startswith(VARIED):
                 raise UserError(

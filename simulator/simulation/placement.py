@@ -190,7 +190,8 @@ def check_exchange(config: RunConfig) -> None:
         )
     if config.precision == "single" and kind == "single":
         raise config.error(
-            "fft.exchange", "single is what precision: single sends; full or half_scaled works"
+            "fft.exchange",
+            "has no effect with precision: single, whose numbers are single anyway; full or half_scaled works",
         )
     if config.fft.backend == jaxdecomp.NAME:
         raise config.error("fft.exchange", f"{kind} needs fft.backend: {CUSTOM_PARTITIONING}")

@@ -32,7 +32,7 @@ class StoredFields:
         shape = [_points(axes[a]) for a in "xyz" if a in axes]
         box = self._snapshot.attributes.get("box")
         if box is None:
-            raise UserError(f"{path}: does not tell its box; take a snapshot instead")
+            raise UserError(f"{path}: does not store its box; take a snapshot instead")
         self.grid = Grid.of(shape, [float(length) for length in box], "none")
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:

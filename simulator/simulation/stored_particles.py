@@ -53,7 +53,7 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
     if int(counts.sum()) != total or int(there) != total or int(ids) != id_sum(total):
         raise RunFailure(
             f"{name}: {int(there)} particles whose ids add up to {int(ids)}, where {total} with the sum "
-            f"{id_sum(total)} are expected: some are lost or doubled; what was written before is whole"
+            f"{id_sum(total)} are expected: some are lost or doubled; all earlier output is intact"
         )
     return tuple(int(n) for n in counts)
 

@@ -107,7 +107,7 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
         if size != count
         else "leaves some without planes of their own"
     )
-    return f"fft.mesh: {shape} {why}; what works: {works}"
+    return f"fft.mesh: {shape} {why}; use one of: {works}"
 
 
 def kernels_of(grid: Grid, kernels: Kernels) -> Kernels:
@@ -133,7 +133,7 @@ def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
     reasons = [b.needs(modes) for b in _chosen(backend)]
     return (
         f"devices.count: {devices} cannot share a {shape} grid in "
-        f"{kind}transforms of {backend}: {'; '.join(reasons)}. What works: {', '.join(cures)}"
+        f"{kind}transforms of {backend}: {'; '.join(reasons)}. Possible: {', '.join(cures)}"
     )
 
 

@@ -71,7 +71,7 @@ REFUSED = [
     ("viscosity: 0.05", "viscosty: 1", "case.yaml:5: model.parameters.viscosty: unknown key, did you mean"),
     ("Positive = 0.01", "Positive\n    speed: float", "case.yaml:5: model.parameters.speed: missing"),
     ("equation: Burgers", "equation: Burger", "own.py: has no class 'Burger'; it has Burgers"),
-    ("class Burgers(Equation)", "class Burgers", "own.py: Burgers: is no equation; derive the class"),
+    ("class Burgers(Equation)", "class Burgers", "own.py: Burgers: is not an equation; derive the class"),
     ('evolved = ("u",)', "evolved = ()", "own.py: Burgers: names no field; give it e.g."),
     ('evolved = ("u",)', 'evolved = ("time",)', "own.py: Burgers: 'time' cannot name a field"),
     ('("u",)', '("u", Field("v", complex=True))', "own.py: Burgers: real and complex fields cannot be mixed"),

@@ -214,7 +214,7 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     (run / "spectra.h5").unlink()
     assert simulate(place / "case.yaml", run, "time.max_steps=10") == 0
     assert "warning: " in (log := (run / "run.log").read_text())
-    assert f"{run}/spectra.h5: missing; the run goes on with what is there" in log
+    assert f"{run}/spectra.h5: missing; the run continues with the remaining files" in log
     assert wrong(run) == {}
     book = Book(run)
     assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.records.keys()

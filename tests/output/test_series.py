@@ -140,7 +140,7 @@ def test_wrong_rows_and_another_grid_are_refused(tmp_path):
         series.append(0, 0.0, {"kinetic": K[1:], "magnetic": K})
     assert not series.path.exists()
     series.append(0, 0.0, spectrum(0))
-    with pytest.raises(UserError, match="k is not what it was when this file was begun"):
+    with pytest.raises(UserError, match="k has changed since this file was begun"):
         Series(series.path, {"k": K + 1}, {"kinetic": ("k",)})
 
 

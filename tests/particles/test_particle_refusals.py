@@ -41,7 +41,10 @@ def refused(particles, *overrides, start=True):
         ("{name: 1 a, kind: tracer, count: 3}", "cannot name particles"),
         ("{name: a, kind: inertial, count: 3}", "give one of relaxation_time and stokes_number"),
         ("{name: a, kind: tracer, count: 3, start: lattic}", "unknown kind 'lattic', did you mean lattice?"),
-        ("{name: a, kind: tracer, count: 100, start: lattice}", "count: 100 makes no lattice of cubic cells"),
+        (
+            "{name: a, kind: tracer, count: 100, start: lattice}",
+            "count: 100 does not fill a lattice of cubic cells",
+        ),
         (
             "{name: a, kind: tracer, count: 3}\n  - {name: a, kind: tracer, count: 3}",
             "particles.1.name: a is taken",

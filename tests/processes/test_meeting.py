@@ -189,7 +189,7 @@ def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused(
     time.sleep(0.3)
     with pytest.raises(UserError, match=r"process 1 is here already \(.*, pid \d+\).* its own --process-id"):
         room.attend(process(1))
-    with pytest.raises(UserError, match="process 2 of 8 came to a run of 4 processes"):
+    with pytest.raises(UserError, match="process 2 of 8 joined a run of 4 processes"):
         room.attend(replace(STEP, process_id=2, num_processes=8))
     for last in (Guest(room, process(2)), Guest(room, process(3)), guest):
         last.join()

@@ -30,7 +30,7 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, events):
     assert simulate(write_case(tmp_path, text), run) == 1
     (line,) = capsys.readouterr().err.splitlines()
     found = re.fullmatch(
-        r"step (\d+), t = (\S+): velocity is not finite; what was written before is whole. "
+        r"step (\d+), t = (\S+): velocity is not finite; all earlier output is intact. "
         r"A smaller time.cfl or time.dt, more viscosity or a finer grid may help",
         line,
     )

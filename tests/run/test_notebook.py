@@ -101,7 +101,7 @@ def test_mistakes_name_the_key() -> None:
         Simulation(**{**BLOCKS, "model": {"equation": Decay, "parameters": {"decay": -1}}})
     with pytest.raises(TypeError, match="not both"):
         Simulation(load_config, **BLOCKS)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="is no equation"):
+    with pytest.raises(TypeError, match="is not an equation"):
         Simulation(**{**BLOCKS, "model": dict})
 
 

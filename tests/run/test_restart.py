@@ -209,7 +209,7 @@ def test_rows_and_snapshots_after_the_checkpoint_are_removed(half, config, undis
     assert simulate(config, half) == 0
     shown = capsys.readouterr().out
     assert f"skipped {newest}" in shown and f"continuing from {half}/checkpoints/{older:08d}" in shown
-    assert f"removed what is later than step {older}: " in shown and "rows of diagnostics.csv" in shown
+    assert f"removed the output later than step {older}: " in shown and "rows of diagnostics.csv" in shown
     assert_same_run(half, undisturbed)
 
 
@@ -218,7 +218,7 @@ def test_without_a_good_checkpoint_the_run_fails(half, config, capsys):
         (folder / "shards" / "p00000.h5").unlink()
     assert simulate(config, half) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"{half}: none of its checkpoints is good; start anew with --overwrite"
+        f"{half}: none of its checkpoints is good; start again with --overwrite"
     )
     assert simulate(config, half, "--overwrite", "time.max_steps=2") == 0
     assert rows(half) == 3

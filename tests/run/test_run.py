@@ -154,7 +154,7 @@ def test_a_finished_run_is_left_alone(finished, capsys):
     last = table(finished)["step"][-1]
     assert capsys.readouterr().out == (
         f"{finished}: already finished at t = 1, step {last}; a later time.stop continues it, "
-        "--overwrite starts anew\n"
+        "--overwrite starts again\n"
     )
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 

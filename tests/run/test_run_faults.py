@@ -88,7 +88,7 @@ def test_damaged_checkpoints_are_named_and_skipped(place: Path, undisturbed: Pat
     assert f"skipped {flipped}: shards/p00000.h5: altered (its checksum does not match)" in said
     assert f"skipped {cut_off}: shards/p00000.h5: short: " in said
     assert f"continuing from {good}" in said
-    assert "removed what is later than step 20: 12 rows of diagnostics.csv" in said
+    assert "removed the output later than step 20: 12 rows of diagnostics.csv" in said
     assert "snapshot 00000024, checkpoint 00000024, checkpoint 00000028" in said
     assert_equal(run, undisturbed)
     assert_clean(run)
@@ -104,7 +104,7 @@ def test_no_good_checkpoint_is_a_failure_that_changes_nothing(place: Path, run: 
     code, said = call(["run", place / "run.yaml", "--output", run], place)
     assert code == 1, said
     last = said.splitlines()[-1]
-    assert last == f"{run}: none of its checkpoints is good; start anew with --overwrite"
+    assert last == f"{run}: none of its checkpoints is good; start again with --overwrite"
     assert said.count("skipped ") == 3 and "shards/p00000.h5: missing" in said
     after = everything(run)
     assert {name for name in before if before[name] != after.get(name)} == {"state.json"}
@@ -184,7 +184,7 @@ def test_a_full_disk_of_the_first_of_two_processes_ends_both(place: Path, tmp_pa
     first, second = start_all(["run", place / "run.yaml", "--output", run], place, 2, harm)
     code, said = first.ended()
     assert code == 1, said
-    assert said.splitlines()[-1] == f"File too large: {run}/spectra.h5; what was written before is whole"
+    assert said.splitlines()[-1] == f"File too large: {run}/spectra.h5; all earlier output is intact"
     assert second.ended()[0] == 1
     assert main(["verify", str(run), "--quiet"]) == 0
     assert steps("snapshots", run) == [0]
@@ -245,9 +245,7 @@ def test_a_blow_up_leaves_everything_before_it(place: Path, tmp_path: Path):
     code, said = call(arguments, place)
     assert code == 1, said
     last = said.splitlines()[-1]
-    assert "velocity is not finite; what was written before is whole" in last and last.startswith("step "), (
-        said
-    )
+    assert "velocity is not finite; all earlier output is intact" in last and last.startswith("step "), said
     assert_clean(run)
     blown = int(last.split()[1].rstrip(","))
     assert max(steps("checkpoints", run)) == (blown - 1) // 4 * 4

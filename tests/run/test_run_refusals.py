@@ -74,7 +74,7 @@ def test_a_mistake_in_the_file(refused, old, new, message):
             ["devices.count=50"],
             "command line: devices.count: 50 devices cannot share a 16 x 12 x 10 grid in transforms of "
             "custom_partitioning: slabs take at most 4 devices (12 planes in y, 4 in kz), pencils at most 7 x 4 "
-            "(16 in x and 7 in ky by 12 in y and 4 in kz). What works: devices.count: 28",
+            "(16 in x and 7 in ky by 12 in y and 4 in kz). Possible: devices.count: 28",
         ),
         (["--processes", "0"], "--processes: must be at least 1, not 0"),
         (

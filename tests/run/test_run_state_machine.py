@@ -137,7 +137,7 @@ class Runs(RuleBasedStateMachine):
     def refused(self):
         """Nothing is good any more: said, and left to the user."""
         code, said = self._run(self.run, LAST, (2, 1))
-        assert code == 1 and said.splitlines()[-1].endswith("start anew with --overwrite"), said
+        assert code == 1 and said.splitlines()[-1].endswith("start again with --overwrite"), said
         code, said = self._run(self.run, 8, (2, 1), more=["--overwrite"])
         assert code == 0, said
         self.done, self.damaged, self.exact = 8, set(), True

@@ -155,7 +155,7 @@ def test_it_stays_sharded(flow) -> None:
     ("variables", "message"),
     [
         ({"time.dt": 1.0}, "fields, and numbers of model, forcing and initial, can vary"),
-        ({"fields": {"b": 0}}, "'b' is no field of the model, which has velocity"),
+        ({"fields": {"b": 0}}, "'b' is not a field of the model, which has velocity"),
         ({"fields": {}, "initial.energy": 1.0}, "exclude each other"),
     ],
 )

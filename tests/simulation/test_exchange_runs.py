@@ -30,7 +30,11 @@ def test_refusals():
     """In the place of the key, before anything is made."""
     for kind, overrides, message in (
         ("schrodinger_poisson", ["fft.exchange=single"], "fft.exchange: single would cost wave functions"),
-        ("navier_stokes", ["fft.exchange=single", "precision=single"], "is what precision: single sends"),
+        (
+            "navier_stokes",
+            ["fft.exchange=single", "precision=single"],
+            "has no effect with precision: single",
+        ),
         ("navier_stokes", ["fft.exchange=half_scaled", "fft.backend=jaxdecomp"], "needs fft.backend"),
     ):
         with pytest.raises(UserError, match=message):

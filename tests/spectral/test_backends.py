@@ -36,11 +36,11 @@ def test_a_mesh_can_be_asked_for():
     assert [c.mesh for c in choose(CUBE, 8, mesh=(4, 2))] == [(4, 2)]
     assert {c.decomposition for c in choose(CUBE, 8, mesh=(1, 8))} == {"slab", "pencil"}
     with pytest.raises(
-        UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; what works: \[1, 8\], "
+        UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; use one of: \[1, 8\], "
     ):
         choose(CUBE, 8, mesh=(3, 2))
     with pytest.raises(
-        UserError, match=r"^fft\.mesh: 1 x 32 leaves some without planes of their own; what works: "
+        UserError, match=r"^fft\.mesh: 1 x 32 leaves some without planes of their own; use one of: "
     ):
         choose(Modes(Grid((64, 64, 16))), 32, decomposition="pencil", mesh=(1, 32))
 
@@ -80,7 +80,7 @@ def test_usable_counts():
             "slab",
             "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom_partitioning: "
             "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and 43 in ky "
-            "by 64 in y and 22 in kz). What works: devices.count: 22, fft.decomposition: pencil",
+            "by 64 in y and 22 in kz). Possible: devices.count: 22, fft.decomposition: pencil",
         ),
         (
             Modes(Grid((64, 63, 62))),
@@ -89,7 +89,7 @@ def test_usable_counts():
             "auto",
             "devices.count: 4 devices cannot share a 64 x 63 x 62 grid in transforms of jaxdecomp: jaxdecomp does "
             "not pad: slabs need z and x or y divisible by the devices, pencils on R x C devices need x and y "
-            "divisible by R, y and z by C. What works: devices.count: 2, fft.backend: custom_partitioning (slab)",
+            "divisible by R, y and z by C. Possible: devices.count: 2, fft.backend: custom_partitioning (slab)",
         ),
         (
             Modes(Grid((8, 8, 8))),
@@ -99,7 +99,7 @@ def test_usable_counts():
             "devices.count: 1000 devices cannot share a 8 x 8 x 8 grid in transforms of auto: slabs take at most 3 "
             "devices (8 planes in y, 3 in kz), pencils at most 5 x 3 (8 in x and 5 in ky by 8 in y and 3 in kz); "
             "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, pencils on R x C devices need "
-            "x and y divisible by R, y and z by C. What works: devices.count: 64",
+            "x and y divisible by R, y and z by C. Possible: devices.count: 64",
         ),
     ],
 )
