@@ -160,7 +160,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(
     code, said = call([*arguments, f"output.{every}"], place, harm)
     assert code == 1, said
     last = said.splitlines()[-1]
-    kept_whole = "what was written before is whole" if name.endswith(".h5") else "earlier files are untouched"
+    kept_whole = "all earlier output is intact" if name.endswith(".h5") else "earlier files are untouched"
     assert name in last and "File too large" in last and last.endswith(kept_whole), said
     assert said.count("File too large") == 1 and "Traceback" not in said
     state = read_state(run)
