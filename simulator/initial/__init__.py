@@ -1,4 +1,4 @@
-"""Initial conditions. A new one is a class here and a line in `INITIALS`."""
+"""Initial conditions. A new one is a class in this package and a line in `INITIALS`."""
 
 from simulator.initial.composite import composite
 from simulator.initial.cosmological import Cosmological, ZeldovichWave

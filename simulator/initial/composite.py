@@ -14,12 +14,15 @@ from simulator.settings import Settings
 
 def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
     """The initial condition whose components start from any of `parts`."""
-    one: Any = Annotated[Union[tuple(p.Settings for p in parts.values())], Field(discriminator="kind")]  # noqa: UP007
+    part_settings: Any = Annotated[
+        Union[tuple(p.Settings for p in parts.values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]
 
     class Composite(Initial):
-        """Each component starts as its own model would alone, under the composite's gravity.
+        """Each component starts as its own model alone would, under the composite's gravity.
 
-        A soliton is one of its own matter; `relax` knows nothing of the others.
+        A soliton's mass, radius and relaxation refer to its own matter only.
         """
 
         composite = True
@@ -28,7 +31,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             __base__=Settings,
             kind=(Literal["composite"], "composite"),
             components=(
-                cast(Any, dict[str, one]),
+                cast(Any, dict[str, part_settings]),
                 Field(description="The initial condition of each component, by the component's name."),
             ),
         )
@@ -42,13 +45,13 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                     raise UserError(f"components.{name}: the model's components are {', '.join(model.parts)}")
                 if name not in given:
                     raise UserError(f"components.{name}: missing; every component needs an initial condition")
-            found = {}
+            fields = {}
             for name, part in model.parts.items():
                 settings = given[name]
                 try:
-                    found[name] = start_of(parts[settings.kind](settings), part.alone, files)
+                    fields[name] = start_of(parts[settings.kind](settings), part.alone, files)
                 except UserError as error:
                     raise UserError(f"components.{name}: {error}") from error
-            return joined(found)
+            return joined(fields)
 
     return Composite

@@ -24,11 +24,11 @@ class ZeldovichWaveSettings(Settings):
     axis: Literal["x", "y", "z"] = "x"
     """Direction of the wave vector."""
     mode: Points = 1
-    """Waves in the box along the axis."""
+    """Number of waves in the box along the axis."""
 
 
 class ZeldovichWave(Initial):
-    """Cold gas that was displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma = sqrt(4 pi G rho).
+    """Cold gas that has been displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma = sqrt(4 pi G rho).
 
     In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
     velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84 (1970), without expansion.
@@ -93,6 +93,7 @@ class Cosmological(Initial):
         def build():
             k = jnp.sqrt(layout.k_squared())
             inside = jnp.ones((1, 1, 1), bool)
+            inside = jnp.ones((1, 1, 1), bool)
             for axis, n in zip("xyz", transform.grid.shape, strict=True):
                 inside = inside & (
                     2 * abs(layout.integers(axis)) < n
@@ -102,9 +103,11 @@ class Cosmological(Initial):
             delta = (
                 jnp.where(usable, growth * jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
             )
-            turn = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
+            velocity_phase = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
             kind = jnp.result_type(transform.dtype, jnp.complex64)
-            contrast, phase = (wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, turn))
+            contrast, phase = (
+                wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)
+            )
             psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
             return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(contrast)
 

@@ -16,7 +16,7 @@ _STEP = 1 / 256
 _REACH = 16.0
 TAIL = 1e-4
 """Amplitude, relative to the centre, below which the decaying solution is continued by its asymptotic form: there
-the growing one, which round-off excites, begins to show."""
+round-off has excited the growing solution noticeably."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class RadialState:
     radius: np.ndarray
     amplitude: np.ndarray
     core: float
-    """Radius at which the density f^2 is half of the central one."""
+    """Radius at which the density f^2 is half of its central value."""
     mass: float
     """4 pi integral of f^2 s^2 ds."""
     decay: float
-    """f ~ exp(-decay s) far out."""
+    """q in the asymptotic form f ~ exp(-q s)."""
 
 
 @cache
 def radial_ground_state() -> RadialState:
     """The state without nodes, by fourth-order integration outwards and bisection of phi(0) - e.
 
-    With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. Too deep a well makes f cross zero, too
-    shallow a one lets it grow without bound. Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), whose
-    units differ by lap phi = f^2.
+    With u = phi - e: f'' = -2 f'/s + 2 u f, u'' = -2 u'/s + 4 pi f^2. If the well is too deep, f crosses zero; if it
+    is too shallow, f grows without bound. Compare Guzman & Urena-Lopez, Phys. Rev. D 69, 124033 (2004), whose units
+    differ by lap phi = f^2.
     """
     count = round(_REACH / _STEP)
 
@@ -51,7 +51,7 @@ def radial_ground_state() -> RadialState:
         return np.array([df, -2 * df / s + 2 * u * f, du, -2 * du / s + 4 * math.pi * f**2])
 
     def shoot(depths: np.ndarray) -> np.ndarray:
-        """f at all radii (radius, trial); it is held where it has left [-1, 1.5]."""
+        """f at all radii (radius, trial), kept constant after it has left [-1, 1.5]."""
         ones = np.ones_like(depths)
         y = np.array([ones, 0 * ones, depths, 0 * ones])
         path = [y]
@@ -107,11 +107,11 @@ def profile(radius: jax.Array, scale: float) -> jax.Array:
 def relax(
     model: SchrodingerPoisson, psi: jax.Array, *, tolerance: float = 1e-9, most: int = 4000
 ) -> jax.Array:
-    """The stationary state of the model's own grid and box near the real coefficients `psi`, with their mass.
+    """The stationary state on the model's own grid and box near the real coefficients `psi`, with the same mass.
 
     Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev gradient; Garcia-
     Ripoll & Perez-Garcia, SIAM J. Sci. Comput. 23, 1316 (2001)), until |H psi - mu psi| < tolerance |mu psi|.
-    Raises UserError where it does not get there.
+    Raises UserError if it does not converge.
     """
     layout, hbar = model.transform.layout, model.hbar
     kinetic = 0.5 * hbar * layout.k_squared(psi.real.dtype)
@@ -129,7 +129,7 @@ def relax(
     def descend(carry):
         psi, r, mu, _, count = carry
         step = r / (kinetic + abs(mu))
-        # Only the part that leaves the mass as it is.
+        # Only the part of the step that conserves the mass.
         smooth = psi / (kinetic + abs(mu))
         step = step - layout.inner(psi, step) / layout.inner(psi, smooth) * smooth
         moved = psi - 0.8 * step
@@ -141,13 +141,13 @@ def relax(
     def solve(psi):
         r, mu, error = residual(psi)
         going = lambda c: (c[3] > tolerance) & (c[4] < most)  # noqa: E731
-        found = lax.while_loop(going, descend, (psi, r, mu, error, jnp.int32(0)))
-        return found[0], found[3]
+        result = lax.while_loop(going, descend, (psi, r, mu, error, jnp.int32(0)))
+        return result[0], result[3]
 
     psi, error = solve(psi)
     if not float(error) <= tolerance:
         raise UserError(
             f"relax: the soliton does not settle in this box (residual {float(error):.1e}); "
-            f"a finer grid, a larger box, or relax: false"
+            f"use a finer grid, a larger box, or relax: false"
         )
     return psi

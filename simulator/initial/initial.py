@@ -1,4 +1,4 @@
-"""The contract of an initial condition, and how values on the grid become coefficients."""
+"""The contract of an initial condition, and the transform of values on the grid to coefficients."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol
@@ -13,7 +13,7 @@ from simulator.spectral import Grid, Transform
 
 
 class Files(Protocol):
-    """Opens what an initial condition names; handed over by the run, which keeps a copy of each file."""
+    """Opens the files that an initial condition names; passed in by the run, which keeps a copy of each file."""
 
     def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
         """The function or class `name` of a Python file."""
@@ -29,15 +29,15 @@ class Files(Protocol):
 
 
 class Stored(Protocol):
-    """Fields on disk, on a grid of their own; handed over by the run."""
+    """Fields on disk, on their own grid; passed in by the run."""
 
     grid: Grid
     components: Mapping[str, tuple[int, ...]]
-    """Fields and their leading shape."""
+    """Fields with their leading shapes."""
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
-        """A field's modes in the layout of `transform`, which may be of another resolution: modes that are not
-        stored are zero, those that it does not keep are left out."""
+        """A field's modes in the layout of `transform`, which may have another resolution: modes that are not stored
+        are zero, and stored modes that the layout does not keep are left out."""
         ...
 
 
@@ -46,7 +46,7 @@ class Initial:
 
     Settings: ClassVar[type[Settings]]
     composite: ClassVar[bool] = False
-    """Starts all components of a composite, not one kind of matter."""
+    """Whether it starts all components of a composite instead of one kind of matter."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -57,13 +57,13 @@ class Initial:
         raise TypeError(f"{type(self).__name__} does not define build")
 
     def build_for(self, model: Model, files: Files) -> Fields:
-        """`build` for the fields that the model takes from initial conditions."""
+        """`build` for the fields that the model accepts from initial conditions."""
         return self.build(model.transform, model.initial_shapes, files)
 
 
 def start_of(initial: Initial, model: Model, files: Files) -> Fields:
-    """All fields of a model at the beginning: those that the initial condition gives, zero for the others, and
-    derived from them the fields that the model evolves."""
+    """All fields of a model at the start: those of the initial condition, zero for the others, and the evolved fields
+    that the model derives from them."""
     if model.parts and not initial.composite:
         raise UserError(
             f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
@@ -85,7 +85,7 @@ def start_of(initial: Initial, model: Model, files: Files) -> Fields:
 
 
 def holds(condition: Any) -> bool:
-    """Whether a condition on values is met; taken to be where a run is only checked and there are no values."""
+    """Whether a condition on values is met; assumed if a run is only checked and there are no values."""
     try:
         return bool(condition)
     except jax.errors.ConcretizationTypeError:
@@ -93,17 +93,17 @@ def holds(condition: Any) -> bool:
 
 
 def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
-    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y of a two-dimensional box
+    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a two-dimensional box
     (broadcastable, sharded arrays).
 
-    The values are made and transformed in one compiled call, so no device ever holds a whole field.
+    The values are computed and transformed in one compiled call, so no device ever holds a whole field.
     """
 
     @jax.jit
     def build() -> Fields:
         physical = transform.physical
-        found = values(*seen_coordinates(transform))
-        whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in found.items()}
+        fields = values(*seen_coordinates(transform))
+        whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
         held = {
             n: physical.constrain(jnp.where(physical.inside(), physical.from_seen(v), 0))
             for n, v in whole.items()
@@ -114,9 +114,9 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
 
 
 def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
-    """The coordinates that the user sees, broadcasting against each other: two of a two-dimensional box."""
-    grid, found = transform.grid, transform.physical.coordinates(transform.dtype)
-    return tuple(x[0] for x in grid.seen(found)) if grid.planar else found
+    """The coordinates that the user sees, broadcasting against each other: two in a two-dimensional box."""
+    grid, coordinates = transform.grid, transform.physical.coordinates(transform.dtype)
+    return tuple(x[0] for x in grid.seen(coordinates)) if grid.planar else coordinates
 
 
 def vector(transform: Transform, *components: jax.Array) -> jax.Array:

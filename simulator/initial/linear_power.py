@@ -1,4 +1,4 @@
-"""The power spectrum of linear theory at a = 1: a power law, a table, or a library's."""
+"""The power spectrum of linear theory at a = 1: a power law, a table, or that of a library."""
 
 import io
 import math
@@ -18,7 +18,7 @@ from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
 
 Power = Callable[[jax.Array], jax.Array]
-"""k (1/length) to P(k) (length^3)."""
+"""Function from k (1/length) to P(k) (length^3)."""
 
 
 def _installed(library: str | None) -> str | None:
@@ -28,14 +28,14 @@ def _installed(library: str | None) -> str | None:
 
 
 class LinearPowerSettings(Settings):
-    """P(k) is that of linear theory at a = 1: from a table, a power law, or a library."""
+    """The linear power spectrum P(k) at a = 1: from a table, a power law, or a library."""
 
     table: InputPath | None = None
     """Text file with two columns: k (1/length) and P(k) (length^3), in the run's units."""
     amplitude: Positive | None = None
-    """P at k = 1 (length^3) of a power law."""
+    """P at k = 1 (length^3), for a power law."""
     index: Real = 0.0
-    """Its slope: P ~ k^index."""
+    """Slope of the power law: P ~ k^index."""
     library: Annotated[Literal["camb"] | None, AfterValidator(_installed)] = None
     """CAMB's spectrum of cold dark matter and baryons; needs model.units: kpc_km_s_msun."""
     baryons: Annotated[float, Field(gt=0, lt=1)] = 0.0493
@@ -43,7 +43,7 @@ class LinearPowerSettings(Settings):
     spectral_index: Real = 0.965
     """With library: n_s of the primordial spectrum."""
     sigma8: Positive = 0.811
-    """With library: deviation of the density contrast in spheres of 8 Mpc / h at a = 1."""
+    """With library: standard deviation of the density contrast in spheres of 8 Mpc / h at a = 1."""
     cutoff: Positive | None = None
     """P falls off as exp(-(k / cutoff)^2)."""
 
@@ -64,12 +64,12 @@ def linear_power(settings: LinearPowerSettings, model: Any, files: Files) -> Pow
                 f"library: {settings.library} needs model.units: kpc_km_s_msun; "
                 f"in other units give a table of k and P"
             )
-        found = _interpolated(*camb_spectrum(settings, model.settings.cosmology, model.transform.grid))
+        power = _interpolated(*camb_spectrum(settings, model.settings.cosmology, model.transform.grid))
     elif settings.table is not None:
-        found = _interpolated(*_table(settings, files))
+        power = _interpolated(*_table(settings, files))
     else:
-        found = _power_law(settings.amplitude or 0.0, settings.index)
-    return found if settings.cutoff is None else _damped(found, settings.cutoff)
+        power = _power_law(settings.amplitude or 0.0, settings.index)
+    return power if settings.cutoff is None else _damped(power, settings.cutoff)
 
 
 def _power_law(size: float, index: float) -> Power:
@@ -123,11 +123,11 @@ def camb_spectrum(
 
 
 def _interpolated(k: np.ndarray, power: np.ndarray) -> Power:
-    """A power law between entries; beyond them the spectrum is not known and has no power."""
+    """A power law between entries; beyond them the spectrum is unknown and taken as zero."""
     log_k, log_power = jnp.asarray(np.log(k)), jnp.asarray(np.log(power))
     low, high = float(k[0]), float(k[-1])
 
-    def found(k: jax.Array) -> jax.Array:
+    def interpolated(k: jax.Array) -> jax.Array:
         return jnp.where((k >= low) & (k <= high), jnp.exp(jnp.interp(jnp.log(k), log_k, log_power)), 0)
 
-    return found
+    return interpolated

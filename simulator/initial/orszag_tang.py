@@ -14,11 +14,11 @@ from simulator.spectral import Transform
 class OrszagTangSettings(Settings):
     kind: Literal["orszag_tang"] = "orszag_tang"
     amplitude: Real = 1.0
-    """Of the velocity."""
+    """Amplitude of the velocity."""
     magnetic_amplitude: Real = 0.8
-    """Of the magnetic field; 1 in two dimensions gives both fields the energy 2."""
+    """Amplitude of the magnetic field; with 1, both fields have the energy 2 in two dimensions."""
     dimensions: Literal[2, 3] = 3
-    """3, or 2 for the original vortex, uniform along z."""
+    """3, or 2 for the original vortex, which is uniform along z."""
 
 
 class OrszagTang(Initial):

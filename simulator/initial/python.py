@@ -41,7 +41,7 @@ class Python(Initial):
 
         def values(*points):
             try:
-                found = function(*points, **s.parameters)
+                result = function(*points, **s.parameters)
             except jax.errors.JAXTypeError as error:
                 raise UserError(
                     f"{line_of(error, s.path)}: {s.function}: uses numpy, or an if, on the coordinates; "
@@ -51,12 +51,12 @@ class Python(Initial):
                 raise UserError(
                     f"{line_of(error, s.path)}: {s.function}: {type(error).__name__}: {error}"
                 ) from error
-            if not isinstance(found, Mapping) or not found:
+            if not isinstance(result, Mapping) or not result:
                 raise UserError(
-                    f"{where}: returned {type(found).__name__}; a dict of fields by name is needed"
+                    f"{where}: returned {type(result).__name__}; a dict of fields by name is needed"
                 )
             fields = {}
-            for name, value in found.items():
+            for name, value in result.items():
                 if name not in wanted:
                     raise UserError(
                         f"{where}: returned {name!r}; this model's fields are {', '.join(wanted)}"
@@ -68,9 +68,11 @@ class Python(Initial):
 
 
 def line_of(error: BaseException, path: Path) -> str:
-    """`file:line` of the user's own line that led to the error."""
-    own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{path}:{own[-1]}" if own else str(path)
+    """`file:line` of the line in the user's file that led to the error."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) -> jax.Array:
@@ -91,7 +93,7 @@ def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) 
 
 
 def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) -> jax.Array:
-    """Broadcast over the points; an array made for the grid without its padding is padded."""
+    """Broadcasts over the points; an array that was made for the grid without its padding is padded."""
     lead = value.shape[: max(value.ndim - len(points), 0)]
     if value.shape[len(lead) :] == points:
         value = jnp.pad(

@@ -26,7 +26,7 @@ class NoiseSettings(SpectrumSettings):
     variance: Positive = 1.0
     """Box mean of the square of the noise, summed over components."""
     mean: Real = 0.0
-    """Uniform value on which the noise is added, of every component."""
+    """Uniform value of every component to which the noise is added."""
 
 
 class RandomSettings(SpectrumSettings, WithRandomFields):
@@ -34,18 +34,17 @@ class RandomSettings(SpectrumSettings, WithRandomFields):
     energy: Positive = 0.5
     """Kinetic energy, the box mean of |u|^2 / 2."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
-    """Of all modes, relative to the largest possible: 1 makes every mode right-handed."""
+    """Helicity of all modes relative to its largest possible value: with 1 every mode is right-handed."""
     fields: dict[str, NoiseSettings] = Field(default_factory=dict)
-    """Noise in fields of any model by name, such as those of an equation of one's own; beside it no velocity is
-    made."""
+    """Noise in fields of any model by name, such as those of a user's own equation; then no velocity is made."""
 
 
 class Random(Initial):
-    """Random velocity with the energy and the spectrum E(k) asked for; magnetic field and scalars likewise.
+    """Random velocity with a given energy and spectrum E(k); magnetic field and scalars likewise.
 
-    Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has
-    the same large scales (all shells that truncation leaves whole on both), up to the common factor that sets
-    the energy.
+    Every mode is keyed by its wavenumber: one seed gives one field on any number of devices, and a finer grid has the
+    same large scales (all shells that truncation leaves whole on both grids), up to the common factor that sets the
+    energy.
     """
 
     Settings = RandomSettings
@@ -69,7 +68,7 @@ class Random(Initial):
         return add_random_fields(transform, s, wanted, files, {"velocity": velocity()}, s.seed)
 
     def _noise(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
-        found: Fields = {}
+        fields: Fields = {}
         for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
             if name not in wanted:
                 raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
@@ -78,12 +77,12 @@ class Random(Initial):
 
             @jax.jit
             def build(s: NoiseSettings = s, shape=shape, stream=stream, lead=lead) -> jax.Array:
-                made = noise(transform.layout, shape, stream, lead, s.variance, s.normalise)
+                values = noise(transform.layout, shape, stream, lead, s.variance, s.normalise)
                 at_zero = transform.layout.k_squared() == 0
-                made = jnp.where(at_zero, jnp.where(transform.layout.mask, s.mean, 0), made)
+                values = jnp.where(at_zero, jnp.where(transform.layout.mask, s.mean, 0), values)
                 return transform.layout.constrain(
-                    made.astype(jnp.result_type(transform.dtype, jnp.complex64))
+                    values.astype(jnp.result_type(transform.dtype, jnp.complex64))
                 )
 
-            found[name] = build()
-        return add_random_fields(transform, WithRandomFields(), wanted, files, found)
+            fields[name] = build()
+        return add_random_fields(transform, WithRandomFields(), wanted, files, fields)

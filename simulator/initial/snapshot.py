@@ -17,10 +17,10 @@ class SnapshotSettings(Settings):
 
 
 class Snapshot(Initial):
-    """Every field that the snapshot and the model share by name; the others start at zero, and time starts at 0.
+    """Every field that snapshot and model share by name. All other fields start at zero, and time starts at 0.
 
-    A finer grid gets zeros for the modes that are not stored, a coarser one the modes that it keeps. Gas takes its
-    density and momentum, or what its other initial conditions give, density and velocity.
+    A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
+    density and momentum or, as from its other initial conditions, density and velocity.
     """
 
     Settings = SnapshotSettings
@@ -42,8 +42,8 @@ class Snapshot(Initial):
                 f"{path}: holds {', '.join(stored.components)}; "
                 f"this model's fields are {', '.join(model.fields)}"
             )
-        own = {name: model.transform_of(name) for name in model.fields}
-        return {name: stored.coefficients(name, own.get(name, transform)) for name in names}
+        transforms = {name: model.transform_of(name) for name in model.fields}
+        return {name: stored.coefficients(name, transforms.get(name, transform)) for name in names}
 
 
 def _shared(stored: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> list[str]:

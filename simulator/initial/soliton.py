@@ -1,4 +1,4 @@
-"""Solitons: ground states of the Schrodinger-Poisson equations, one, several given ones, or a random group."""
+"""Solitons: ground states of the Schrodinger-Poisson equations, singly, as a list, or as a random group."""
 
 import math
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ SIZES = ("core_radius", "mass", "central_density")
 
 
 class OneSoliton(Settings):
-    """Its size is given by one of core_radius, mass and central_density."""
+    """A soliton whose size is given by one of core_radius, mass and central_density."""
 
     core_radius: Positive | None = None
-    """Radius at which the density is half of the central one."""
+    """Radius at which the density is half of its central value."""
     mass: Positive | None = None
     """Total mass."""
     central_density: Positive | None = None
     """Density at the centre."""
     position: tuple[Real, Real, Real] | None = None
-    """Centre; by default the grid point nearest to the box's centre."""
+    """Centre; by default the grid point nearest to the centre of the box."""
     velocity: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
     """Velocity of the soliton as a whole."""
     phase: Real = 0.0
@@ -48,11 +48,11 @@ class OneSoliton(Settings):
 class SolitonSettings(OneSoliton):
     kind: Literal["soliton"] = "soliton"
     solitons: Annotated[tuple[OneSoliton, ...], Field(max_length=1000)] = ()
-    """Several, instead of the keys of one."""
+    """A list of solitons, in place of the keys of a single one."""
     relax: Flag = False
-    """Relax each on the run's own grid and in its own periodic box until it is stationary."""
+    """Relax each soliton on the run's own grid and in its periodic box until it is stationary."""
     background: NonNegative = 0.0
-    """Density of a homogeneous, resting wave added to them."""
+    """Density of a homogeneous wave at rest that is added to the solitons."""
 
     def _needs_size(self) -> bool:
         return not self.solitons
@@ -70,19 +70,20 @@ class MergerSettings(Settings):
     count: Few = 8
     """Number of solitons."""
     core_radius: tuple[Positive, Positive] = (0.5, 1.0)
-    """Their core radii are drawn between these, with equal weight to equal masses."""
+    """The core radii are drawn from this interval, uniformly in mass."""
     radius: Positive | None = None
-    """Their centres lie in a ball of this radius about the box's centre; by default a quarter of its least length."""
+    """The centres lie in a ball of this radius about the centre of the box; by default a quarter of its shortest
+    side."""
     seed: Seed = 0
     """Seed of positions, radii and phases."""
     relax: Flag = False
-    """Relax each in the run's own periodic box first."""
+    """First relax each soliton in the run's own periodic box."""
 
 
 class Soliton(Initial):
-    """The sum of ground states, each moving: psi = sum_j psi_0(x - x_j) exp(i (m/hbar) v_j . (x - x_j) + i phase_j).
+    """The sum of moving ground states: psi = sum_j psi_0(x - x_j) exp(i (m/hbar) v_j . (x - x_j) + i phase_j).
 
-    x - x_j is the distance to the nearest periodic image. Masses of solitons that overlap do not add up.
+    x - x_j is the distance to the nearest periodic image. The mass of overlapping solitons is not the sum of theirs.
     """
 
     Settings = SolitonSettings
@@ -94,7 +95,7 @@ class Soliton(Initial):
 
 
 class SolitonMerger(Initial):
-    """Solitons at rest at random places with random phases, which fall together and merge into one.
+    """Solitons at rest at random positions with random phases, which fall together and merge into one.
 
     Schwabe, Niemeyer & Engels, Phys. Rev. D 94, 043513 (2016); Mocz et al., MNRAS 471, 4559 (2017).
     """
@@ -109,7 +110,7 @@ class SolitonMerger(Initial):
         radius = box.min() / 4 if s.radius is None else s.radius
         direction = rng.standard_normal((s.count, 3))
         direction *= (radius * rng.random(s.count) ** (1 / 3) / np.linalg.norm(direction, axis=1))[:, None]
-        # Mass goes as 1 / core radius.
+        # The mass is proportional to 1 / core radius.
         core = 1 / rng.uniform(1 / max(s.core_radius), 1 / min(s.core_radius), s.count)
         phases = rng.uniform(0, 2 * math.pi, s.count)
         solitons = [
@@ -120,7 +121,7 @@ class SolitonMerger(Initial):
 
 
 def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
-    """The model, which has to be a wave function with gravity."""
+    """The model, after a check that it is a wave function with gravity."""
     if not isinstance(model, SchrodingerPoisson):
         raise UserError(f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson")
     if model.gravity == 0:
@@ -141,7 +142,7 @@ def length_scale(model: SchrodingerPoisson, soliton: OneSoliton) -> float:
 
 
 def attraction(model: SchrodingerPoisson) -> float:
-    """G, times the scale factor at the start."""
+    """G, multiplied by the scale factor at the start."""
     start = model.settings.cosmology.start if model.settings.cosmology else 1.0
     return model.gravity * start
 
@@ -172,7 +173,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
     if (extent := 2 * scale * radial_ground_state().core) > min(grid.box):
         raise UserError(
             f"a soliton of core diameter {extent:g} does not fit into the box {grid.box}; "
-            f"a larger box or a smaller core_radius"
+            f"use a larger box or a smaller core_radius"
         )
 
     def distances() -> list[jax.Array]:
@@ -194,8 +195,8 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
         angle = soliton.phase + sum(
             v / model.hbar * d for v, d in zip(soliton.velocity, distances(), strict=True)
         )
-        turned = transform.inverse(psi) * jnp.exp(1j * angle)
-        return transform.layout.constrain(transform.forward(turned))
+        boosted = transform.inverse(psi) * jnp.exp(1j * angle)
+        return transform.layout.constrain(transform.forward(boosted))
 
     psi = resting()
     if relaxed:

@@ -22,20 +22,20 @@ Shape = Callable[[jax.Array], jax.Array]
 
 class SpectrumSettings(Settings):
     spectrum: Literal["k4_exp", "pao", "power_law", "table"] = "k4_exp"
-    """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4 turning into
-    k^(-5/3) at the peak, and exp(-2.25 (k kolmogorov_scale)^(4/3)). table: a file."""
+    """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4 with a transition to
+    k^(-5/3) at the peak, times exp(-2.25 (k kolmogorov_scale)^(4/3)). table: from a file."""
     peak: Positive = 3.0
-    """Wavenumber (1/length) about which the spectrum is largest."""
+    """Wavenumber (1/length) near which the spectrum has its maximum."""
     slope: Real = -5 / 3
-    """Of power_law."""
+    """Slope of power_law beyond the peak."""
     kolmogorov_scale: NonNegative = 0.0
-    """A length: the cut-off of pao; 0 for none."""
+    """Length that sets the cut-off of pao; 0 for none."""
     table: InputPath | None = None
     """Text file with two columns, k and E(k): interpolated in logarithms, zero outside."""
     normalise: Literal["per_shell", "total"] = "per_shell"
-    """per_shell: the shells of the first row of spectra.h5 hold E(k) to round-off, each at its k, whatever the
-    random numbers; also those that truncation cuts, in the modes that it leaves. total: Gaussian modes of
-    variance E(k) / k^2, of which only the sum is set: E(k) is what a large box would have on average."""
+    """per_shell: each shell in the first row of spectra.h5 holds E at its k to round-off, for any random numbers; in
+    shells that truncation cuts, the remaining modes hold it. total: Gaussian modes of variance E(k) / k^2, of which
+    only the sum is normalised: E(k) is that of a large box on average."""
     seed: Seed = 0
     """Seed of the random numbers."""
 
@@ -48,11 +48,11 @@ class SpectrumSettings(Settings):
 
 class MagneticSettings(SpectrumSettings):
     energy: Positive = 0.5
-    """Magnetic energy, the box mean of |b|^2 / 2, without the mean field's."""
+    """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
-    """Of all modes, relative to the largest possible: 1 makes every mode right-handed."""
+    """Helicity of all modes relative to its largest possible value: with 1 every mode is right-handed."""
     mean_field: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
-    """Uniform field, on top."""
+    """Uniform field that is added."""
 
 
 class ScalarSettings(SpectrumSettings):
@@ -61,12 +61,12 @@ class ScalarSettings(SpectrumSettings):
 
 
 class WithRandomFields(Settings):
-    """Settings of an initial velocity beside which other fields may be random."""
+    """Settings of an initial velocity that can be combined with other random fields."""
 
     magnetic: MagneticSettings | None = None
     """A random magnetic field."""
     scalars: dict[str, ScalarSettings] = Field(default_factory=dict)
-    """Random scalars by name, `buoyancy` among them."""
+    """Random scalars by name, including `buoyancy`."""
 
 
 def shape_of(settings: SpectrumSettings, files: Files) -> Shape:
@@ -79,7 +79,7 @@ def shape_of(settings: SpectrumSettings, files: Files) -> Shape:
             return lambda k: jnp.where(k <= k0, (k / k0) ** 4, (k / k0) ** slope)
         case "pao":
             eta = settings.kolmogorov_scale
-            # Of Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's, with C = 1.5.
+            # Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's, with C = 1.5.
             return lambda k: (
                 (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
             )
@@ -108,7 +108,7 @@ def _row(line: str) -> bool:
 
 
 def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> jax.Array:
-    """Gaussian coefficients (components, *order) and zero mean: <|f(k)|^2> is 1, or of `total` E(k) / k^2."""
+    """Gaussian coefficients (components, *order) with zero mean: <|f(k)|^2> is 1, or E(k) / k^2 for `total`."""
     k = jnp.sqrt(layout.k_squared())
     waves = jnp.where(k > 0, k, 1)
     density = shape(waves) / waves**2 if normalise == "total" else jnp.ones_like(k)
@@ -116,9 +116,9 @@ def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: s
 
 
 def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normalise: str) -> jax.Array:
-    """`field` (components, *order) with `total` as its sum of |f|^2 over all modes: times one factor, or times one
-    for each shell that holds modes, so that their sums are in the ratio of E at n dk. In the shell about k = 0
-    (which holds others than the mean only in long boxes) it is E at the mean wavenumber of its modes."""
+    """`field` (components, *order) scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by
+    one for each shell with modes, so that the shells' sums are in the ratio of E at n dk. For the shell about k = 0
+    (which holds modes besides the mean only in long boxes) E is taken at the mean wavenumber of its modes."""
     square = squared(field)
     if normalise == "total":
         return field * jnp.sqrt(total / layout.sum(square))
@@ -126,7 +126,7 @@ def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normali
     k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
     wanted = jnp.where(held > 0, shape(jnp.where(held > 0, k, 1)), 0)
     squares = total * wanted / wanted.sum() / jnp.where(held > 0, held, 1)
-    # The root has no slope at 0, and shells without energy stay without: gradients do not go through it there.
+    # The derivative of the root is infinite at 0, and shells without energy stay empty: gradients skip them.
     factor = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
     return field * factor[layout.shell_numbers()]
 
@@ -140,22 +140,22 @@ def solenoidal(
     """
     v = project(layout, _draw(layout, shape, seed, 3, normalise))
     if helicity:
-        turned = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
+        scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
         plus, minus = (1 + helicity) ** 0.5, (1 - helicity) ** 0.5
-        v = ((plus + minus) * v + (plus - minus) * turned) / 2
+        v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
     return _scale(layout, v, shape, 2 * energy, normalise)
 
 
 def noise(
     layout: Layout, shape: Shape, seed: int, lead: tuple[int, ...], variance: float, normalise: str
 ) -> jax.Array:
-    """Field (*lead, *order) of independent components, whose squares have the sum `variance` in the box mean."""
+    """Field (*lead, *order) of independent components, the box mean of whose summed squares is `variance`."""
     field = _draw(layout, shape, seed, math.prod(lead), normalise)
     return _scale(layout, field, shape, variance, normalise).reshape(*lead, *layout.shape)
 
 
 STREAMS = 0x9E3779B9
-"""Apart from each other lie the seeds of fields that are drawn beside each other."""
+"""Distance between the seeds of fields that are drawn for the same run."""
 
 
 def add_random_fields(
@@ -163,16 +163,16 @@ def add_random_fields(
     settings: WithRandomFields,
     wanted: Mapping[str, tuple[int, ...]],
     files: Files,
-    found: Fields,
+    fields: Fields,
     seed: int = 0,
 ) -> Fields:
-    """`found` and the random fields that the settings ask for. `seed` keeps them apart from a random velocity."""
+    """`fields` and the random fields of the settings. `seed` distinguishes their seeds from a random velocity's."""
     layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
-    asked: dict[str, SpectrumSettings] = dict(settings.scalars)
+    requested: dict[str, SpectrumSettings] = dict(settings.scalars)
     if settings.magnetic is not None:
-        asked["magnetic"] = settings.magnetic
-    result = dict(found)
-    for number, (name, s) in enumerate(sorted(asked.items()), 1):
+        requested["magnetic"] = settings.magnetic
+    result = dict(fields)
+    for number, (name, s) in enumerate(sorted(requested.items()), 1):
         if name not in wanted:
             known = ", ".join(wanted)
             raise UserError(f"{name} is not a field of this model; its fields are {known}")

@@ -18,7 +18,7 @@ class UniformSettings(Settings):
     density: Positive = 1.0
     """Mass density everywhere."""
     velocity: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
-    """Of gas; a wave function rests."""
+    """Velocity of gas; a wave function is at rest."""
 
 
 class Uniform(Initial):
@@ -52,7 +52,7 @@ class JeansWaveSettings(Settings):
     amplitude: Real = 1e-6
     """Relative amplitude of the density wave."""
     mode: tuple[Integer, Integer, Integer] = (1, 0, 0)
-    """Its wave vector, in units of 2 pi / L_i."""
+    """Wave vector, in units of 2 pi / L_i."""
 
     @model_validator(mode="after")
     def _a_wave(self) -> Self:
@@ -64,10 +64,10 @@ class JeansWaveSettings(Settings):
 
 
 class JeansWave(Initial):
-    """density (1 + amplitude cos(k . x)) at rest, or the eigenmode that grows where gravity wins over pressure.
+    """density (1 + amplitude cos(k . x)) at rest, or the eigenmode that grows if gravity exceeds pressure.
 
-    Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if that is negative
-    the velocity is the growing mode's, so that delta = A exp(gamma t) cos(k . x). Waves: the same with
+    Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if omega^2 is negative,
+    the velocity is that of the growing mode, so that delta = A exp(gamma t) cos(k . x). Matter waves: the same with
     omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho.
     """
 
@@ -92,10 +92,10 @@ class JeansWave(Initial):
             density = s.density * (1 + wave)
             if "psi" in model.fields:
                 # v = (hbar/m) grad S, and div v = -delta_t.
-                turn = (
+                velocity_phase = (
                     growth * jnp.broadcast_to(s.amplitude * jnp.cos(phase), density.shape) / (k2 * model.hbar)
                 )
-                return {"psi": jnp.sqrt(density) * jnp.exp(1j * turn)}
+                return {"psi": jnp.sqrt(density) * jnp.exp(1j * velocity_phase)}
             return {"density": density, "velocity": jnp.stack(velocity)}
 
         return from_values(transform, values)

@@ -1,4 +1,4 @@
-"""Volume pictures, made where the data are: emission and absorption along rays through the box."""
+"""Volume pictures, rendered on the devices that hold the data: emission and absorption along rays through the box."""
 
 from simulator.rendering.camera import Camera
 from simulator.rendering.transfer import Transfer

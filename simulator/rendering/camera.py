@@ -1,8 +1,9 @@
-"""Where a volume is seen from, and how its grid is sheared so that all rays run along one axis of the array.
+"""The position of the camera, and the shear of the grid that aligns all rays with one axis of the array.
 
-Parallel rays through a grid are a shear followed by a plane affine map (Lacroute and Levoy, SIGGRAPH 1994, "Fast
-volume rendering using a shear-warp factorization"): plane after plane along the principal axis p is added, shifted,
-to an intermediate image whose points are a multiple of the grid's, and that image is drawn onto the screen.
+The projection of a grid along parallel rays is a shear followed by a plane affine map (Lacroute and Levoy, SIGGRAPH
+1994, "Fast volume rendering using a shear-warp factorization"): plane after plane along the principal axis p is
+shifted and added to an intermediate image, whose resolution is a multiple of the grid's, and that image is drawn onto
+the screen.
 """
 
 import math
@@ -14,16 +15,16 @@ import numpy as np
 from simulator.spectral import Grid
 
 FINEST = 4
-"""Points of the intermediate image for one of the grid, at most."""
+"""The largest number of points of the intermediate image per grid cell and direction."""
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera far away that looks at the middle of the box.
+    """A camera at infinite distance that looks at the middle of the box.
 
-    `azimuth` (degrees, from x towards y) and `elevation` (degrees, above the x-y plane) tell where it stands; z
-    points up. With `zoom` 1 the diagonal of the box is as long as the shorter side of the picture. `size` is
-    (width, height) in pixels.
+    `azimuth` (degrees, from x towards y) and `elevation` (degrees, above the x-y plane) are its direction; z points
+    up. With `zoom` 1 the diagonal of the box is as long as the shorter side of the picture. `size` is (width, height)
+    in pixels.
     """
 
     azimuth: float = 30.0
@@ -46,10 +47,10 @@ class Camera:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and a grid: the axes `p`, `u`, `v` (0, 1, 2 for x, y, z), of which p is the principal one.
+    """A camera and a grid, with the axes `p`, `u`, `v` (0, 1, 2 for x, y, z), of which p is the principal one.
 
-    The intermediate image has `fine` points for a cell along u and v. A ray meets slice k, halfway between the
-    planes k and k + 1 of p, `offset[k]` points after where it meets the plane p = 0.
+    The intermediate image has `fine` points per cell along u and v. A ray crosses slice k, halfway between the planes
+    k and k + 1 of p, at a distance of `offset[k]` points from its crossing of the plane p = 0.
     """
 
     camera: Camera
@@ -61,8 +62,8 @@ class View:
 
     @cached_property
     def order(self) -> tuple[int, int, int]:
-        """p, u, v: along p a ray passes the most planes, so that it moves by at most one cell from one to the
-        next."""
+        """p, u, v: along p a ray crosses the most planes, so that it moves by at most one cell from plane to
+        plane."""
         steps = np.abs(self.direction) / np.array(self.grid.spacing)
         p = int(np.argmax(steps))
         u, v = (axis for axis in range(3) if axis != p)
@@ -83,20 +84,20 @@ class View:
         """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,)."""
         p, spacing = self.order[0], self.grid.spacing
         slope = float(self.direction[axis] / self.direction[p])
-        # Where a ray is parallel to an axis, round-off must not decide between two points.
+        # If a ray is parallel to an axis, round-off must not decide between two points.
         cells = slope * (np.arange(slices) + 0.5) * spacing[p] / spacing[axis]
         return np.round(cells * self.fine, 9)
 
     def onto(self, axis: int) -> tuple[float, float, float]:
-        """(c, x, y): pixel (column i, row j) lies at c + x i + y j along `axis` of the intermediate image, in points
-        counted from the corner of the box."""
+        """(c, x, y): pixel (column i, row j) is at c + x i + y j along `axis` of the intermediate image, in points
+        from the corner of the box."""
         right, up, along = self.camera.axes
         p = self.order[0]
         width, height = self.camera.size
         side, scale = self.camera.pixel(self.grid), self.fine / self.grid.spacing[axis]
 
         def base(point: np.ndarray) -> float:
-            """Where the ray through `point` meets p = 0."""
+            """The position at which the ray through `point` crosses p = 0."""
             return float(point[axis] - point[p] * along[axis] / along[p]) * scale
 
         middle = np.array(self.grid.box) / 2
@@ -104,5 +105,5 @@ class View:
         return base(corner), base(side * right), base(-side * up)
 
     def nearest_first(self, axis: int) -> bool:
-        """Whether a ray meets rising coordinates along an axis."""
+        """Whether the coordinate along an axis increases along a ray."""
         return bool(self.direction[axis] >= 0)

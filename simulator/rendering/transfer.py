@@ -1,4 +1,4 @@
-"""From a value to the light that a place sends out and takes away."""
+"""The transfer function from a value to emitted and absorbed light."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Of values above zero, in units of their root mean square: nothing below one, then from faint to bright.
+# For positive values, in units of their root mean square: nothing below 0.8, then from faint to bright.
 _POSITIVE = (
     (0.8, (0.20, 0.25, 0.65), 0.0),
     (1.3, (0.36, 0.30, 0.85), 0.03),
@@ -15,7 +15,7 @@ _POSITIVE = (
     (3.0, (1.00, 0.60, 0.20), 0.45),
     (5.0, (1.00, 0.98, 0.82), 0.75),
 )
-# Of values of both signs, in units of the standard deviation about the mean: the two tails.
+# For values of both signs, in units of the standard deviation about the mean: the two tails.
 _SIGNED = (
     (-2.8, (0.35, 0.85, 1.00), 0.50),
     (-1.0, (0.15, 0.35, 0.95), 0.0),
@@ -24,29 +24,29 @@ _SIGNED = (
     (2.8, (1.00, 0.85, 0.35), 0.50),
 )
 REFERENCE = 0.01
-"""An opacity is the share of light lost on this part of the shortest side of the box."""
+"""Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box."""
 
 Point = tuple[float, tuple[float, float, float], float]
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Colour and opacity between given values; straight lines of the absorption coefficient and of the colour between
-    them, constant beyond.
+    """Colour and opacity as functions of the value: colour and absorption coefficient are linear between the given
+    points and constant beyond them.
 
-    `points`: (value, (red, green, blue), opacity) in rising order of value, colours from 0 to 1, opacity the share
-    of light lost in a path of a hundredth of the shortest side of the box. None: chosen from the values' mean and
-    variance.
+    `points`: (value, (red, green, blue), opacity) in rising order of value, with colours from 0 to 1; opacity is the
+    fraction of light lost on a path of a hundredth of the shortest side of the box. None: chosen from the mean and
+    variance of the values.
     """
 
     points: tuple[Point, ...] | None = None
 
     def table(self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array) -> jax.Array:
-        """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side of the box,
-        `mean`, `square` and `least` are those of the values."""
+        """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side of the box;
+        `mean`, `square` (mean square) and `least` are those of the values."""
         if self.points is not None:
             return jnp.asarray(_rows(self.points, length))
-        # To three digits: round-off between numbers of devices must not reach the picture.
+        # To three digits, so that round-off, which depends on the number of devices, does not change the picture.
         rms = _rounded(jnp.sqrt(square))
         deviation = _rounded(jnp.sqrt(jnp.maximum(square - mean**2, 0)))
         middle = deviation * jnp.round(mean / deviation, 2)
@@ -69,7 +69,8 @@ def _rounded(value: jax.Array) -> jax.Array:
 
 
 def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
-    """Red, green, blue and absorption at `values`, each of their shape: sums of ramps, which need no look-ups."""
+    """Red, green, blue and absorption at `values`, each of their shape, as sums of ramps instead of table
+    look-ups."""
     at, entries = table[:, 0].astype(values.dtype), table[:, 1:].astype(values.dtype)
     shares = [jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)]
     return tuple(

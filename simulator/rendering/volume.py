@@ -1,11 +1,10 @@
-"""The picture of a scalar field: each device renders its own part of the box, and the parts are put together in
-order.
+"""The picture of a scalar field: each device renders its own part of the box, and the parts are combined in order.
 
-On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer function: a
-slice of optical depth tau lets exp(-tau) through and adds (1 - exp(-tau)) c. A device goes through its slices from
-front to back. Every ray meets the parts of a slab or pencil decomposition in one order, that of the devices along
-each axis, so that the partial images (colour, transmittance) combine by "over" (Porter and Duff 1984). What leaves
-a device is one plane for each neighbour and images; no field is gathered.
+On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer function: a slice
+of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. A device processes its slices from front to back.
+Every ray crosses the parts of a slab or pencil decomposition in the same order, that of the devices along each axis,
+so that the partial images (colour, transmittance) are combined by "over" (Porter and Duff 1984). Devices exchange one
+plane per neighbour and images; no field is gathered.
 """
 
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ class Volume:
     background: tuple[float, float, float] = BACKGROUND
 
     def image(self, values: jax.Array) -> jax.Array:
-        """Pixels (height, width, 3) of 8 bits, the same on every device, of values (x, y, z)."""
+        """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z)."""
         light = self.light(values)
         behind = jnp.asarray(self.background, light.dtype)
         colour = light[..., :3] + light[..., 3:] * behind
@@ -46,8 +45,8 @@ class Volume:
         return lax.with_sharding_constraint(pixels, NamedSharding(self._mesh, PartitionSpec()))
 
     def light(self, values: jax.Array) -> jax.Array:
-        """(height, width, 4): red, green and blue that reach the camera, and the share of what is behind the box
-        that does; in double precision."""
+        """(height, width, 4): the red, green and blue light that reaches the camera, and the transmittance of the
+        box, in double precision."""
         physical = self.physical
         table = self.transfer.table(
             min(physical.grid.box),
@@ -57,14 +56,14 @@ class Volume:
         )
         (width, height), names = self.camera.size, self._names
         rows = PartitionSpec(names) if names else PartitionSpec()
-        found = jax.shard_map(
+        light = jax.shard_map(
             self._local,
             mesh=self._mesh,
             in_specs=(physical.spec, PartitionSpec()),
             out_specs=rows,
             check_vma=False,
         )(physical.constrain(values), table)
-        return found[:height, :width]
+        return light[:height, :width]
 
     # ---- geometry ----------------------------------------------------------------------------------------
 
@@ -78,9 +77,9 @@ class Volume:
 
     @cached_property
     def _sharded(self) -> dict[int, str]:
-        """Mesh axis of each axis that is cut."""
-        found = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
-        return {axis: name for axis, name in found.items() if self._mesh.shape[name] > 1}
+        """The mesh axis of each axis that is cut."""
+        names = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
+        return {axis: name for axis, name in names.items() if self._mesh.shape[name] > 1}
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -94,23 +93,23 @@ class Volume:
     def _extents(self) -> tuple[int, int]:
         """Points of the intermediate image along u and v, with room for padding."""
         _p, u, v = self._view.order
-        found = []
+        extents = []
         for axis in (u, v):
             whole = np.floor(self._offsets(axis))
-            found.append(self.physical.shape[axis] * self._view.fine + int(whole.max() - whole.min()))
-        return padded(found[0], self._devices), found[1]
+            extents.append(self.physical.shape[axis] * self._view.fine + int(whole.max() - whole.min()))
+        return padded(extents[0], self._devices), extents[1]
 
     def _offsets(self, axis: int) -> np.ndarray:
         return self._view.offsets(axis, self.physical.shape[self._view.order[0]])
 
     @cached_property
     def _front_to_back(self) -> np.ndarray:
-        """The devices, counted over the mesh axes of `_names`, in the order in which rays meet their parts."""
+        """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their parts."""
         numbers = np.arange(self._devices).reshape([self._mesh.shape[name] for name in self._names])
-        turned = tuple(
+        directions = tuple(
             slice(None, None, 1 if self._view.nearest_first(axis) else -1) for axis in self._sharded
         )
-        return numbers[turned].ravel()
+        return numbers[directions].ravel()
 
     # ---- on one device -----------------------------------------------------------------------------------
 
@@ -151,8 +150,8 @@ class Volume:
             plane = _between(plane, parts[0][k], fine)
             plane = _between(plane.T, parts[1][k], fine).T
             *colour, absorption = looked_up(table, plane)
-            here = window & (k < grid.shape[p])
-            through = jnp.exp(-jnp.where(here, absorption * step, 0)).astype(image.dtype)
+            valid = window & (k < grid.shape[p])
+            through = jnp.exp(-jnp.where(valid, absorption * step, 0)).astype(image.dtype)
             corner = [
                 jnp.int32(0),
                 *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True)),
@@ -169,7 +168,7 @@ class Volume:
         return lax.axis_index(self._sharded[axis]) if axis in self._sharded else 0
 
     def _with_next_plane(self, block: jax.Array, axis: int) -> jax.Array:
-        """The block and, after its last plane that is not padding, the plane that follows in the periodic box."""
+        """The block with the next plane of the periodic box inserted after its last valid plane."""
         plane = lax.slice_in_dim(block, 0, 1, axis=axis)
         if axis not in self._sharded:
             return jnp.concatenate([block, plane], axis)
@@ -183,15 +182,14 @@ class Volume:
         return lax.dynamic_update_slice_in_dim(longer, plane, place, axis)
 
     def _joined(self, image: jax.Array) -> jax.Array:
-        """The whole image, on every device: each puts one strip of all partial images together, in order."""
+        """The whole image, on every device: each device combines one strip of all partial images, in order."""
         strips = image.reshape(4, self._devices, -1, image.shape[2]).swapaxes(0, 1)
-        own = lax.all_to_all(strips, self._names, 0, 0)
-        joined = _over([own[int(device)] for device in self._front_to_back])
+        parts = lax.all_to_all(strips, self._names, 0, 0)
+        joined = _over([parts[int(device)] for device in self._front_to_back])
         return lax.all_gather(joined, self._names, axis=1, tiled=True)
 
     def _drawn(self, image: jax.Array) -> jax.Array:
-        """The device's rows of the picture (rows, width, 4), drawn from the intermediate image by linear
-        interpolation."""
+        """The device's rows of the picture (rows, width, 4), interpolated linearly from the intermediate image."""
         _p, u, v = self._view.order
         width, height = self.camera.size
         rows = padded(height, self._devices) // self._devices
@@ -218,15 +216,15 @@ class Volume:
 def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
     """Linear interpolation along the first axis: (n + 1, m) to (n * fine, m), at (t + part) / fine cells."""
     low, high = plane[:-1], plane[1:]
-    found = []
+    interpolated = []
     for r in range(fine):
         share = (r + part) / fine
-        found.append(low * (1 - share) + high * share)
-    return jnp.stack(found, 1).reshape(-1, plane.shape[1])
+        interpolated.append(low * (1 - share) + high * share)
+    return jnp.stack(interpolated, 1).reshape(-1, plane.shape[1])
 
 
 def _over(images: Sequence[jax.Array]) -> jax.Array:
-    """Partial images (4, ...), the nearest first, as one."""
+    """Combines partial images (4, ...), the nearest first."""
     result = images[0]
     for behind in images[1:]:
         colour = result[:3] + result[3:] * behind[:3]
