@@ -1,5 +1,5 @@
-"""What a run needs, before it runs: memory, as XLA says of its compiled programs; files; time, from the
-transforms in its step. Nothing is allocated or computed."""
+"""The needs of a run, known before it runs: memory, read from its compiled programs; files; time, from the traffic of
+its step. Nothing is allocated or computed."""
 
 from simulator.planning.abstract_run import paper_simulation
 from simulator.planning.fitting import fewest_devices, fits

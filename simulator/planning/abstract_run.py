@@ -1,7 +1,7 @@
-"""A simulation "on paper": shapes, layouts and programs of a run that computes nothing.
+"""An abstract simulation: shapes, layouts and programs of a run that computes nothing.
 
-On devices that exist by name only, everything is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); on virtual
-CPU devices programs can be compiled too, and XLA says what they would hold.
+On devices that exist only by name, everything is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); on virtual
+CPU devices programs can be compiled too, and XLA states their memory.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 Platform = Literal["cpu", "gpu"]
 COMPILED_FOR = 32
-"""Virtual devices that programs are compiled for at most."""
+"""The largest number of virtual devices for which programs are compiled."""
 
 
 @dataclass(frozen=True)
 class PaperDevice:
-    """A device that cannot compute: enough to lay out arrays."""
+    """A device that cannot compute, sufficient for the layout of arrays."""
 
     id: int = 0
     process_index: int = 0
@@ -43,8 +43,8 @@ class PaperCluster:
 
 
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
-    """Makes JAX have enough virtual CPU devices, with XLA's flags as in a run, and leave GPUs alone unless `gpus`;
-    nothing where it has started, or where somebody has asked for a number."""
+    """Makes JAX provide enough virtual CPU devices, with XLA's flags as in a run, and ignore GPUs unless `gpus`. Has
+    no effect if JAX has started, or if a number of devices was set already."""
     import jax
 
     if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
@@ -73,11 +73,11 @@ def paper_simulation(
     platform: Platform = "cpu",
     inputs: "Inputs | None" = None,
 ) -> "Simulation":
-    """The configuration's simulation on so many devices that cannot compute, or on these virtual ones, with the
-    program that it would have on that platform.
+    """The configuration's simulation on the given number of devices that cannot compute, or on the given virtual
+    ones, with the program of a run on that platform.
 
-    What `fft.backend: auto` would measure is planned as the default, `run.memory: auto` as fast. Raises UserError
-    where model, grid and initial condition do not fit together, or the grid cannot be shared among so many devices.
+    `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises UserError if model, grid
+    and initial condition are incompatible, or if the grid cannot be distributed over the devices.
     """
     import jax
 
@@ -85,7 +85,7 @@ def paper_simulation(
 
     jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
     on_paper = isinstance(devices, int)
-    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs are compiled only
+    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs can only be compiled
         usual = {"backend": FftSettings().backend}
         config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
     config = with_memory(config, "fast") if config.run.memory == "auto" else config

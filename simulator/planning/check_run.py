@@ -1,7 +1,7 @@
-"""All that `run` refuses before it has devices, found without any: on a login node, by every command alike.
+"""All checks of `run` that need no devices, for a login node and for every command alike.
 
-The run is built on paper, with devices that cannot compute: model, forcing, outputs and initial condition refuse
-there what they refuse in a run. Refusals that depend on values, such as a start at rest, are left to the run.
+An abstract simulation is built, with devices that cannot compute: model, forcing, outputs and initial condition raise
+the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ from simulator.spectral import Grid, Transform
 from simulator.spectral.staged import NAME
 
 AT_LEAST = 2
-"""So many times its state are the least that any step holds."""
+"""Every step holds at least this many times the state."""
 
 
 def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> None:
-    """Raises UserError, with the place, for whatever makes `run` refuse the configuration on any devices. `copies` is
-    the folder with a continued run's copies of the files that it names."""
+    """Raises UserError, with the place, if `run` would refuse the configuration on any devices. `copies` is the
+    folder with a continued run's copies of its input files."""
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
     check_exchange(config)
@@ -40,15 +40,17 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> 
         config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
     )
     series_of(simulation)
-    with contextlib.suppress(jax.errors.JAXTypeError):  # it has come to where values decide
+    with contextlib.suppress(
+        jax.errors.JAXTypeError
+    ):  # the construction has reached a decision that needs values
         jax.eval_shape(simulation.start)
 
 
 def check_memory(simulation: Simulation) -> None:
-    """Raises UserError where the run's steps need more memory than its devices have free, before any is taken. All
-    processes call.
+    """Raises UserError if the run's steps need more memory than its devices have free, before any is allocated. All
+    processes call this.
 
-    Free is what nothing uses at this moment; where nothing tells, nothing is refused.
+    Free memory is that of this moment; if it is unknown, nothing is refused.
     """
     cluster, config = simulation.cluster, simulation.config
     devices = len(cluster.devices)
@@ -58,7 +60,7 @@ def check_memory(simulation: Simulation) -> None:
     free = free_everywhere(cluster)
     if free is None or ROOM * state <= free:
         return
-    # A step makes at least one more state; only where that fits it is worth a compilation.
+    # A step makes at least one more state; the compilation is worthwhile only if that fits.
     needs = AT_LEAST * state
     if needs <= free:
         needs = Memory.of(simulation.compiled_loop()).total
@@ -80,14 +82,14 @@ def check_memory(simulation: Simulation) -> None:
 
 
 def _check_particles(simulation: Simulation, state: float, needs: float, free: float) -> None:
-    """Raises UserError where the particles are most of a device's `state` (bytes), with the number that would fit."""
+    """Raises UserError if the particles are most of a device's `state` (bytes), with the number that would fit."""
     sets = simulation.template.particles
     held = {name: _bytes(particles) / sets[name].devices for name, particles in sets.items()}
     if 2 * sum(held.values()) < state:
         return
     name = max(held, key=lambda name: held[name])
     count = simulation.swarm.kinds[name].count
-    # A step needs memory in proportion to what it advances.
+    # A step needs memory in proportion to the data that it advances.
     fit = int(count * (free * state / needs - (state - held[name])) / held[name])
     cures = [f"count: {fit}"] if fit > 0 else []
     devices = len(simulation.cluster.devices)
@@ -108,14 +110,14 @@ def _counted(devices: int) -> str:
 
 
 class _InputsOnPaper(Inputs):
-    """Reads what a configuration names, but no arrays."""
+    """Reads the input files of a configuration, but no arrays."""
 
     def snapshot(self, path: str) -> Any:
         return _Shapes(super().snapshot(path))
 
 
 class _Shapes:
-    """Of the fields on disk."""
+    """The grid and shapes of fields on disk, without their values."""
 
     def __init__(self, stored: Any):
         self.grid: Grid = stored.grid

@@ -1,7 +1,7 @@
-"""What XLA says that programs of a run hold and move: they are compiled, and nothing is allocated.
+"""The memory and traffic of a run's programs, read from their compilation; nothing is allocated.
 
-They are compiled for a described GPU where JAX's plugin for it is installed, else for virtual CPU devices. The answer
-takes a second or a few, whatever the size of the grid.
+They are compiled for a described GPU if JAX's plugin for it is installed, else for virtual CPU devices. This takes
+one or a few seconds, whatever the size of the grid.
 """
 
 from functools import lru_cache
@@ -23,40 +23,40 @@ Program = Literal["loop", "diagnostics", "output"]
 """The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
 
 _QUICK = {"xla_backend_optimization_level": 0}
-"""Of a processor's code, which comes after memory has been laid out: the same answer in less time."""
+"""Skips the optimization of a processor's code, which comes after the memory layout: the same answer in less time."""
 
 
 class Needs(NamedTuple):
-    """Of a compiled program on one device."""
+    """The needs of a compiled program on one device."""
 
     bytes: int
-    """That it holds, the state included, and on GPUs as much again as the largest local transform."""
+    """Memory that it holds, including the state and, on GPUs, as much again as the largest local transform."""
     traffic: Traffic
-    """Of one run of it; of the loop over steps, of one step."""
+    """The traffic of one execution; of the loop over steps, that of one step."""
 
 
 def needs(
     config: RunConfig, devices: int, platform: Platform, program: Program, target: str | None = None
 ) -> Needs:
-    """Of one of so many devices: of the described GPUs `target`, else of a platform's program on virtual processors,
-    of which there are as many as `virtual_devices`.
+    """The needs of one of `devices` devices: of the described GPUs `target`, else of a platform's program on virtual
+    processors, of which there are at most as many as `virtual_devices`.
 
-    Raises UserError where the grid cannot be shared among them.
+    Raises UserError if the grid cannot be distributed over them.
     """
     return _needs(Programs(config), devices, platform, program, target)
 
 
 @lru_cache(maxsize=8)
 def _simulation(key: Programs, devices: int, platform: Platform, target: str | None) -> "Simulation":
-    these = virtual_devices()[:devices] if target is None else described_devices(target, devices)
-    return paper_simulation(key.config, these, platform)
+    placed_on = virtual_devices()[:devices] if target is None else described_devices(target, devices)
+    return paper_simulation(key.config, placed_on, platform)
 
 
 @lru_cache(maxsize=512)
 def _needs(key: Programs, devices: int, platform: Platform, program: Program, target: str | None) -> Needs:
     simulation = _simulation(key, devices, platform, target)
     compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
-    # The GPU's library of Fourier transforms allocates its workspace when it runs: at most as much again.
+    # The GPU's FFT library allocates its workspace when it runs: at most as much again.
     scratch = largest_transform(compiled) if platform == "gpu" else 0
     moved = traffic(compiled) if program == "loop" else Traffic()
     return Needs(Memory.of(compiled).total + scratch, moved)
@@ -80,5 +80,5 @@ def _lowered(simulation: "Simulation", program: Program) -> Any:
 def _size(function: Any, state: Any) -> int:
     import jax
 
-    found = jax.eval_shape(function, state)
-    return prod(found.shape) * found.dtype.itemsize
+    result = jax.eval_shape(function, state)
+    return prod(result.shape) * result.dtype.itemsize

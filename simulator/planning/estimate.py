@@ -1,4 +1,4 @@
-"""What each run of many would need and measure, quickly: for tables of runs."""
+"""Quick estimates of the needs and columns of many runs, for tables of runs."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,20 +13,20 @@ from simulator.simulation.memory import ROOM
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run needs on one device, before anything is known of the machine."""
+    """The needs of a run on one device, before anything is known about the machine."""
 
     columns: tuple[str, ...] = field(repr=False)
-    """Of diagnostics.csv."""
+    """Columns of diagnostics.csv."""
     room: int
-    """Bytes of memory that none of its programs exceeds."""
+    """An upper bound of the memory of all its programs, in bytes."""
     points: int
     steps: int | None
-    """None where dt follows from the CFL number."""
+    """None if dt follows from the CFL number."""
     _programs: Programs = field(repr=False)
 
     @property
     def bytes(self) -> int:
-        """Of memory. Programs are compiled for it."""
+        """Memory in bytes. Programs are compiled for this."""
         return _bytes(self._programs)
 
     @property
@@ -36,16 +36,16 @@ class Estimate:
 
 
 def estimate(config: RunConfig) -> Estimate:
-    """Needs of a run. Raises UserError where model, grid and initial condition do not fit together."""
-    same = Programs(config)
-    columns, room = _measured(same)
+    """The needs of a run. Raises UserError if model, grid and initial condition are incompatible."""
+    programs = Programs(config)
+    columns, room = _measured(programs)
     steps = fixed_steps(config).count if config.time.dt is not None else None
-    return Estimate(columns, room, prod(config.grid.shape), steps, same)
+    return Estimate(columns, room, prod(config.grid.shape), steps, programs)
 
 
 @lru_cache(maxsize=1024)
 def _measured(given: Programs) -> tuple[tuple[str, ...], int]:
-    """(columns of diagnostics.csv, bytes that no program exceeds)."""
+    """(columns of diagnostics.csv, an upper bound of the memory of all programs in bytes)."""
     step = Step(given.config)
     names = tuple(name for name in step.simulation.columns if name != "rate")
     return ("step", "time", "dt", *names, "cfl"), round(ROOM * step.state)

@@ -1,4 +1,4 @@
-"""How much a run writes."""
+"""The size of a run's files."""
 
 from dataclasses import dataclass
 from math import floor, prod
@@ -11,12 +11,12 @@ from simulator.planning.step import Step
 
 @dataclass(frozen=True)
 class Files:
-    """Bytes of a snapshot and of a checkpoint, without compression, and how many there are at the end of a run."""
+    """Bytes of a snapshot and of a checkpoint, without compression, and their numbers at the end of a run."""
 
     snapshot: float
     checkpoint: float
     snapshots: int | None
-    """None where they are due by wall-clock time."""
+    """None if snapshots are due by wall-clock time."""
     checkpoints: int
 
     @property
@@ -28,7 +28,7 @@ class Files:
 
 
 def files_of(step: Step, steps: int | None) -> Files:
-    """What the run of a step writes; `steps` it takes."""
+    """The files of a run with this step; `steps` is the number of its steps."""
     import jax
 
     config, simulation = step.config, step.simulation
@@ -59,7 +59,7 @@ def files_of(step: Step, steps: int | None) -> Files:
 
 
 def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
-    """The first and the last state, and those due between; None where nobody can say."""
+    """The number of snapshots: the first and the last state, and those due in between; None if it is unknown."""
     wanted: Cadence = config.output.snapshots
     if wanted.every_wall is not None or (wanted.every_steps is not None and steps is None):
         return None

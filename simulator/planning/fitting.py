@@ -1,7 +1,8 @@
-"""On how many devices a run fits, and how large a grid fits on so many.
+"""The number of devices on which a run fits, and the largest grid that fits on given devices.
 
-Memory is proportional to the grid, nearly. One program is compiled where the limit is expected; its neighbours are
-judged by the ratio of the states, and compiled only where that is too close to the limit to tell.
+Memory is nearly proportional to the grid. One program is compiled near the expected limit; its neighbours are
+estimated
+from the ratio of the states, and compiled only if the estimate is too close to the limit.
 """
 
 from collections import defaultdict
@@ -26,28 +27,29 @@ NICE = sorted(
     for c in range(3)
     if 8 <= 2**a * 3**b * 5**c <= 65536
 )
-"""Numbers of points that transforms are quick at."""
+"""Numbers of points for which transforms are fast."""
 
 TYPICAL = 14
-"""A step holds about so many times its state: where the search begins."""
+"""A step typically holds this many times its state; the search starts there."""
 LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
-"""A step of low memory holds at least, and usually, this share of what the fast one holds."""
+"""The smallest and the usual ratio of a low-memory step's memory to that of the fast step."""
 ERROR, ERROR_PER_DOUBLING, ERROR_OF_ONE = 0.02, 0.05, 0.15
-"""How far an estimate from another compiled program may be off: always; for every doubling of the state or of the
-devices; and between a single device, which exchanges nothing, and several. Measured on two devices: 3 % from 600^3 to
-675^3 with a GPU's blocks, of which fewer fit, 0.1 % on processors; 4 to 9 % from two devices to four."""
+"""Relative error of an estimate from another compiled program: always; for every doubling of the state or of the
+number of devices; and between a single device, which exchanges nothing, and several. Measured on two devices: 3 %
+from 600^3 to 675^3 with a GPU's blocks, of which fewer fit, 0.1 % on processors; 4 to 9 % from two devices to
+four."""
 
 
 class Fitting:
-    """Whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside`: memory of
-    the whole run over that of its steps."""
+    """Whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside` is the
+    ratio of the whole run's memory to that of its steps."""
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
         self._config, self._machine, self._beside = config, machine, beside
         self._compiled: dict[str, list[Step]] = defaultdict(list)
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
-        """Whether a step fits, with `run.memory: auto` the fast one or that of low memory."""
+        """Whether a step fits; with `run.memory: auto` either the fast one or that of low memory."""
         config = self._config if shape is None else with_shape(self._config, shape)
         try:
             step = _step(config, self._machine, devices)
@@ -64,7 +66,7 @@ class Fitting:
         )
 
     def _share(self, step: Step) -> float:
-        """What a step takes of the memory there is: estimated where it is clearly more or less than all of it."""
+        """The fraction of the available memory that a step takes; estimated if it is clearly above or below 1."""
         if surely_fits(step, self._machine):
             return 0.0
         limit = usable(self._machine) / self._beside
@@ -79,7 +81,7 @@ class Fitting:
 
 
 def _error(step: Step, other: Step) -> float:
-    """How far an estimate of a step's memory from another's may be off."""
+    """The relative error of an estimate of a step's memory from another's."""
     doublings = abs(log2(step.state / other.state)) + abs(log2(step.devices / other.devices))
     return (
         ERROR + ERROR_PER_DOUBLING * doublings + ERROR_OF_ONE * ((step.devices == 1) != (other.devices == 1))
@@ -87,17 +89,17 @@ def _error(step: Step, other: Step) -> float:
 
 
 def usable(machine: Machine) -> float:
-    """Bytes of a device that a run may take."""
+    """The memory of a device that a run may use, in bytes."""
     return USABLE_MEMORY[machine.platform] * machine.memory
 
 
 def surely_fits(step: Step, machine: Machine) -> bool:
-    """Whether a step fits by the size of its state alone."""
+    """Whether a step fits judging by the size of its state alone."""
     return ROOM * step.state <= usable(machine)
 
 
 def may_be_low(config: RunConfig) -> bool:
-    """Whether a run chooses low memory by itself where the fast step does not fit."""
+    """Whether a run chooses low memory by itself if the fast step does not fit."""
     return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
 
 
@@ -111,7 +113,7 @@ def _step(config: RunConfig, machine: Machine, devices: int) -> Step:
 
 
 def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
-    """The step that a run takes there: with `run.memory: auto` the one of low memory where the fast is too large."""
+    """The step of a run on these devices: with `run.memory: auto` that of low memory if the fast one is too large."""
     step = _step(config, machine, devices)
     if not may_be_low(config) or surely_fits(step, machine) or step.memory <= usable(machine):
         return step
@@ -119,12 +121,12 @@ def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
 
 
 def fits(config: RunConfig, machine: Machine, devices: int) -> bool:
-    """Whether a run's steps fit on so many devices, and the grid can be shared among them."""
+    """Whether a run's steps fit on this number of devices, and the grid can be distributed over them."""
     return Fitting(config, machine).fits(devices)
 
 
 def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
-    """The smallest power of two of devices, more than `above`, on which a run fits."""
+    """The smallest power of two above `above` that is a number of devices on which a run fits."""
     counts = [n for n in POWERS if n > above and _shareable(config, n)]
     if not counts:
         return None
@@ -150,7 +152,7 @@ def _shareable(config: RunConfig, devices: int) -> bool:
 def largest_shape(
     config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
 ) -> tuple[int, ...] | None:
-    """The largest grid of the configuration's proportions that fits; sides are products of 2, 3 and 5."""
+    """The largest grid with the configuration's proportions that fits; sides are products of 2, 3 and 5."""
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):
         config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need

@@ -1,4 +1,4 @@
-"""The text of a compiled program (`compiled.as_text()`), read into computations and instructions."""
+"""Parses the text of a compiled program (`compiled.as_text()`) into computations and instructions."""
 
 import re
 from collections.abc import Mapping
@@ -43,25 +43,25 @@ class Instruction:
     results: tuple[Array, ...]
     operands: tuple[str, ...]
     attributes: str = field(repr=False)
-    """All that follows the operands."""
+    """The text after the operands."""
     root: bool
     inside: str = field(default="", repr=False)
-    """What stands in the operands' place, e.g. the number of a parameter."""
+    """The text in the operands' place, e.g. the number of a parameter."""
 
     @property
     def bytes(self) -> int:
-        """Of the result."""
+        """Size of the result in bytes."""
         return sum(a.bytes for a in self.results)
 
     @cached_property
     def called(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of computations, by the attribute that names them."""
-        found = {}
+        """Names of called computations, by the attribute that names them."""
+        computations = {}
         for match in _CALLED.finditer(self.attributes):
             rest = self.attributes[match.end() :]
             end = rest.index("}") if rest.startswith("{") else len(rest.split(",", 1)[0].split(" ", 1)[0])
-            found[match[1]] = tuple(_NAME.findall(rest[: end + 1]))
-        return found
+            computations[match[1]] = tuple(_NAME.findall(rest[: end + 1]))
+        return computations
 
     def number(self, pattern: str) -> int | None:
         """The first group of a pattern in the attributes, as a number."""
@@ -81,7 +81,7 @@ class Program:
 
 
 def parsed(compiled: Any) -> Program:
-    """A compiled program (`jax.jit(f).lower(...).compile()`), or its text."""
+    """Parses a compiled program (`jax.jit(f).lower(...).compile()`), or its text."""
     text = compiled if isinstance(compiled, str) else compiled.as_text()
     computations: dict[str, dict[str, Instruction]] = {}
     entry, current = "", None
@@ -93,8 +93,8 @@ def parsed(compiled: Any) -> Program:
         elif line.startswith("}"):
             current = None
         elif match := _INSTRUCTION.match(line):
-            found = _instruction(match, line[match.end() :])
-            current[found.name] = found
+            instruction = _instruction(match, line[match.end() :])
+            current[instruction.name] = instruction
     header = text.partition("\n")[0]
     sizes = re.findall(r"(?:num_partitions|replica_count)=(\d+)", header)
     return Program(computations, entry, prod(map(int, sizes)))
@@ -115,7 +115,7 @@ def _instruction(match: re.Match[str], rest: str) -> Instruction:
 
 
 def _closing(text: str, start: int) -> int:
-    """Behind the bracket that closes the one at `start`."""
+    """The index after the bracket that closes the one at `start`."""
     depth = 0
     for i in range(start, len(text)):
         depth += (text[i] == "(") - (text[i] == ")")

@@ -1,7 +1,7 @@
-"""What devices can do: a table of known ones, and this machine measured.
+"""The rates of devices: a table of known ones, and this machine as measured.
 
-Numbers of the table, `devices.yaml`, are peaks from the vendors' data sheets; `EFFICIENCY` says what share of them a
-step is planned with. A device is what a run calls one: a GPU, half of an MI250X, a core of a processor.
+The table, `devices.yaml`, holds peaks from the vendors' data sheets; `EFFICIENCY` is the fraction of them with which
+a step is planned. A device is what a run calls one: a GPU, half of an MI250X, a core of a processor.
 """
 
 from collections.abc import Mapping
@@ -23,32 +23,32 @@ class Machine:
     name: str
     platform: Platform
     memory: float
-    """Bytes of one device."""
+    """Memory of one device in bytes."""
     bandwidth: float
-    """Bytes per second that a device reads and writes, all devices of a node at work."""
+    """Bytes per second that a device reads and writes while all devices of a node work."""
     double: float
-    """Operations per second, in double precision."""
+    """Operations per second in double precision."""
     single: float
     per_node: int
-    """Devices of a node."""
+    """Number of devices per node."""
     link: float
-    """Bytes per second that a device sends to others of its node."""
+    """Bytes per second that a device sends to others on its node."""
     network: float
     """Bytes per second that a node sends to others."""
     source: str
     block_bandwidth: float | None = None
-    """Bytes per second of arrays of a block's size, where these stay in a cache."""
+    """Bytes per second for arrays of a block's size, if these stay in a cache."""
     measured: bool = False
     program: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What XLA has to know to compile for such a device where there is none."""
+    """XLA's description of the device, for compilation without one."""
 
     def flops(self, precision: str) -> float:
         return self.double if precision == "double" else self.single
 
 
 def _known() -> dict[str, Machine]:
-    found = yaml.safe_load(DEVICES.read_text())
-    return {name: (_processor if "cores" in about else _gpu)(name, **about) for name, about in found.items()}
+    table = yaml.safe_load(DEVICES.read_text())
+    return {name: (_processor if "cores" in about else _gpu)(name, **about) for name, about in table.items()}
 
 
 def _gpu(
@@ -62,8 +62,9 @@ def _gpu(
 
 
 def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
-    """A node of two processors; a device is a core. Transforms run at 4 (8 in single) operations per nanosecond and
-    core, and blocks that stay in a core's cache at 10 GB/s: measured with XLA on cores of that kind."""
+    """A node with two processors; a device is a core. Transforms run at 4 (8 in single precision) operations per
+    nanosecond and core, and blocks that stay in a core's cache at 10 GB/s: measured with XLA on cores of that
+    kind."""
     each = bandwidth * GB / cores
     return Machine(
         name,
@@ -83,13 +84,13 @@ def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source
 KNOWN = _known()
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
-"""The share of a device's memory that a run takes: on GPUs what the program gives XLA's pool."""
+"""The fraction of a device's memory that a run may use: on GPUs that of XLA's pool."""
 EFFICIENCY = {"bandwidth": 0.8, "flops": 0.3, "link": 0.6, "network": 0.6}
-"""The share of a table's peak that a step is planned with."""
+"""The fraction of the table's peak with which a step is planned."""
 LATENCY = {"cpu": 5e-6, "gpu": 5e-6}
 """Seconds from one kernel to the next."""
 EXCHANGE_LATENCY, PEER_LATENCY = 20e-6, 1e-6
-"""Seconds of an all-to-all of small messages, and for each device that takes part."""
+"""Seconds of an all-to-all of small messages, and the additional seconds for each participating device."""
 
 
 def machine(name: str, where: str = "--device") -> Machine:
@@ -99,13 +100,12 @@ def machine(name: str, where: str = "--device") -> Machine:
         raise UserError(
             f"{where}: {name} is not known; {', '.join(KNOWN)} are, others can be described in {DEVICES}"
         )
-    found = KNOWN[word]
-    share = EFFICIENCY
+    peak, fraction = KNOWN[word], EFFICIENCY
     return replace(
-        found,
-        bandwidth=found.bandwidth * share["bandwidth"],
-        double=found.double * (share["flops"] if found.platform == "gpu" else 1),
-        single=found.single * (share["flops"] if found.platform == "gpu" else 1),
-        link=found.link * share["link"],
-        network=found.network * share["network"],
+        peak,
+        bandwidth=peak.bandwidth * fraction["bandwidth"],
+        double=peak.double * (fraction["flops"] if peak.platform == "gpu" else 1),
+        single=peak.single * (fraction["flops"] if peak.platform == "gpu" else 1),
+        link=peak.link * fraction["link"],
+        network=peak.network * fraction["network"],
     )

@@ -1,4 +1,4 @@
-"""What a run needs on given devices: memory, files, time; what would fit; and what to ask Slurm for."""
+"""The needs of a run on given devices: memory, files and time; alternatives that fit; and the request to Slurm."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,15 +13,15 @@ from simulator.planning.step_time import Seconds, seconds
 from simulator.planning.steps import Steps
 
 START = 300.0
-"""Seconds that a job is given for its start, compilation and last checkpoint."""
+"""Seconds allowed for a job's start, compilation and last checkpoint."""
 MARGIN = 1.5
-"""How much longer than planned a job may take."""
+"""The ratio of a job's time limit to its planned duration."""
 DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What to ask Slurm for."""
+    """The resources to request from Slurm."""
 
     nodes: int
     devices: int
@@ -43,7 +43,8 @@ class Ask:
 
 @dataclass
 class Plan:
-    """Of a configuration on `devices` devices of a machine. Raises UserError where the grid cannot be shared so."""
+    """The plan of a configuration on `devices` devices. Raises UserError if the grid cannot be distributed over
+    them."""
 
     config: RunConfig
     machine: Machine
@@ -56,7 +57,7 @@ class Plan:
 
     @property
     def available(self) -> float:
-        """Bytes that a run may take of one device."""
+        """Bytes of one device that a run may use."""
         return usable(self.machine)
 
     @cached_property
@@ -65,12 +66,12 @@ class Plan:
 
     @cached_property
     def seconds(self) -> Seconds:
-        """Of one step."""
+        """The duration of one step, by part."""
         return seconds(self.step.traffic, self.machine, self.config.precision, self.devices)
 
     @property
     def whole_run(self) -> float | None:
-        """Seconds of all steps."""
+        """Duration of all steps in seconds."""
         return None if self.steps.count is None else self.steps.count * self.seconds.all
 
     @cached_property
@@ -84,7 +85,7 @@ class Plan:
 
     @property
     def beside(self) -> float:
-        """What the whole run needs, over what its steps need."""
+        """The ratio of the whole run's memory to that of its steps."""
         return self.step.largest / self.step.memory
 
     def ask(self) -> Ask:
@@ -97,7 +98,7 @@ class Plan:
         )
 
     def refuse(self) -> None:
-        """Raises UserError where it does not fit: by how much, and what would."""
+        """Raises UserError if the run does not fit, stating the excess and the alternatives that fit."""
         if self.fits:
             return
         short = self.step.largest - self.available
@@ -121,14 +122,14 @@ def counted(machine: Machine, devices: int) -> str:
 
 
 def slurm_time(duration: float) -> str:
-    """A time limit, rounded up to minutes, and beyond an hour to quarters of one."""
+    """A time limit, rounded up to minutes, and above an hour to quarters of an hour."""
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes in words."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"

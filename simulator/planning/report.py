@@ -14,7 +14,7 @@ _COLUMNS = "  {:<22}{:>14}{:>14}"
 
 
 def lines_of(plan: Plan) -> list[str]:
-    """A plan, for people."""
+    """A plan as lines of text."""
     config, machine, step = plan.config, plan.machine, plan.step
     shape = " x ".join(map(str, config.grid.shape))
     transform = step.simulation.transform
@@ -48,7 +48,7 @@ def lines_of(plan: Plan) -> list[str]:
 
 
 def _basis(plan: Plan) -> list[str]:
-    """What memory and bytes are read from, for a GPU."""
+    """The source of memory and bytes, for a GPU."""
     if plan.machine.platform != "gpu":
         return []
     if plan.step.target is not None:
@@ -76,8 +76,8 @@ def _run(plan: Plan) -> list[str]:
 
 
 def as_json(plan: Plan) -> str:
-    """A plan for programs. Bytes and seconds are those of one device; `memory_per_point` counts numbers of the run's
-    precision for each of its grid points."""
+    """A plan as JSON. Bytes and seconds are those of one device; `memory_per_point` is the number of values of the
+    run's precision per grid point."""
     config, step, moved, took = plan.config, plan.step, plan.step.traffic, plan.seconds
     points = prod(config.grid.shape)
     content = {
@@ -150,7 +150,7 @@ def _seconds(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """Seconds for people."""
+    """A duration in words."""
     if value < 120:
         return _seconds(value)
     if value < 2 * 3600:

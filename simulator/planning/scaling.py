@@ -1,4 +1,4 @@
-"""Predicted scaling: the same grid on more devices (strong), and as much for each device (weak)."""
+"""Predicted scaling: the same grid on more devices (strong), and the same number of points per device (weak)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,24 +26,24 @@ class Point:
     shape: tuple[int, ...]
     transform: str
     memory: float
-    """Bytes of a device."""
+    """Memory of a device in bytes."""
     fits: bool
     seconds: float
-    """Of a step."""
+    """Duration of a step."""
     exchange: float
-    """Of these, for exchanges."""
+    """The part of it that exchanges take."""
     efficiency: float
-    """Points per second and device over those of the first row."""
+    """Points per second and device, relative to the first row."""
 
 
 def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on 1, 2, 4, ... devices, from the first that it fits on."""
+    """The configuration's grid on 1, 2, 4, ... devices, starting with the first number on which it fits."""
     return _compared(_points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most]))
 
 
 def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
-    """The configuration's grid on one device, or the largest of its proportions that fits there, and grids of as many
-    points a device on 8, 64, 512, ...; of planes on 4, 16, 64, ..."""
+    """The configuration's grid on one device, or the largest with its proportions that fits there, and grids with the
+    same number of points per device on 8, 64, 512, ... devices (two-dimensional ones on 4, 16, 64, ...)."""
     shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
     base = shape or config.grid.shape
     more, cases = 2 ** len(base), []
@@ -64,7 +64,7 @@ def _points(
         try:
             step = step_on(with_shape(config, shape), machine, devices)
         except UserError:
-            continue  # more devices than the grid can be shared among
+            continue  # the grid cannot be distributed over so many devices
         took = seconds(step.traffic, machine, config.precision, devices)
         fits = step.memory <= usable(machine)
         name = step.simulation.transform.name.removeprefix("custom_partitioning_")
@@ -72,13 +72,13 @@ def _points(
 
 
 def _compared(points: Iterator[Point]) -> list[Point]:
-    found = list(points)
-    first = next((p for p in found if p.fits), found[0] if found else None)
+    predicted = list(points)
+    first = next((p for p in predicted if p.fits), predicted[0] if predicted else None)
     if first is None:
         return []
 
     def rate(p: Point) -> float:
         return prod(p.shape) / (p.seconds * p.devices)
 
-    kept = [p for p in found if p.devices >= first.devices]
+    kept = [p for p in predicted if p.devices >= first.devices]
     return [Point(**{**vars(p), "efficiency": rate(p) / rate(first)}) for p in kept]

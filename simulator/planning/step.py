@@ -1,4 +1,4 @@
-"""What a step needs of a device: the memory that it holds and the work that it does."""
+"""The needs of a step on a device: its memory and its work."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Step:
-    """A configuration's step on one of its devices. Raises UserError where grid and devices do not fit together."""
+    """A configuration's step on one of its devices. Raises UserError if grid and devices are incompatible."""
 
     config: RunConfig
     devices: int = 1
     platform: Platform = "cpu"
     target: str | None = None
-    """The described GPU that its programs are compiled for; None: they are compiled for virtual processors."""
+    """The described GPU for which the programs are compiled; None: they are compiled for virtual processors."""
     simulation: "Simulation" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class Step:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """What the compiled step reads, writes, transforms and sends."""
+        """The bytes that the compiled step reads, writes, transforms and sends."""
         return self.needs("loop").traffic
 
     @cached_property
@@ -50,12 +50,12 @@ class Step:
 
     @property
     def memory(self) -> float:
-        """Bytes that the compiled loop over steps holds: state, temporary arrays, results."""
+        """Bytes that the compiled loop over steps holds: state, temporary arrays and results."""
         return self.held("loop")
 
     @property
     def output_memory(self) -> float:
-        """Bytes held while a snapshot is written: the state, and the largest field's values as they are made."""
+        """Bytes held while a snapshot is written: the state, and the largest field's values as they are computed."""
         return self.held("output")
 
     @property
@@ -65,7 +65,7 @@ class Step:
 
     @property
     def largest(self) -> float:
-        """Bytes at the worst moment of a run."""
+        """The largest memory during a run, in bytes."""
         return max(self.memory, self.output_memory, self.diagnostics_memory)
 
     def held(self, program: Program) -> float:
@@ -73,38 +73,41 @@ class Step:
         return self.needs(program).bytes
 
     def needs(self, program: Program) -> Needs:
-        """Of a compiled program on a device, as XLA says; on more devices than programs are compiled for, those of as
-        many points a device on fewer, in the ratio of the states, which padding may change."""
+        """The needs of a compiled program on a device, as XLA states them. Beyond the number of devices for which
+        programs are compiled, those of fewer devices with as many points each, scaled by the ratio of the states,
+        which padding may change."""
         if self.devices <= self._most:
             return needs(self.config, self.devices, self.platform, program, self.target)
-        there, config = self._counterpart, self.config
+        counterpart, config = self._counterpart, self.config
         if config.fft.backend != JAXDECOMP:
-            share = self.state / there.state
+            share = self.state / counterpart.state
         else:
             points = prod(config.grid.shape) / self.devices
-            share = points * there.devices / prod(there.config.grid.shape)
-        found = there.needs(program)
-        return Needs(round(share * found.bytes), found.traffic.scaled(share))
+            share = points * counterpart.devices / prod(counterpart.config.grid.shape)
+        needed = counterpart.needs(program)
+        return Needs(round(share * needed.bytes), needed.traffic.scaled(share))
 
     @property
     def _most(self) -> int:
-        """Devices that programs are compiled for at most."""
+        """The largest number of devices for which programs are compiled."""
         return MOST if self.target else len(virtual_devices())
 
     @cached_property
     def _counterpart(self) -> "Step":
-        """On as many devices as programs are compiled for, with as much of physical space for each as here."""
+        """The step on as many devices as programs are compiled for, with the same physical space per device."""
         count, config, transform = self._most, self.config, self.simulation.transform
-        if config.fft.backend == JAXDECOMP:  # which does not pad: sides that any of its meshes divides
+        if (
+            config.fft.backend == JAXDECOMP
+        ):  # it does not pad, so every side must be divisible for all its meshes
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
-        else:  # more devices may ask for pencils where fewer do not
+        else:  # more devices may need pencils where fewer do not
             plan = cast(StagedTransform, transform).plan.name
             fft = config.fft.model_copy(update={"decomposition": plan})
             config = config.model_copy(update={"fft": fft})
-            there = paper_simulation(config, count, self.platform).transform
+            fewer = paper_simulation(config, count, self.platform).transform
             shape = tuple(
-                ceil(n / transform.physical.parts(axis)) * there.physical.parts(axis)
+                ceil(n / transform.physical.parts(axis)) * fewer.physical.parts(axis)
                 for axis, n in zip(transform.grid.axes, self.config.grid.shape, strict=True)
             )
         grid = config.grid.model_copy(update={"shape": shape})

@@ -1,4 +1,4 @@
-"""How long a step takes on a machine, from what its compiled program moves and the machine's rates."""
+"""The duration of a step on a machine, from the traffic of its compiled program and the machine's rates."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from simulator.planning.traffic import Traffic
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one step, by part: see `Traffic`."""
+    """The duration of one step, by part: see `Traffic`."""
 
     transforms: float
     blocks: float
     fields: float
     exchange: float
     starts: float
-    """From one kernel to the next."""
+    """Time between one kernel and the next."""
 
     @property
     def all(self) -> float:
@@ -23,9 +23,9 @@ class Seconds:
 
 
 def seconds(moved: Traffic, machine: Machine, precision: str, devices: int) -> Seconds:
-    """A device does one thing after the other: it reads and writes at its bandwidth (in blocks, on a processor, at
-    that of its cache), or transforms at its rate where that is slower, and sends to devices of its own node and of
-    others at the same time."""
+    """Assumes that a device does one thing after the other: it reads and writes at its bandwidth (in blocks, on a
+    processor, at that of its cache), or transforms at its rate if that is slower, and sends to devices on its own
+    node and on others at the same time."""
     cached = machine.block_bandwidth
     arithmetic = moved.flops / machine.flops(precision)
     moving = moved.transforms / cached if cached else moved.passes / machine.bandwidth
@@ -43,9 +43,9 @@ def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
         return 0.0
     inside = min(devices, machine.per_node)
     near, far = (inside - 1) / devices, (devices - inside) / devices
-    # What is sent to others, as if it went to all devices alike, the device itself included.
+    # Sent bytes as if they were distributed evenly over all devices, including the device itself.
     sent = moved.sent * devices / (devices - 1)
     on_node = sent * near / machine.link
-    # A pencil's exchanges stay among fewer devices; those of a row may all be on one node, which this leaves out.
+    # A pencil's exchanges involve fewer devices; those of a row may all be on one node, which is neglected here.
     off_node = sent * far / (machine.network / machine.per_node)
     return max(on_node, off_node) + moved.exchanges * (EXCHANGE_LATENCY + devices**0.5 * PEER_LATENCY)

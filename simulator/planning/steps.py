@@ -1,4 +1,4 @@
-"""How many steps a run takes."""
+"""The number of steps of a run."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,18 +11,18 @@ from simulator.errors import UserError
 from simulator.planning.abstract_run import PaperCluster, with_memory
 
 COARSE = (16, 32)
-"""Points along the longest side of the grids on which a start's time step is looked at."""
+"""Points along the longest side of the grids on which the initial time step is computed."""
 
 
 @dataclass(frozen=True)
 class Steps:
     count: int | None
-    """None where nothing is known."""
+    """None if it is unknown."""
     source: str
 
 
 def fixed_steps(config: RunConfig) -> Steps:
-    """The number of steps where the configuration says it; otherwise unknown."""
+    """The number of steps if the configuration determines it; otherwise unknown."""
     time = config.time
     if time.dt is None:
         return Steps(
@@ -32,9 +32,9 @@ def fixed_steps(config: RunConfig) -> Steps:
 
 
 def estimated_steps(config: RunConfig) -> Steps:
-    """Also where dt follows from the CFL number: from that of the start. The start is built on grids of 16 and 32
-    points along the longest side; how the rate grows between them says what it is on the run's own grid. A flow
-    that speeds up takes more steps, one that decays fewer."""
+    """The number of steps, also if dt follows from the CFL number: from the initial dt. The initial condition is
+    built on grids of 16 and 32 points along the longest side, and the growth of the rate between them is extrapolated
+    to the run's own grid. A flow that speeds up takes more steps, one that decays fewer."""
     known = fixed_steps(config)
     if config.time.dt is not None:
         return known
@@ -63,8 +63,8 @@ def _coarse_shapes(config: RunConfig) -> list[tuple[int, ...]]:
     def scaled(n: int) -> tuple[int, ...]:
         return tuple(max(min(4, m), round(m * n / longest)) if m > 1 else 1 for m in shape)
 
-    found = [scaled(n) for n in COARSE if n < longest]
-    return found if len(found) == len(COARSE) else [shape]
+    shapes = [scaled(n) for n in COARSE if n < longest]
+    return shapes if len(shapes) == len(COARSE) else [shape]
 
 
 def _extrapolated(config: RunConfig, rates: list[float]) -> float:
@@ -76,7 +76,7 @@ def _extrapolated(config: RunConfig, rates: list[float]) -> float:
 
 
 def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
-    """The largest rate (1/time) of the start on a grid of this shape."""
+    """The largest rate (1/time) of the initial state on a grid of this shape."""
     import jax
 
     from simulator.simulation.advance import rate_of
@@ -99,7 +99,7 @@ def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
 
 @contextlib.contextmanager
 def _compiled_quickly() -> Iterator[None]:
-    """Programs that run once, on few points, take longer to be optimised than to run."""
+    """Disables most optimizations: for programs that run once, on few points, they take longer than the run."""
     import jax
 
     name = "jax_disable_most_optimizations"

@@ -1,4 +1,4 @@
-"""What `simulator submit` asks Slurm for where nobody said. Needs no more than a login node has."""
+"""Suggestions of `simulator submit` for resources that nobody specified. Needs only a login node."""
 
 from math import ceil, prod
 
@@ -13,8 +13,8 @@ from simulator.planning.steps import fixed_steps
 
 
 def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunConfig, list[str]]:
-    """The configuration with nodes, GPUs or cores, and time that neither it nor the site's file gives, as planned for
-    devices of that name; and lines that say so, or that what was given is too small."""
+    """The configuration with nodes, GPUs or cores, and time, if neither it nor the site's file sets them, planned for
+    devices of the given name; and lines that state the suggestion, or that the settings are too small."""
     given = site.model_dump(exclude_none=True) | config.slurm.model_dump(exclude_none=True)
     found = machine(device, "device")
     devices = _devices(config, found, given)
@@ -48,7 +48,7 @@ def _unknown():
 
 
 def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int | None:
-    """How many devices the run would get, or should."""
+    """The number of devices that the run would get, or should get."""
     if config.devices.count != "auto":
         return config.devices.count
     keys = ("gpus_per_node",) if found.platform == "gpu" else ("tasks_per_node", "cpus_per_task")
@@ -64,7 +64,7 @@ def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int
 
 
 def _wanted(plan: Plan, given: dict[str, object]) -> dict[str, object]:
-    """The keys of the block `slurm` that are not given."""
+    """Suggestions for the keys of the block `slurm` that are not set."""
     ask = plan.ask()
     wanted: dict[str, object] = {}
     sized = {"nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"} & given.keys()

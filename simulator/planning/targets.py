@@ -1,7 +1,7 @@
-"""GPUs that are not here: XLA compiles for a described device where JAX's plugin for it is installed.
+"""GPUs that are not present: XLA compiles for a described device if JAX's plugin for it is installed.
 
-No GPU and no driver are needed. The compiled program is the one that a run would have on such devices, but for the
-choices that XLA makes by timing; memory and traffic are read from it.
+No GPU and no driver are needed. The compiled program is that of a run on such devices, except for the choices that
+XLA makes by timing; memory and traffic are read from it.
 """
 
 import os
@@ -14,12 +14,12 @@ from simulator.planning.machines import KNOWN, Machine
 from simulator.processes.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 
 MOST = 512
-"""Devices that programs are compiled for at most."""
+"""The largest number of devices for which programs are compiled."""
 SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
-"""Environment variable: the plugin then asks no driver for its version when it is loaded."""
+"""Environment variable: with it, loading the plugin does not query a driver for its version."""
 OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}
-"""The schedule as a run on GPUs has it (see `processes.environment`); the kernels' code, which comes after memory and
-schedule are settled, in less time."""
+"""The schedule of a run on GPUs (see `processes.environment`); the code of kernels, which is generated after memory
+and schedule are settled, in less time."""
 
 _COMMON = {
     "threads_per_block_limit": 1024,
@@ -35,7 +35,7 @@ _COMMON = {
 
 
 def missing(machine: Machine) -> str | None:
-    """Why programs cannot be compiled for a GPU here, with the cure; None: they can."""
+    """Why programs cannot be compiled for a GPU here, with a remedy; None if they can."""
     if machine.measured:
         return None
     if machine.program is None:
@@ -47,14 +47,14 @@ def missing(machine: Machine) -> str | None:
 
 
 def target_of(machine: Machine) -> str | None:
-    """Name of the described device that programs are compiled for; None: they are compiled for virtual processors."""
+    """The name of the described device for which programs are compiled; None: virtual processors."""
     described = machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
     return machine.name if described and missing(machine) is None else None
 
 
 @lru_cache(maxsize=64)
 def described_devices(name: str, count: int) -> tuple[Any, ...]:
-    """So many devices of that name, which cannot compute; on nodes as large as they have."""
+    """`count` devices of that name, which cannot compute, on nodes of their usual size."""
     from jax.experimental import topologies
 
     os.environ.setdefault(SKIP_CHECKS, "1")
@@ -62,13 +62,13 @@ def described_devices(name: str, count: int) -> tuple[Any, ...]:
     assert machine.program is not None
     nodes = ceil(count / machine.per_node)
     each = ceil(count / nodes)
-    found = topologies.get_topology_desc(
+    topology = topologies.get_topology_desc(
         topology_name=name,
         platform=vendor_of(machine.program),
         target_config=configuration(machine.program),
         topology=f"1x{nodes}x{each}",
     )
-    return tuple(found.devices[:count])
+    return tuple(topology.devices[:count])
 
 
 def vendor_of(program: Mapping[str, Any]) -> Vendor:
@@ -76,7 +76,7 @@ def vendor_of(program: Mapping[str, Any]) -> Vendor:
 
 
 def configuration(program: Mapping[str, Any]) -> str:
-    """XLA's GpuTargetConfigProto, as text, of a `program` block of `devices.yaml`."""
+    """XLA's GpuTargetConfigProto in text form, from a `program` block of `devices.yaml`."""
     about = {**_COMMON, **program}
     name = about.pop("name")
     if "capability" in about:

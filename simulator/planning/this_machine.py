@@ -1,4 +1,4 @@
-"""This machine, measured: a copy, the copies of a block, and a Fourier transform, a fraction of a second each."""
+"""Measures this machine: a copy, copies of a block, and a Fourier transform, a fraction of a second each."""
 
 import os
 import time
@@ -14,11 +14,11 @@ from simulator.spectral import Grid, Modes, make_transform, usable_counts
 _COPY_BYTES = 64 << 20
 _BLOCK_BYTES = 4 << 20
 _SIDE = 64
-"""Points along an axis of the transforms that are timed."""
+"""Points along an axis of the timed transforms."""
 
 
 def this_machine() -> Machine:
-    """The devices that a run without further words would take here. Starts JAX on them."""
+    """The devices that a run would take here by default. Starts JAX on them."""
     import jax
 
     cores = usable_cores()
@@ -61,7 +61,7 @@ def _spread(devices: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def _seconds(function: Callable[[Any], Any], array: Any) -> float:
-    """The seconds that a function of each device's part takes."""
+    """The time in seconds of a function of each device's part."""
     import jax
 
     run = jax.jit(jax.shard_map(function, in_specs=array.sharding.spec, out_specs=array.sharding.spec,
@@ -70,7 +70,7 @@ def _seconds(function: Callable[[Any], Any], array: Any) -> float:
 
 
 def _shortest(call: Callable[[], Any], calls: int) -> float:
-    """The seconds of the shortest of some calls, after one that is not counted."""
+    """The time in seconds of the shortest of several calls, after one that is not counted."""
     import jax
 
     jax.block_until_ready(call())
@@ -83,8 +83,8 @@ def _shortest(call: Callable[[], Any], calls: int) -> float:
 
 
 def _copy_rate(devices: Any) -> float:
-    """Bytes per second that a device reads and writes, all at work: of arrays far larger than a cache, and written
-    before, since the first writing takes the system's time."""
+    """Bytes per second that a device reads and writes while all devices work. The arrays are far larger than a cache,
+    and were written before, since the system allocates memory at the first write."""
     from jax import lax
 
     turns = 2
@@ -97,8 +97,7 @@ def _copy_rate(devices: Any) -> float:
 
 
 def _block_rate(devices: Any) -> float:
-    """Bytes per second of what a step does with a block beside its transforms: complex numbers in another order,
-    times a factor."""
+    """Bytes per second of the work on a block besides its transforms: complex numbers are transposed and scaled."""
     from jax import lax
 
     n = 64

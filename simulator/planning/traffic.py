@@ -1,10 +1,10 @@
-"""What a compiled program moves: the bytes that its scheduled instructions read and write.
+"""The memory traffic of a compiled program: the bytes that its scheduled instructions read and write.
 
-An instruction at the top of a computation, or a fusion of several, reads its operands and writes its result once.
-Inside a fusion only what is asked for is read: of an operand that is sliced the slice, of one that is updated in
-place nothing but the update. A local Fourier transform is one pass over its input and its output. Loops count as
-often as they run; a loop whose number of turns the program does not know counts once, as does the loop over steps.
-The same holds for programs of processors, with their native kernels, and of GPUs.
+An instruction at the top of a computation, or a fusion of several, reads its operands and writes its result once. A
+fusion reads only the data it needs: of an operand that is sliced the slice, and of one that is updated in place only
+the update. A local Fourier transform is one pass over its input and its output. Loops count as often as they run; a
+loop with an unknown number of iterations counts once, as does the loop over steps. The same holds for programs of
+processors, with their native kernels, and of GPUs.
 """
 
 import re
@@ -19,17 +19,17 @@ from simulator.spectral.collectives import KINDS, collectives
 from simulator.spectral.native.library import BLANK, STAGE
 
 ALLOCATE = "AllocateBuffer"
-"""XLA's routine that gives memory as it comes."""
+"""XLA's routine that returns uninitialized memory."""
 CACHED = 16 << 20
-"""Arrays up to this size that a loop visits over and over are counted as those of a block."""
+"""Arrays up to this size that a loop visits repeatedly are counted as those of a block."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one device. The first three are bytes read and written:"""
+    """The traffic of one device. The first three attributes are bytes read and written:"""
 
     transforms: float = 0.0
-    """By local Fourier transforms, one pass over input and output each."""
+    """By local Fourier transforms, each with one pass over input and output."""
     blocks: float = 0.0
     """By everything else in loops over blocks of physical space."""
     fields: float = 0.0
@@ -39,15 +39,15 @@ class Traffic:
     sent: float = 0.0
     """Bytes that the device sends to others."""
     exchanges: float = 0.0
-    """Collectives that move arrays."""
+    """Number of collectives that move arrays."""
     kernels: float = 0.0
-    """Routines and loops that are started."""
+    """Number of routines and loops that are started."""
     copied: float = 0.0
-    """Bytes, of those above, that are only copied or transposed."""
+    """The part of these bytes that is only copied or transposed."""
     copies: float = 0.0
-    """How many instructions only copy or transpose more than `LARGE` bytes."""
+    """Number of instructions that only copy or transpose more than `LARGE` bytes."""
     passes: float = 0.0
-    """Bytes of `transforms` if a transform of several axes takes a pass for each, as a GPU's library does."""
+    """Bytes of `transforms` if a transform of several axes takes one pass per axis, as in a GPU's library."""
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -56,25 +56,25 @@ class Traffic:
         return Traffic(*(getattr(self, f.name) * count for f in fields(self)))
 
     def scaled(self, share: float) -> "Traffic":
-        """Of arrays so many times as large, moved by as many instructions."""
+        """The traffic of arrays scaled by `share`, moved by the same number of instructions."""
         counts = {f: getattr(self, f) for f in ("exchanges", "kernels", "copies")}
         return replace(self.times(share), **counts)
 
     @property
     def bytes(self) -> float:
-        """All that is read and written."""
+        """All bytes read and written."""
         return self.transforms + self.blocks + self.fields
 
 
 LARGE = 1 << 20
-"""Bytes of an array beyond which a copy is worth a line."""
+"""Size of an array in bytes above which a copy is reported."""
 _FREE = frozenset(
     (
         *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"),
         *("partition-id", "replica-id", "iota", "add-dependency", "domain"),
     )
 )
-"""Instructions that move nothing, or next to it."""
+"""Instructions that move no data, or almost none."""
 _MOVING = frozenset(
     ("copy", "transpose", "bitcast", "reshape", "parameter", "slice", "tuple", "get-tuple-element")
 )
@@ -84,7 +84,7 @@ _GEOMETRY = re.compile(r"geometry = dense<\[([-\d, ]+)\]>")
 
 
 def traffic(compiled: Any) -> Traffic:
-    """What one run of a compiled program moves, a step in the case of the loop over steps.
+    """The traffic of one execution of a compiled program; for the loop over steps that of one step.
 
     >>> found = traffic(jax.jit(transform.forward).lower(values).compile())
     >>> found.bytes, found.kernels
@@ -99,7 +99,8 @@ class _Counter:
         self._of = lru_cache(maxsize=None)(self._demanded)
 
     def computation(self, name: str, turns: int, carried: "Mapping[str, float] | None") -> Traffic:
-        """One run of a computation; `turns` are those of the innermost loop around it."""
+        """The traffic of one execution of a computation; `turns` is the iteration count of the innermost loop
+        around it."""
         total, found = Traffic(), self._program.computations[name]
         for instruction in found.values():
             total += self._instruction(instruction, found, turns)
@@ -141,7 +142,7 @@ class _Counter:
         return float(sum(around[name].bytes for name in one.operands if name in around))
 
     def _moved(self, one: Instruction, around: Computation) -> float:
-        """Bytes of any instruction that is neither a transform nor a collective."""
+        """Bytes moved by an instruction that is neither a transform nor a collective."""
         if one.opcode == "fusion":
             read, written = self._of(one.called["calls"][0])
             given = [around[name].bytes if name in around else 0 for name in one.operands]
@@ -167,7 +168,8 @@ class _Counter:
         return Traffic(fields=2 * operands, sent=sent, exchanges=float(large), kernels=1)
 
     def _stage(self, one: Instruction, around: Computation, turns: int) -> Traffic:
-        """A call of the native kernels. In a loop it reads, or fills, another block of the same arrays every turn."""
+        """A call of the native kernels. In a loop it reads, or fills, another block of the same arrays in every
+        turn."""
         geometry = _geometry(one)
         loop = max(turns, 1)
         begins = geometry[13]
@@ -175,7 +177,7 @@ class _Counter:
         made = float(sum(a.bytes for a in one.results[:-1]))
         if begins == 1:
             given /= loop
-        elif begins == 2:  # the arrays to fill are given too
+        elif begins == 2:  # the arrays to fill are operands too
             given, made = given - made, made / loop
         moved = given + made
         return Traffic(transforms=moved, flops=_native_flops(one, geometry), kernels=1, passes=moved)
@@ -190,7 +192,7 @@ class _Counter:
     # ---- fusions -----------------------------------------------------------------------------------------
 
     def _demanded(self, name: str) -> tuple[dict[int, float], float]:
-        """Which share of each operand a fused computation reads, and how many bytes it writes."""
+        """The fraction of each operand that a fused computation reads, and the bytes that it writes."""
         found = self._program.computations[name]
         whole: dict[str, float] = {}
         parts: dict[str, float] = {}
@@ -242,7 +244,7 @@ def _sizes(one: Instruction, around: Computation) -> list[int]:
 
 
 def _flops(one: Instruction, around: Computation) -> float:
-    """Of an `fft` instruction, axis by axis."""
+    """Operations of an `fft` instruction, axis by axis."""
     lengths = _lengths(one)
     kind = _attribute(one, "fft_type")
     real = kind in ("RFFT", "IRFFT")
@@ -267,14 +269,14 @@ def _geometry(one: Instruction) -> list[int]:
 
 
 def _native_flops(one: Instruction, geometry: list[int]) -> float:
-    """Of a native stage, whose numbers are those of `Form.geometry`."""
+    """Operations of a native stage, whose numbers are those of `Form.geometry`."""
     axes, first, second = geometry[0], geometry[1:4], geometry[4:7]
     to_points, real, planes = geometry[7], bool(geometry[9]), geometry[12]
     results = one.results[0].shape
     messages = geometry[23] >= 0 and geometry[24] >= 0
     components = results[1] if messages else results[0]
     total = 0.0
-    # The axis that is transformed second finds the first one's modes (forward) or points (backward).
+    # The axis that is transformed second works on the first one's modes (forward) or points (backward).
     others = [second[2] if to_points else second[1], first[1] if to_points else first[2]]
     for line, other in list(zip((first, second), others, strict=True))[:axes]:
         half = 0.5 if real and line[0] == 2 else 1.0
