@@ -1,4 +1,4 @@
-"""What a file with an equation of one's own imports.
+"""The names that a file with a user's own equation imports.
 
 from simulator.equations import Equation, Field, Positive
 """

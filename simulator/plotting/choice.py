@@ -1,4 +1,4 @@
-"""What is drawn, of which times, and into which files."""
+"""The choice of what is drawn, at which times, and into which files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ STYLES = ("screen", "paper")
 
 @dataclass(frozen=True)
 class Choice:
-    """`what`: series and `diagnostics` (None: all). `fields`: only pictures of these. `time`: first and last time.
-    `compensate`: spectra are multiplied by k to this power. `average`: means over the time instead of moments."""
+    """`what`: series and `diagnostics` (None: all). `fields`: draw only these. `time`: first and last time.
+    `compensate`: spectra are multiplied by k to this power. `average`: means over time instead of single times."""
 
     what: tuple[str, ...] | None = None
     fields: tuple[str, ...] = ()
@@ -28,16 +28,15 @@ class Choice:
     style: str = "screen"
 
     def takes(self, kind: str) -> bool:
-        """Whether a series, or `diagnostics`, is drawn."""
+        """Whether a series, or `diagnostics`, is chosen."""
         return self.what is None or kind in self.what
 
     def shows(self, name: str) -> bool:
-        """Whether a picture or variable of this name is drawn: where fields are named, one that ends in one of
-        them."""
+        """Whether a picture or variable of this name is chosen: if fields are named, its name must end with one."""
         return not self.fields or any(name == field or name.endswith(f"_{field}") for field in self.fields)
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
-        """The indices of the times that are chosen."""
+        """The indices of the chosen times."""
         time = np.asarray(time)
         low, high = self.time or (-np.inf, np.inf)
         margin = 1e-9 * max(abs(low), abs(high)) if self.time else 0.0
@@ -64,7 +63,7 @@ class Window(SeriesReader):
 
 
 def window(series: SeriesReader, choice: Choice) -> SeriesReader:
-    """The rows of a series that are chosen. UserError where there are none."""
+    """The chosen rows of a series. Raises UserError if there are none."""
     if choice.time is None:
         return series
     rows = choice.rows(series.time)

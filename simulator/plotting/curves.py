@@ -16,7 +16,7 @@ from simulator.plotting.style import WIDTH, figure, note, powers_of_ten, quantit
 
 MOST_CURVES, MOST_PLANES = 6, 4
 MOST_PANELS = 5
-"""Numbers against time in one figure."""
+"""The largest number of quantities against time in one figure."""
 _FEW = 12
 _ROUND_OFF = 1e-11
 """Values below this fraction of the largest are not shown on a logarithmic axis."""
@@ -25,8 +25,8 @@ _ROUND_OFF = 1e-11
 def pictures(
     series: SeriesReader, labels: Labels, described: Curves
 ) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """File names without their endings, and functions that build the figures: NAME of the variables that are numbers,
-    NAME_VARIABLE of each that has one or two dimensions. Variables with more dimensions have no picture."""
+    """File names without their endings, and functions that build the figures: NAME for all variables that are
+    numbers, NAME_VARIABLE for each with one or two dimensions. Variables with more dimensions have no picture."""
     name = series.path.stem
     numbers = [variable for variable, dimensions in series.variables.items() if not dimensions]
     for page in range(0, len(numbers), MOST_PANELS):
@@ -48,7 +48,7 @@ def _coordinate(described: Curves, name: str) -> str:
 
 
 def against_time(series: SeriesReader, variables: Sequence[str], labels: Labels, described: Curves) -> Figure:
-    """A panel for each variable that is one number at a time."""
+    """One panel for each variable that is a single number at each time."""
     height = 0.6 + 1.75 * len(variables)
     result = figure(WIDTH, height)
     panels = np.atleast_1d(result.subplots(len(variables), 1, sharex=True, gridspec_kw={"hspace": 0.1}))

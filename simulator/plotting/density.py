@@ -1,4 +1,4 @@
-"""Gas and wave matter: profiles with the soliton's, power spectra with the linear prediction, log densities."""
+"""Gas and matter waves: density profiles and solitons, power spectra and their linear prediction, log densities."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ROUND_OFF = 1e-11
 """Power below this fraction of the largest is not shown."""
 _CORE_SHELLS = 3
 _FITS = 0.5
-"""Root mean square of ln(density / soliton) up to which a core is called a soliton."""
+"""Largest root mean square of ln(density / soliton) for which a core counts as a soliton."""
 
 
 def _panel(x: str, y: str) -> tuple[Figure, Axes]:
@@ -33,7 +33,7 @@ def _panel(x: str, y: str) -> tuple[Figure, Axes]:
 
 
 def _curves(series: SeriesReader, labels: Labels) -> list[tuple[int, Any]]:
-    """Rows to draw, each with its colour."""
+    """The rows to draw, each with its colour."""
     rows = labels.rows(series.time, MOST_CURVES)
     colours = sequence_colours(len(rows))
     return list(zip(rows, colours, strict=True))
@@ -55,10 +55,10 @@ def _words(name: str) -> str:
 
 @dataclass(frozen=True)
 class Core:
-    """The ground state that fits a profile: psi^2 = central * f(r / length)^2."""
+    """The ground state fitted to a profile: psi^2 = central * f(r / length)^2."""
 
     radius: float
-    """At which the density is half of the central one."""
+    """Radius at which the density is half of its central value."""
     central: float
     length: float
     deviation: float
@@ -74,9 +74,9 @@ class Core:
 
 
 def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: float) -> Core | None:
-    """The isolated ground state nearest to a profile, by its only free number: central density and length are tied by
-    length^4 = hbar^2 / (G central). Least squares of ln(density) over the shells within 2.5 core radii; None where
-    fewer than three hold anything."""
+    """The isolated ground state that fits a profile best. Its only free parameter is the central density, since
+    length^4 = hbar^2 / (G central). Least squares of ln(density) over the shells within 2.5 core radii; None if fewer
+    than three shells hold any mass."""
     from simulator.initial.ground_state import radial_ground_state
 
     state = radial_ground_state()
@@ -101,7 +101,7 @@ def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: f
 
 
 def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
-    """hbar / m and G of a model whose cores are the ground state's: waves under nothing but their own gravity."""
+    """hbar / m and G of a model whose cores are ground states: waves under their own gravity alone."""
     if model.get("kind") != "schrodinger_poisson" or model.get("self_interaction"):
         return None
     if model.get("external_potential"):
@@ -113,13 +113,13 @@ def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def profile_names(series: SeriesReader) -> list[str]:
-    """The densities whose profile was measured."""
+    """The densities with measured profiles."""
     return [n for n, dimensions in series.variables.items() if dimensions == ("r",) and is_density(n)]
 
 
 def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
-    """Density against the distance from the densest point at up to six times; of waves with the soliton that fits the
-    last one's core, where one does."""
+    """Density against the distance from the densest point at up to six times; for waves with the soliton fitted to
+    the last core, if one fits."""
     result, axes = _panel(
         labels.axis(r"radius $r$", "length"), labels.axis(rf"{_words(name)} $\rho$", "density")
     )

@@ -15,13 +15,13 @@ from simulator.storage import Axis, Snapshot
 from simulator.storage.reader import StoredField
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
-"""The plane that is left of the box, by the axis that is cut or summed along."""
+"""The plane that remains of the box, by the axis that is cut or summed over."""
 _PART = 2**24
-"""Bytes of a snapshot that are held at once."""
+"""Largest part of a snapshot held at once, in bytes."""
 
 Bounds = tuple[slice, ...]
 Read = Callable[[Bounds], np.ndarray]
-"""Values of a part of the box, (x, y, z), or of the plane, (x, y)."""
+"""A function that reads values of a part of the box, (x, y, z), or of the plane, (x, y)."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Frames:
     times: np.ndarray
     read: Callable[[int], np.ndarray]
     coordinates: tuple[np.ndarray, np.ndarray]
-    """Of the points along the plane's two axes."""
+    """Coordinates of the points along the plane's two axes."""
     place: float | None
-    """Of the plane along the axis it cuts; None of a projection."""
+    """Position of the plane along the axis that it cuts; None for a projection."""
     source: str
-    """The file or folder that they come from."""
+    """The file or folder of their origin."""
 
     def __len__(self) -> int:
         return len(self.times)
@@ -43,9 +43,9 @@ class Frames:
 
 def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
     """The frames of a field of a run: mid-planes across `axis`, or projections along it, which are integrals of
-    densities and means of anything else. Where two sources have the field, the one with more frames.
+    densities and means of all other fields. If two sources have the field, the one with more frames is taken.
 
-    UserError where none has it (the names that are there are listed), or where there are fewer than two frames.
+    Raises UserError if no source has the field (listing the available names), or if there are fewer than two frames.
     """
     if projected and field == "phase":
         raise UserError("--projection: a mean of phases says nothing; take --slice, or another field")
@@ -70,7 +70,8 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
 
 
 def volume_frames(run: Run) -> Frames:
-    """The volume pictures of a run, (row, column, channel) of 8 bits. UserError where there are fewer than two."""
+    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError if there are fewer than
+    two."""
     if not (run.path / "render.h5").exists():
         raise UserError(
             f"{run.path}: no volume pictures; output.render: {{every: TIME}} in the run's file makes them"
@@ -93,7 +94,7 @@ def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str
     variable = f"{field}/{plane}"
     if variable not in series:
         return None
-    # A field that was asked for later has no values in the rows before.
+        # A field that was requested later has no values in earlier rows.
     rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
     place = None
     if not projected:
@@ -142,7 +143,7 @@ def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[
 
 
 def _summed(values: Read, box: Sequence[Axis], cut: int) -> np.ndarray:
-    """The sum along an axis, a few planes of the box at a time."""
+    """The sum along an axis, taken a few planes at a time."""
     nx, ny, nz = (a.size for a in box)
     planes = max(1, _PART // (8 * ny * nz))
     parts = []
@@ -160,7 +161,7 @@ def _axes(snapshot: Snapshot) -> tuple[Axis, ...]:
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:
     """The real scalar fields that a snapshot holds or that follow from one of its fields at a point: components
-    (`velocity_x`) and lengths (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a wave function."""
+    (`velocity_x`) and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a wave function."""
     found: dict[str, Read] = {}
     for name, stored in snapshot.items():
         lead = stored.entry.components
@@ -190,8 +191,8 @@ def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
 
 
 def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
-    """Values that tell the range of all frames: of up to `most` of them up to `points` along each axis, with the
-    least and the largest."""
+    """Values that represent the range of all frames: from up to `most` frames up to `points` values along each axis,
+    together with the extremes."""
     result = []
     count = len(found)
     for i in sorted({round(p) for p in np.linspace(0, count - 1, min(count, most))}):

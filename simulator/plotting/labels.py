@@ -1,4 +1,4 @@
-"""The words beside the axes of runs of matter: units, where a run has them, and the scale factor for a time."""
+"""Axis labels for runs of matter: units, if a run has them, and the scale factor in place of time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ class Labels:
         return bool(self.model.get("cosmology"))
 
     def unit(self, dimension: str) -> str:
-        """`kpc` in mathematical text; empty where the run has no units."""
+        """`kpc` in mathematical text; empty if the run has no units."""
         return _ASTRONOMICAL.get(dimension, "") if self.model.get("units") == "kpc_km_s_msun" else ""
 
     def axis(self, words: str, dimension: str) -> str:
-        """`comoving radius $r$ ($\\mathrm{kpc}$)`: whatever of it applies."""
+        """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
         unit = self.unit(dimension)
         return ("comoving " if self.comoving else "") + words + (f" (${unit}$)" if unit else "")
 
@@ -50,11 +50,11 @@ class Labels:
         return Background(CosmologySettings(**self.model["cosmology"]))
 
     def scale_factor(self, time: float) -> float:
-        """a at a time of the run; 1 where nothing expands."""
+        """a at a time of the run; 1 without expansion."""
         return 1.0 if self.background is None else self.background.scale_factor_at(time)
 
     def rows(self, times: Sequence[float] | np.ndarray, most: int) -> list[int]:
-        """At most `most` rows to show, the first and the last among them, evenly spread in number; of an expanding
+        """At most `most` rows to show, including the first and the last, spread evenly in number; for an expanding
         run in the logarithm of the scale factor."""
         if self.background is None or len(times) <= most:
             return evenly(len(times), most)
@@ -62,7 +62,7 @@ class Labels:
         return sorted({int(abs(logs - target).argmin()) for target in np.linspace(logs[0], logs[-1], most)})
 
     def moment(self, time: float) -> str:
-        """`t = 0.5`, or `a = 0.1` of an expanding run."""
+        """`t = 0.5`, or `a = 0.1` for an expanding run."""
         if self.background is not None:
             return f"$a = {self.scale_factor(time):.3g}$"
         unit = self.unit("time")

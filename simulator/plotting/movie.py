@@ -1,4 +1,4 @@
-"""`simulator movie RUN`: a plane of a field through time, as mp4, or as GIF and frames where there is no ffmpeg."""
+"""`simulator movie RUN`: a plane of a field through time, as mp4, or as GIF and frames if there is no ffmpeg."""
 
 import importlib
 import io
@@ -42,7 +42,7 @@ INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's 
 SUFFIXES = (".mp4", ".gif")
 _PANEL = 5.0
 _SMALLER = 2 / 3
-"""A GIF's size: it compresses badly."""
+"""Size of a GIF relative to an mp4, because it compresses badly."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
 
 
@@ -51,13 +51,13 @@ class Movie:
     path: Path
     frames: int
     source: str
-    """Where the frames come from."""
+    """The origin of the frames."""
     note: str | None = None
-    """What the user should know."""
+    """Notes for the user."""
 
 
 def ffmpeg() -> str | None:
-    """The program: the system's, else that of the package imageio-ffmpeg."""
+    """The path of ffmpeg: the system's, else that of the package imageio-ffmpeg."""
     if found := shutil.which("ffmpeg"):
         return found
     try:
@@ -78,12 +78,12 @@ def movie(
     encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Movie:
-    """Write a movie of a field of the run in `path`, one frame in memory at a time; without a field, of its volume
-    pictures (`output.render`).
+    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without a field, a movie of
+    its volume pictures (`output.render`).
 
-    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg (`encoder`, the
-    path of one) an mp4 becomes a GIF, beside a folder of its frames. `keep` is a folder for the frames as PNG.
-    UserError where there is nothing to show, RunFailure where the file cannot be written.
+    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg (`encoder`, its
+    path) an mp4 becomes a GIF, with a folder of its frames. `keep` is a folder for the frames as PNG. Raises
+    UserError if there is nothing to show, RunFailure if the file cannot be written.
     """
     run = open_run(path)
     kind = "projection" if projected else "slice"
@@ -128,7 +128,7 @@ def movie(
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its place when it is whole."""
+    """A file beside `path` that replaces it when it is complete."""
     beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
     try:
         yield beside
@@ -160,7 +160,7 @@ class _Picture:
             spans.append((float(points[0]), float(points[0]) + len(points) * spacing, spacing))
         extents = [high - low for low, high, _ in spans]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
-        # H.264 takes even numbers of pixels only.
+        # H.264 needs even numbers of pixels.
         size = [
             2 * round(inches * DPI / 2) / DPI for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
         ]
@@ -204,7 +204,7 @@ class _Picture:
 
 
 class _Volume:
-    """A picture that the run has made, pixel by pixel, with the time in a corner."""
+    """A picture that the run has rendered, pixel by pixel, with the time in a corner."""
 
     def __init__(self, shown: Frames, labels: Labels) -> None:
         self._labels = labels
@@ -239,7 +239,7 @@ class _Sink(Protocol):
 
 
 class _Mp4:
-    """H.264 by ffmpeg, in the colour format that every player knows."""
+    """H.264 by ffmpeg, in the colour format that every player supports."""
 
     def __init__(self, drawn: Figure, path: Path, fps: float) -> None:
         quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
@@ -249,7 +249,7 @@ class _Mp4:
     def add(self, drawn: Figure) -> None:
         try:
             self._writer.grab_frame()
-        except OSError:  # ffmpeg is gone; what it said comes with finish
+        except OSError:  # ffmpeg has ended; its message is read at the end
             self._writer.finish()
             raise
 
@@ -274,7 +274,7 @@ class _Gif:
     def __init__(self, path: Path, fps: float) -> None:
         self._file = path.open("wb")
         self._delay = max(2, round(100 / fps))
-        """In hundredths of a second; what is shorter is shown slowly by most programs."""
+        """Delay in hundredths of a second; most programs show shorter delays slowly."""
         self._begun = False
 
     def add(self, drawn: Figure) -> None:
@@ -286,7 +286,7 @@ class _Gif:
         table, descriptor, pixels = _single(data.getvalue())
         if not self._begun:
             self._begun = True
-            # No global table; repeated for ever.
+            # No global table; the animation repeats for ever.
             self._file.write(b"GIF89a" + struct.pack("<HHBBB", *small.size, 0x70, 0, 0))
             self._file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")
         self._file.write(b"\x21\xf9\x04\x04" + struct.pack("<H", self._delay) + b"\x00\x00")
@@ -303,7 +303,7 @@ class _Gif:
 
 
 def _single(data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Of a GIF with one image: its colour table, image descriptor, and compressed pixels."""
+    """The colour table, image descriptor and compressed pixels of a GIF with one image."""
     start = 13 + 3 * 2 ** ((data[10] & 7) + 1)
     table, place = data[13:start], start
     while data[place] == 0x21:  # extensions
@@ -313,7 +313,7 @@ def _single(data: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def _after_blocks(data: bytes, place: int) -> int:
-    """The place behind a chain of sub-blocks."""
+    """The position after a chain of sub-blocks."""
     while data[place]:
         place += data[place] + 1
     return place + 1

@@ -31,12 +31,12 @@ _ROUND_OFF = 1e-11
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
 KOLMOGOROV = 5 / 3
-"""The compensation for which energy spectra are drawn in Kolmogorov's units."""
+"""The compensation for which energy spectra are drawn in Kolmogorov units."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """y(x) of one run, with the standard error of a mean over time where there is one."""
+    """y(x) of one run, with the standard error if it is a mean over time."""
 
     label: str
     x: np.ndarray
@@ -45,8 +45,8 @@ class Curve:
 
 
 def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
-    """Pictures with a curve for each run: `series_NAME` of the diagnostics, `KIND_NAME` of the variables with one
-    dimension of the series that are chosen (by default the spectra)."""
+    """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
+    dimension in the chosen series (by default the spectra)."""
     labels = _labels(runs)
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
         for name in _columns(runs, choice):
@@ -65,7 +65,8 @@ def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """What tells the runs apart: the one or two values of their configurations that differ, else their folders."""
+    """Labels that distinguish the runs: the one or two values in which their configurations differ, else their
+    folders."""
     values = [dict(_flat(run.config)) for run in runs]
     differ = [
         key
@@ -133,7 +134,7 @@ def _curves(
     name: str,
     choice: Choice,
 ) -> Figure:
-    """A variable of each run at its last time, or the mean over the time with its standard error."""
+    """A variable of each run at its last time, or its mean over time with the standard error."""
     (dimension,) = next(s.variables[name] for s in read if s is not None and name in s.variables)
     scaled = choice.compensate is not None and dimension == "k"
     kolmogorov = scaled and name == "kinetic_energy" and abs((choice.compensate or 0) - KOLMOGOROV) < 1e-3
@@ -173,7 +174,7 @@ def _curves(
 
 
 def _kolmogorov(run: Run, times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Dissipation and Kolmogorov scale of a run at these times; None where it has none to scale with."""
+    """Dissipation and Kolmogorov scale of a run at these times; None if the run has no such columns."""
     columns = run.diagnostics
     rate = columns.get("viscous_dissipation", columns.get("dissipation"))
     if rate is None or "kolmogorov_scale" not in columns:
@@ -185,7 +186,7 @@ def _kolmogorov(run: Run, times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
 
 
 def _has_range(curve: Curve) -> bool:
-    """Whether a spectrum in Kolmogorov's units comes near the level of an inertial range: a laminar one does not."""
+    """Whether a spectrum in Kolmogorov units comes near the level of an inertial range; a laminar one does not."""
     inside = (curve.x > 0.01) & (curve.x < 0.3)
     return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)
 

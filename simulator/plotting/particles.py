@@ -1,4 +1,4 @@
-"""Pictures of particles: paths of some, dispersion and memory against time, densities of the acceleration."""
+"""Pictures of particles: paths, dispersion and autocorrelation against time, probability density of acceleration."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,8 +16,8 @@ def species(series: SeriesReader) -> list[str]:
 
 
 def paths(series: SeriesReader, name: str) -> Figure:
-    """Paths of up to 60 particles, seen along z; a dot at the last place. They are drawn as they go, through the
-    faces of the box."""
+    """Paths of up to 60 particles, seen along z, with a dot at the last position. They continue through the faces of
+    the box."""
     few = evenly(len(series.coordinates[f"{name}_id"]), MOST_PATHS)
     ways = []
     for axis in "xy":

@@ -1,4 +1,4 @@
-"""Mid-planes of fields that a run has only in its snapshots, in the form of its slices."""
+"""Mid-planes of fields that a run has only in its snapshots, in the form of slices."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from simulator.read.open import Run
 
 
 class SnapshotPlanes(SeriesReader):
-    """The three mid-planes of one field of each of a run's snapshots, read when they are drawn."""
+    """The three mid-planes of a field in each snapshot of a run, read when they are drawn."""
 
     def __init__(self, run: Run, field: str) -> None:
         self._field = field
@@ -43,7 +43,7 @@ class SnapshotPlanes(SeriesReader):
 
 
 def fields_in_snapshots(run: Run) -> dict[str, str]:
-    """The scalar fields that the last snapshot shows, and the stored field that each comes from."""
+    """The scalar fields that the last snapshot can show, each with the stored field that it comes from."""
     try:
         snapshot = run.snapshots[-1]
     except (IndexError, UserError):
@@ -60,7 +60,7 @@ def _source(name: str, stored: Mapping[str, object]) -> str:
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:
-    """The fields of the default set that the slices lack: every stored scalar, and the lengths of vectors."""
+    """The fields of the default set that the slices lack: every stored scalar, and the magnitudes of vectors."""
     found = fields_in_snapshots(run)
     lengths = {f"{source}_magnitude" for source in found.values()}
     return [

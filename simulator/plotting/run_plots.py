@@ -26,18 +26,18 @@ ALL = Choice()
 
 @dataclass(frozen=True)
 class Plotted:
-    """The files that were written, and a line for each picture that could not be drawn yet."""
+    """The written files, and a line for each picture that could not be drawn yet."""
 
     files: tuple[Path, ...]
     missing: tuple[str, ...]
 
 
 def plot_run(path: str | Path, choice: Choice = ALL, output: Path | None = None) -> Plotted:
-    """Draw what the run in `path` has written so far into `output` (default: its folder `plots/`).
+    """Draw the present output of the run in `path` into `output` (default: its folder `plots/`).
 
-    `diagnostics.png`, the pictures of every series that is there (`plotting.series_pictures`), and mid-planes of the
-    fields of its snapshots that are not among the slices. UserError where `path` is not a run, or one without
-    anything to draw.
+    Draws `diagnostics.png`, the pictures of every series (`plotting.series_pictures`), and mid-planes of the
+    snapshots' fields that are not among the slices. Raises UserError if `path` is not a run, or if there is nothing
+    to draw.
     """
     run = open_run(path)
     folder = output or run.path / "plots"
@@ -86,8 +86,9 @@ def plot_run(path: str | Path, choice: Choice = ALL, output: Path | None = None)
 
 
 def plot_runs(paths: Sequence[str | Path], choice: Choice = ALL, output: Path | None = None) -> Plotted:
-    """Draw runs together, or means over time: `plotting.overlays`, into `output` (default: `plots/` in the first
-    run's folder, for several runs `plots/` beside it). One run without means or compensation: `plot_run`."""
+    """Draw several runs together, or means over time: `plotting.overlays`, into `output` (default: `plots/` in the
+    run's folder; for several runs beside the first one). One run without means or compensation is drawn by
+    `plot_run`."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
     if len(runs) == 1 and not choice.average and choice.compensate is None:
         return plot_run(runs[0].path, choice, output)
@@ -105,7 +106,7 @@ def plot_runs(paths: Sequence[str | Path], choice: Choice = ALL, output: Path | 
 
 
 def _runs_in(path: Path) -> list[Run]:
-    """The run in a folder, or all runs that lie in the folder of a sweep."""
+    """The run in a folder, or all runs in the folder of a sweep."""
     if not (path / PLAN).is_file() or (path / CONFIG).is_file():
         return [open_run(path)]
     found = [open_run(folder.parent) for folder in sorted(path.glob(f"*/{CONFIG}"))]
@@ -113,7 +114,7 @@ def _runs_in(path: Path) -> list[Run]:
 
 
 def _model(run: Run) -> dict[str, Any]:
-    """The model's block of the configuration; empty where that cannot be read."""
+    """The block `model` of the configuration; empty if it cannot be read."""
     try:
         return dict(run.config.get("model") or {})
     except UserError:
@@ -121,7 +122,7 @@ def _model(run: Run) -> dict[str, Any]:
 
 
 def _series(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
-    """The series, if it has rows. A line says where one that every run writes has none."""
+    """The series, if it has rows. If a series that every run writes has none, a line is added to `missing`."""
     kind = KINDS.get(name)
     always = kind is not None and (kind.default is not None or kind.with_snapshots)
     if not always and not (run.path / f"{name}.h5").exists():

@@ -1,4 +1,4 @@
-"""Which colours the values of a field get, one scale for all pictures that are compared."""
+"""Colour scales for the values of a field, one for all pictures that are compared."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _MAPS = {"speed": "viridis"}
 _WIDE = 30.0
 """A density that varies by more than this factor is shown by its logarithm."""
 _DECADES = 7.0
-"""The most that a logarithmic scale reaches below its upper end."""
+"""The largest extent of a logarithmic scale below its upper end."""
 
 Extend = Literal["neither", "min", "max", "both"]
 
@@ -26,10 +26,10 @@ class Scale:
     extend: Extend = "neither"
     logarithmic: bool = False
     smooth: bool = True
-    """Values between the points may be interpolated."""
+    """Whether values may be interpolated between points."""
 
     def shown(self, values: np.ndarray) -> np.ndarray:
-        """What is handed to the picture: single precision."""
+        """The values to be drawn, in single precision."""
         if self.logarithmic:
             values = np.log10(np.maximum(values, 10.0 ** (self.low - 1)))
         return values.astype(np.float32)
@@ -44,8 +44,8 @@ def is_density(field: str) -> bool:
 
 def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
     """The scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs, logarithmic
-    for densities that vary much, else from zero. A few extremes are cut, so that they do
-    not darken the rest."""
+    for densities with a large range, else starting at zero. A few extreme values are cut off, so that they do not
+    darken the rest."""
     colours = _MAPS.get(field, "magma")
     if field == "phase":
         return Scale(-math.pi, math.pi, "twilight", smooth=False)
@@ -68,7 +68,7 @@ def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
         end = nearly if cut else most
         return Scale(-end, end, "RdBu_r", "both" if cut else "neither")
     if is_density(field) and least > most / 2:
-        # Small waves on a background would drown in a scale from zero.
+        # Small waves on a background would be invisible on a scale from zero.
         middle, half = (most + least) / 2, max((most - least) / 2, 1e-12 * most)
         return Scale(middle - half, middle + half, colours)
     nearly = float(np.quantile(values, 0.999))

@@ -27,9 +27,9 @@ class Point(Protocol):
 
 
 def draw(file: str, strong: Sequence[Point], weak: Sequence[Point], title: str) -> Path:
-    """Writes a picture of both tables: seconds of a step against devices, and those of the exchanges.
+    """Writes a picture of both tables: seconds per step against devices, and the part that exchanges take.
 
-    Raises UserError where the file cannot be written, or its ending is not known.
+    Raises UserError if the file cannot be written, or if its ending is not known.
     """
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

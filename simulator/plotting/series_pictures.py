@@ -1,7 +1,7 @@
-"""Which pictures each kind of series gets.
+"""The pictures of each kind of series.
 
 A kind without an entry in `PICTURES` is drawn as its `curves` describe (`plotting.curves`), so that a new kind needs
-no line here. An entry is for pictures that such a description cannot give.
+no line here. An entry is for pictures that such a description cannot express.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ Diagnostics = Mapping[str, np.ndarray]
 
 
 def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    """The pictures of one series; it must have rows. `diagnostics` are the columns of the run's table."""
+    """The pictures of one series, which must have rows. `diagnostics` are the columns of the run's table."""
     name = series.path.stem
     if name in PICTURES:
         yield from PICTURES[name](series, labels, diagnostics)

@@ -18,28 +18,28 @@ from simulator.plotting.style import WIDTH, figure, lengths, position, quantity
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
 PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
-"""Horizontal axis, vertical axis, and the axis that the plane cuts in its middle."""
+"""Horizontal axis, vertical axis, and the axis whose middle the plane cuts."""
 _TITLED = 0.42
-"""Inches between rows whose panels have titles."""
+"""Inches between rows of panels with titles."""
 
 # Inches around and between the planes.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
 _GAP_X, _GAP_Y = 0.56, 0.16
 _TALLEST = 9.0
 _THINNEST = 0.42
-"""A plane of a flat box is drawn at least so wide and high, out of proportion, so that it can be seen."""
+"""Smallest width and height of a plane; planes of flat boxes are stretched to it, so that they can be seen."""
 _SHOWN = 300
-"""Points along a plane from which on pixels are the limit."""
+"""Points along a plane above which the pixels limit the resolution."""
 
 
 def fields(series: SeriesReader) -> list[str]:
-    """The fields of which all planes are there, as `FIELD/xy`, `FIELD/xz`, `FIELD/yz`; of a plane `FIELD/xy`."""
+    """The fields with all planes, `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions `FIELD/xy`."""
     found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
     return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))]
 
 
 def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
-    """The planes that a run keeps: three, or the only one of a two-dimensional run."""
+    """The planes of a run: three, or a single one in two dimensions."""
     return PLANES if "z" in series.coordinates else PLANES[:1]
 
 
@@ -51,7 +51,7 @@ class _Layout:
     heights: tuple[float, ...]
     rows: int
     gap: float = _GAP_Y
-    """Between rows."""
+    """Inches between rows."""
 
     @property
     def row_height(self) -> float:
@@ -82,7 +82,7 @@ class _Layout:
 
 
 def slices(series: SeriesReader, field: str, labels: Labels | None = None) -> Figure:
-    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale; of a
+    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale; for a
     two-dimensional run the plane at these times."""
     labels = labels or Labels({})
     words = quantity(field)
@@ -115,7 +115,7 @@ def _planes(
     axis_of = {name: _Axis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
     alone = len(shown) == 1
-    # A plane alone is shown in rows of two times.
+    # A single plane is shown in rows of two times.
     columns = shown * min(2, len(rows)) if alone else shown
     layout = _lay_out(
         extent, columns, -(-len(rows) // 2) if alone else len(rows), _TITLED if alone else _GAP_Y
@@ -136,7 +136,7 @@ def _planes(
             vmax=scale.high,
             cmap=scale.colours,
             interpolation=interpolation(planes[row, a + b].shape, smooth=scale.smooth),
-            aspect="auto",  # the panel has the planes' proportions, but for flat boxes
+            aspect="auto",  # the panel has the planes' proportions, except for flat boxes
         )
         last = row + (len(columns) if alone else 1) >= len(rows)
         _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
@@ -155,8 +155,8 @@ def _planes(
 
 
 def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
-    """Fields are band-limited: between points they are smooth, not steps. Where pixels are the limit, or values jump
-    from one end of their scale to the other, nothing is put between."""
+    """Fields are band-limited, that is, smooth between points. They are not interpolated if the pixels limit the
+    resolution, or if values jump from one end of their scale to the other."""
     if not smooth:
         return "nearest"
     return "bicubic" if min(shape) < _SHOWN else "antialiased"
@@ -196,7 +196,7 @@ def _axes(
 
 
 def _intervals(inches: float, each: float) -> int:
-    """How many intervals between ticks have room: 0, 1, 2 or 4."""
+    """The number of intervals between ticks that have room: 0, 1, 2 or 4."""
     return next(number for number in (4, 2, 1, 0) if number * each <= inches)
 
 
@@ -207,11 +207,11 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
     axes = result.add_axes(
         ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
     )
-    # Few and short numbers: the label stands beside them.
+    # Few and short numbers, because the label is beside them.
     room = max(1, min(5, int(tall / 0.32)))
     bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
-    axes.yaxis.get_offset_text().set(x=0, ha="left")  # a power of ten above the bar, not over the plane
+    axes.yaxis.get_offset_text().set(x=0, ha="left")  # the power of ten is above the bar, not over the plane
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
     axes.tick_params(direction="out", length=2.5, width=0.6)
     axes.grid(False)
@@ -219,8 +219,7 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
 
 @dataclass(frozen=True)
 class _Axis:
-    """A uniform periodic axis: the box from `low` to `high`, and the `cells` around its points and one
-    more."""
+    """A uniform periodic axis: the box from `low` to `high`, and the `cells` around its points and one more."""
 
     low: float
     high: float

@@ -10,24 +10,24 @@ from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colou
 MOST_CURVES = 6
 _FEW = 48
 _DECADES = 11
-"""Shown below the peak: more is round-off."""
+"""Range shown below the peak; smaller values are round-off."""
 
 
 def names(series: SeriesReader) -> list[str]:
-    """The variables that are spectra: one value per shell."""
+    """The variables that are spectra, with one value per shell."""
     return [name for name, dimensions in series.variables.items() if dimensions == ("k",)]
 
 
 def wavenumbers(series: SeriesReader) -> np.ndarray:
-    """Where the shells are drawn: at their centres n dk, the one about k = 0 at the mean wavenumber of its modes (0
-    where only the mean flow is in it)."""
+    """The positions of the shells: their centres n dk; for the shell about k = 0 the mean wavenumber of its modes (0
+    if it holds only the mean flow)."""
     k = series.coordinates["k"]
     return np.where(k > 0, k, series.coordinates.get("k_mean", k))
 
 
 def spectrum(series: SeriesReader, name: str, *, guide: bool = True) -> Figure:
-    """E(k) of one quantity, log-log, at up to six times; with `guide` also with a line of slope -5/3 where a range
-    could have it."""
+    """E(k) of one quantity, log-log, at up to six times; with `guide` also a line of slope -5/3 if a range could have
+    that slope."""
     wavenumber = wavenumbers(series)
     rows = evenly(len(series), MOST_CURVES)
     curves = {index: series.at(index)[name] for index in rows}
@@ -44,7 +44,7 @@ def spectrum(series: SeriesReader, name: str, *, guide: bool = True) -> Figure:
     floor = top * 10.0**-_DECADES
     colours = sequence_colours(len(rows))
     for index, colour in zip(rows, colours, strict=True):
-        # A gap, not a plunge, where a shell holds nothing but round-off.
+        # A gap instead of a steep drop where a shell holds only round-off.
         values = np.where(shown[index] & (curves[index] > floor), curves[index], np.nan)
         axes.plot(
             wavenumber,
@@ -69,13 +69,13 @@ def spectrum(series: SeriesReader, name: str, *, guide: bool = True) -> Figure:
     )
     highest = _guide(axes, wavenumber, curves[rows[-1]], shown[rows[-1]]) if guide else 0.0
     axes.set_ylim(max(min(lowest / 2, top * 1e-3), floor), max(top, highest) * 2)
-    # Beside the axes: there is no corner that no spectrum ever visits.
+    # Beside the axes, because spectra may pass through any corner.
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
     return result
 
 
 def _alone(values: np.ndarray) -> np.ndarray:
-    """Indices of values between two gaps, which a line does not show."""
+    """Indices of values between two gaps, which a line would not show."""
     there = np.pad(np.isfinite(values), 1)
     return np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:])
 
@@ -83,7 +83,7 @@ def _alone(values: np.ndarray) -> np.ndarray:
 def _guide(axes: Axes, wavenumber: np.ndarray, curve: np.ndarray, shown: np.ndarray) -> float:
     """A line of slope -5/3 above the latest spectrum; returns its highest value.
 
-    Only where the spectrum fills the range of the line and well beyond it, and falls roughly like it.
+    It is drawn only if the spectrum extends well beyond the range of the line, and has roughly that slope.
     """
     first = wavenumber[wavenumber > 0][0]
     low, high = 2.5 * first, 12 * first

@@ -13,7 +13,7 @@ from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colou
 
 MOST_CURVES = 6
 TURBULENT = 20.0
-"""Reynolds number of the Taylor microscale from which on lines of Kolmogorov's theory are drawn."""
+"""Taylor-scale Reynolds number above which lines of Kolmogorov's theory are drawn."""
 _WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 
 
@@ -22,7 +22,7 @@ def _words(name: str) -> str:
 
 
 def _times(series: SeriesReader) -> tuple[list[int], np.ndarray]:
-    """Rows to draw, and a colour for each."""
+    """The rows to draw, and a colour for each."""
     rows = evenly(len(series), MOST_CURVES)
     return rows, sequence_colours(len(rows))
 
@@ -41,7 +41,7 @@ def _legend(axes: Axes) -> None:
 
 
 def transfers(series: SeriesReader) -> list[str]:
-    """The quantities whose transfer was measured."""
+    """The quantities with a measured transfer."""
     return [name.removeprefix("flux/") for name in series.variables if name.startswith("flux/")]
 
 
@@ -70,7 +70,7 @@ def transfer(series: SeriesReader, name: str) -> Figure:
 
 
 def may_be_turbulent(series: SeriesReader, diagnostics: Mapping[str, np.ndarray]) -> bool:
-    """Whether the flow may have an inertial range at the last row's time; a laminar one has none to be shown."""
+    """Whether the flow may have an inertial range at the last row's time; a laminar flow has none."""
     if "reynolds_taylor" not in diagnostics:
         return True
     return float(np.interp(series.time[-1], diagnostics["time"], diagnostics["reynolds_taylor"])) >= TURBULENT
@@ -79,7 +79,7 @@ def may_be_turbulent(series: SeriesReader, diagnostics: Mapping[str, np.ndarray]
 def kolmogorov_scales(
     series: SeriesReader, diagnostics: Mapping[str, np.ndarray]
 ) -> tuple[float, float] | None:
-    """Dissipation and Kolmogorov scale at the last spectrum's time; None where the run has none to scale with."""
+    """Dissipation and Kolmogorov scale at the last spectrum's time; None if the run has no such columns."""
     wanted = ("time", "viscous_dissipation", "kolmogorov_scale", "dissipation")
     eps = diagnostics.get(wanted[1], diagnostics.get(wanted[3]))
     if "kinetic_energy" not in series.variables or "kolmogorov_scale" not in diagnostics or eps is None:
@@ -132,8 +132,8 @@ def directional(series: SeriesReader, name: str) -> Figure:
 
 
 def structure(series: SeriesReader) -> Figure:
-    """Second-order structure functions, longitudinal and transverse, averaged over the axes, at the last time; the
-    third order below, compensated: -S_3 / r is 4/5 of the dissipation in an inertial range (Kolmogorov 1941)."""
+    """Second-order structure functions, longitudinal and transverse, averaged over the axes, at the last time; below
+    them the third order, compensated: -S_3 / r is 4/5 of the dissipation in an inertial range (Kolmogorov 1941)."""
     r, last = series.coordinates["r"], series.at(len(series) - 1)
     third = "longitudinal_3" in last
     result = figure(WIDTH, 5.2 if third else 3.6)
@@ -163,7 +163,7 @@ def structure(series: SeriesReader) -> Figure:
 
 
 def histogram_names(series: SeriesReader) -> list[str]:
-    """The quantities of which there is a histogram."""
+    """The quantities with a histogram."""
     return [name for name, dimensions in series.variables.items() if dimensions == ("sigma",)]
 
 

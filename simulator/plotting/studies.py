@@ -1,7 +1,6 @@
 """Pictures of many runs together: a quantity against a parameter, and overlays of series and spectra.
 
-Everything comes as plain arrays; a run is a mark or a curve whose colour says one parameter and whose line style
-says another.
+All data are plain arrays. A run is a mark or a curve; its colour encodes one parameter and its line style another.
 """
 
 import math
@@ -24,7 +23,7 @@ from simulator.plotting.style import COLOURS, WIDTH, figure, note, quantity, seq
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
 _MOST_NAMED = 8
-"""Values that a legend names; beyond, a colour bar."""
+"""The largest number of values in a legend; for more, a colour bar is drawn."""
 _DECADES = 11
 _PARAMETERS = {
     "viscosity": r"viscosity $\nu$",
@@ -56,7 +55,7 @@ class Parameter:
 
     @property
     def label(self) -> str:
-        """Its name in words, with its symbol where it has a common one."""
+        """The parameter's name in words, with the common symbol if there is one."""
         last = self.key.rpartition(".")[2]
         return _PARAMETERS.get(last, last.replace("_", " "))
 
@@ -67,17 +66,17 @@ class Parameter:
 
     @property
     def logarithmic(self) -> bool:
-        """Whether equal ratios are to be equal distances."""
+        """Whether equal ratios are drawn as equal distances."""
         return self.numeric and min(self.values) > 0 and max(self.values) >= 4 * min(self.values)
 
     @property
     def distinct(self) -> list[Any]:
-        """The different values, numbers in rising order, others as they come."""
+        """The different values: numbers in rising order, others in the order of their occurrence."""
         found = list({_hashable(value): value for value in self.values}.values())
         return sorted(found) if self.numeric else found
 
     def place(self, value: Any) -> int:
-        """Which of the distinct values it is."""
+        """The index of a value among the distinct ones."""
         return [_hashable(v) for v in self.distinct].index(_hashable(value))
 
 
@@ -92,9 +91,9 @@ class Curve:
 def against(
     x: Parameter, y: Sequence[float], name: str, hue: Parameter | None = None, *, joined: bool = True
 ) -> Figure:
-    """`y` of every run against the parameter `x`; one colour for each value of `hue`. nan is left out.
+    """`y` of every run against the parameter `x`, with one colour for each value of `hue`. nan is left out.
 
-    `joined`: the points of one colour are one curve, because runs differ in nothing else.
+    `joined`: points of one colour form a curve, because the runs differ in nothing else.
     """
     result = figure(WIDTH, 4.0)
     axes = result.subplots()
@@ -114,7 +113,7 @@ def against(
             heights,
             color=shades(value),
             linestyle=LINES[number % len(LINES)] if x.numeric and joined else "",
-            # Curves that coincide are both seen: a wide pale line below, hollow marks around.
+            # Coinciding curves remain visible: a wide pale line below, hollow marks around.
             linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
             marker=MARKS[number % len(MARKS)],
             markersize=5 if number % 2 == 0 else 8.5,
@@ -136,7 +135,7 @@ def against(
 
 @dataclass(frozen=True)
 class Points:
-    """A quantity of each run, with its standard error where it is a mean."""
+    """A quantity of each run, with its standard error if it is a mean."""
 
     name: str
     values: Sequence[float]
@@ -144,7 +143,7 @@ class Points:
 
 
 def scatter(x: Points, y: Points, hue: Parameter) -> Figure:
-    """A quantity of every run against another, with error bars; one colour for each value of `hue`. nan is left
+    """A quantity of every run against another, with error bars and one colour for each value of `hue`. nan is left
     out."""
     result = figure(WIDTH, 4.0)
     axes = result.subplots()
@@ -187,7 +186,7 @@ def overlay(
     y_label: str,
     logarithmic: bool = False,
 ) -> Figure:
-    """The curves of all runs (None: nothing there yet): `colour` says one parameter, the line style another."""
+    """The curves of all runs (None: no data yet): `colour` encodes one parameter, the line style another."""
     result = figure(WIDTH, 4.2)
     axes = result.subplots()
     result.subplots_adjust(left=0.14, right=0.76, top=0.965, bottom=0.125)
@@ -197,14 +196,14 @@ def overlay(
     for i, curve in enumerate(curves):
         if curve is None:
             continue
-        # A gap, not a plunge, where a spectrum holds nothing but round-off.
+        # A gap instead of a steep drop where a spectrum holds only round-off.
         y = np.where((curve.y > floor) & (curve.x > 0), curve.y, np.nan) if logarithmic else curve.y
         axes.plot(
             curve.x,
             y,
             color=shades(colour.values[i]),
             linestyle="-" if line is None else LINES[line.place(line.values[i]) % len(LINES)],
-            # A wider line below a dashed one, so that two that coincide are both seen.
+            # A wider line below a dashed one, so that both are visible if they coincide.
             linewidth=1.3 if line is None or line.place(line.values[i]) else 2.2,
             alpha=1.0 if line is None or line.place(line.values[i]) else 0.45,
         )
@@ -259,7 +258,7 @@ def reduced(expression: str) -> str:
 
 
 def _shades(parameter: Parameter) -> Callable[[Any], Any]:
-    """The colour of a value: along a map for numbers, else one of the few that everybody tells apart."""
+    """The colour of a value: from a colour map for numbers, else one of a few that are easily distinguished."""
     distinct = parameter.distinct
     if not parameter.numeric or len(distinct) <= 2:
         return lambda value: COLOURS[parameter.place(value) % len(COLOURS)]
@@ -288,7 +287,7 @@ def _named_or_bar(
 def _legends(
     result: Figure, axes: Axes, colour: Parameter, line: Parameter | None, shades: Callable[[Any], Any]
 ) -> None:
-    """Beside the axes: there is no corner that no curve ever visits."""
+    """Beside the axes, because curves may pass through any corner."""
     top = 1.0
     if len(colour.distinct) <= _MOST_NAMED:
         handles = [Line2D([], [], color=shades(value), label=_text(value)) for value in colour.distinct]
@@ -329,7 +328,7 @@ def _legends(
 
 
 def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
-    """Ticks at the values that occur, where they are few."""
+    """Ticks at the values themselves, if they are few."""
     distinct = x.distinct
     if not x.numeric:
         axes.set_xticks(range(len(distinct)), [_text(value) for value in distinct])
@@ -353,7 +352,7 @@ def _around(value: float) -> tuple[float, float]:
 
 
 def _value_axis(axes: Axes, values: np.ndarray) -> None:
-    """From zero, so that the eye sees how much changes, unless the change is a small part of the whole."""
+    """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())
@@ -365,7 +364,7 @@ def _value_axis(axes: Axes, values: np.ndarray) -> None:
 
 
 def _text(value: Any) -> str:
-    """A value as a tick or a legend shows it."""
+    """A value as text for a tick or a legend."""
     match value:
         case None:
             return "none"

@@ -1,4 +1,4 @@
-"""How figures look, what quantities are called, and how a figure becomes a small PNG file."""
+"""The style of figures, the names of quantities, and the conversion of a figure to a small PNG file."""
 
 import io
 import math
@@ -20,9 +20,9 @@ from simulator.files import replace_file
 
 DPI = 144
 WIDTH = 6.4
-"""Inches. At DPI this is about the width of a page of documentation, so that pictures are shown as drawn."""
+"""Inches. At DPI this is about the width of a page of documentation, so that pictures are shown at their size."""
 
-# Okabe and Ito (2008): told apart by every kind of colour vision.
+# Okabe and Ito (2008): distinguishable with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 RC: Any = {
@@ -63,7 +63,7 @@ STYLES: dict[str, Any] = {
         "svg.hashsalt": "simulator",
     },
 }
-"""What is different from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
+"""The differences from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
 
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
 
@@ -95,7 +95,7 @@ _SPECTRA = {
 
 
 def quantity(name: str) -> str:
-    """The axis label of a quantity: its name in words, and its symbol where it has a common one."""
+    """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
     return _NAMES.get(name, name.replace("_", " "))
 
 
@@ -105,8 +105,8 @@ def spectrum_of(name: str) -> str:
 
 
 def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
-    """Build a figure in a style and write it to `path`, whole; returns `path`. Its suffix tells the format: .png, or
-    .pdf and .svg, in which text stays text."""
+    """Build a figure in a style and write it to `path`, atomically; returns `path`. Its suffix is the format: .png,
+    or .pdf and .svg, in which text stays text."""
     data = io.BytesIO()
     with matplotlib.rc_context(RC | STYLES[style]):
         built = build()
@@ -114,7 +114,7 @@ def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path
             fewer_colours(rendered(built), colour_map(built)).save(data, "png", optimize=True, dpi=(DPI, DPI))
         else:
             made: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
-            built.savefig(data, format=path.suffix[1:], metadata=made)  # the same picture is the same file
+            built.savefig(data, format=path.suffix[1:], metadata=made)  # the same picture gives the same file
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data.getvalue())
     return path
@@ -128,13 +128,13 @@ def rendered(drawn: Figure) -> Image.Image:
 
 
 def colour_map(drawn: Figure) -> str | None:
-    """The name of the colour map that a figure shows."""
+    """The name of the colour map of a figure."""
     return next((image.get_cmap().name for axes in drawn.axes for image in axes.images), None)
 
 
 def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
-    """The picture with at most 256 colours, a third of the bytes of a full one and to the eye the same: where it
-    shows a colour map, most of them are that map's."""
+    """The picture with at most 256 colours, a third of the bytes and visually the same; if it has a colour map, most
+    colours are from that map."""
     if colours is None:
         return picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     table = np.concatenate([colormaps[colours](np.linspace(0, 1, 216))[:, :3], _GREYS])
@@ -144,26 +144,26 @@ def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+    """An empty figure of this size in inches."""
     return Figure(figsize=(width, height), dpi=DPI)
 
 
 def sequence_colours(count: int) -> np.ndarray:
-    """Colours (count, 4) of curves that follow one another, dark to light; the only one is the last."""
+    """Colours (count, 4) for a sequence of curves, dark to light; a single one gets the last colour."""
     return colormaps["viridis"](np.linspace(0.0, 0.88, max(count, 2)))[max(2 - count, 0) :]
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` indices below `count`, evenly spread, the first and the last among them."""
+    """At most `most` indices below `count`, evenly spread, including the first and the last."""
     if count <= most:
         return list(range(count))
     return sorted({round(position) for position in np.linspace(0, count - 1, most)})
 
 
 def lengths(axis: Any, low: float, high: float, most: int) -> None:
-    """At most `most` intervals between the ticks of a length: multiples of pi where the extent is one.
+    """At most `most` intervals between the ticks of a length; multiples of pi if the extent is one.
 
-    With `most` = 0 there is room for one tick, the upper end.
+    With `most` = 0 there is room for one tick, at the upper end.
     """
     ratio = (high - low) / math.pi
     if most and low == 0 and 0.45 < ratio < 33 and abs(ratio * 4 - round(ratio * 4)) < 1e-6:
@@ -178,7 +178,7 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
 
 
 def powers_of_ten(axis: Any) -> None:
-    """Few and plain ticks along a logarithmic axis: 1, 2 and 5 where it spans less than two decades."""
+    """Few and plain ticks along a logarithmic axis: 1, 2 and 5 if it spans less than two decades."""
     low, high = axis.get_view_interval()
     short = high < 60 * low
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
@@ -204,7 +204,7 @@ def position(value: float) -> str:
 
 
 def note(axes: Axes, text: str) -> None:
-    """A line in the middle of axes that have nothing to show."""
+    """Text in the middle of axes without data."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")

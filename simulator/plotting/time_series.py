@@ -1,4 +1,4 @@
-"""Energy, dissipation, enstrophy and what tells of collapse against time."""
+"""Energy, dissipation, enstrophy and measures of collapse against time."""
 
 import math
 from collections.abc import Mapping
@@ -14,28 +14,27 @@ PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "
 CLOCK = ("step", "time", "dt", "cfl")
 _FEW = 25
 _STEADY = 2e-3
-"""The least change that an axis shows, relative to the value."""
+"""The smallest change that an axis shows, relative to the value."""
 _WIDE = 30.0
 """A density or virial ratio that varies by more than this factor gets a logarithmic axis."""
 
 
 def drawable(diagnostics: Mapping[str, np.ndarray]) -> bool:
-    """Whether there is a row with anything to show."""
+    """Whether there is a row with data to show."""
     return len(diagnostics.get("time", ())) > 0 and bool(_panels(diagnostics))
 
 
 def _panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
-    """The usual quantities; where there are none, as of an equation of one's own, the first columns."""
+    """The usual quantities; if there are none, as for a user's own equation, the first columns."""
     found = [name for name in PANELS if name in diagnostics]
     return found or [name for name in diagnostics if name not in CLOCK][: len(PANELS)]
 
 
 def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
-    """One panel each for energy (with its parts where there is more than one), dissipation, enstrophy, virial ratio,
-    maximum density and vortices, against the scale factor where a background expands, else against time.
+    """One panel each for energy (with its parts if there are several), dissipation, enstrophy, virial ratio, maximum
+    density and vortices, against the scale factor if the background expands, else against time.
 
-    `diagnostics` as from `open_run`: arrays of shape (row,) by name. Quantities that are not there are left
-    out.
+    `diagnostics` as from `open_run`: arrays of shape (row,) by name. Missing quantities are left out.
     """
     panels_of = _panels(diagnostics)
     names = [n for n in panels_of if n == "energy" or np.any(diagnostics[n])] or panels_of[:1]
@@ -80,7 +79,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
 
 
 def _grows(values: np.ndarray) -> bool:
-    """Whether a quantity that is never negative ends far above where it began, as in an instability or a dynamo."""
+    """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
     finite = values[np.isfinite(values)]
     positive = finite[finite > 0]
     return len(positive) > 1 and finite.min() >= 0 and float(finite[-1]) > _WIDE * float(positive[0])
@@ -88,26 +87,26 @@ def _grows(values: np.ndarray) -> bool:
 
 def _wide(values: np.ndarray) -> bool:
     finite = values[np.isfinite(values)]
-    # A logarithmic axis hides what is not positive; only zeros, as at a start, may be left out.
+    # A logarithmic axis cannot show values that are not positive; only zeros, as at a start, may be left out.
     positive = finite[finite > 0]
     return len(positive) > 0 and finite.min() >= 0 and float(positive.max()) > _WIDE * float(positive.min())
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
-    """The energies that add up to the total: not a share, and not those of a composite's components."""
+    """The energies that add up to the total, without fractions and without those of a composite's components."""
     owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
     parts = [
         name
         for name, values in diagnostics.items()
         if name.endswith("_energy") and name != "edge_energy" and not name.startswith(owners)
-        # What a run leaves out is zero throughout.
+        # Parts that a run does not have are zero throughout.
         if np.any(np.isfinite(values) & (values != 0))
     ]
     return parts if len(parts) > 1 else []
 
 
 def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
-    """What the numbers at the ticks are multiplied by, so that they stay short; 0 for ordinary ones."""
+    """The power of ten by which the tick labels are multiplied, so that they stay short; 0 for ordinary numbers."""
     most = max(
         (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()),
         default=0,
@@ -117,7 +116,7 @@ def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
 
 
 def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
-    """From zero, so that the eye sees how much changes, unless the change is a small part of the whole."""
+    """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
     values = values[np.isfinite(values)]
     if (
         len(values)
@@ -127,7 +126,7 @@ def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
     ):
         panel.set_ylim(0, 1.08 * values.max())
     elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
-        # What is conserved looks conserved, and the numbers beside it stay short.
+        # Conserved quantities look constant, and their tick labels stay short.
         middle = (values.max() + values.min()) / 2
         panel.set_ylim(middle - 1.4 * _STEADY * size, middle + 1.4 * _STEADY * size)
     counted = len(values) and bool((values == np.round(values)).all())

@@ -1,4 +1,4 @@
-"""Volume pictures that a run has made, with the time written on them."""
+"""Volume pictures of a run, with the time written on them."""
 
 import numpy as np
 from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""What a picture shows, from the name of its file."""
+"""Captions of pictures, from the names of their files."""
 
 _QUANTITIES = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 _KINDS = (

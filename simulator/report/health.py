@@ -1,4 +1,4 @@
-"""What tells whether a run can be trusted: resolution, budget, conservation, and how it went."""
+"""Checks of whether a run can be trusted: resolution, budget, conservation, and its end."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,15 @@ from simulator.read.open import Run
 from simulator.report.page import Verdict
 
 LARGE_RESIDUAL = 1e-2
-"""A budget that misses this share of the dissipation is warned about."""
+"""The residual of a budget, as a fraction of the dissipation, above which a run is warned about."""
 _WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
 _LOSS = {"double": 1e-9, "single": 1e-4}
-"""Relative changes of what is conserved that are more than round-off of many steps."""
+"""Relative changes of conserved quantities that exceed the round-off of many steps."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line: what was looked at, how it is, the number, and what it says."""
+    """One line: the subject, the verdict, the number, and its meaning."""
 
     name: str
     verdict: Verdict
@@ -28,7 +28,7 @@ class Check:
 
 
 def log_of(run: Run) -> str:
-    """The run's log; empty where there is none."""
+    """The run's log; empty if there is none."""
     try:
         return (run.path / "run.log").read_text(errors="replace")
     except OSError:
@@ -36,7 +36,7 @@ def log_of(run: Run) -> str:
 
 
 def checks(run: Run) -> list[Check]:
-    """All lines that apply to the run."""
+    """All checks that apply to the run."""
     try:
         columns: Mapping[str, np.ndarray] = run.diagnostics
     except UserError:

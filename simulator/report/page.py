@@ -1,7 +1,7 @@
-"""Pieces of a self-contained HTML page: its frame, tables, pictures with captions, curves the size of a word.
+"""Pieces of a self-contained HTML page: its frame, tables, pictures with captions, and word-sized curves.
 
-Nothing is loaded from elsewhere: styles and pictures are inside. Text is escaped here; functions take plain text
-unless they say HTML.
+Nothing is loaded from elsewhere: styles and pictures are embedded. Text is escaped here; functions take plain text
+unless they mention HTML.
 """
 
 import base64
@@ -64,7 +64,7 @@ svg.spark { display: block; width: 120px; height: 26px; }
 
 
 def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
-    """The whole document. `refresh`: seconds after which a browser loads it again."""
+    """The whole document. `refresh`: seconds after which a browser reloads it."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -76,12 +76,12 @@ def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
 
 
 def heading(title: str, word: str, verdict: Verdict) -> str:
-    """The title, with a state in a word or a few."""
+    """The title, with a state in one or a few words."""
     return f'<h1>{escape(title)} <span class="badge {verdict}">{escape(word)}</span></h1>'
 
 
 def section(title: str, *parts: str) -> str:
-    """A heading and the HTML below it; nothing where there is none."""
+    """A heading and the HTML below it; empty if there is no content."""
     inside = "\n".join(part for part in parts if part)
     return f"<section><h2>{escape(title)}</h2>\n{inside}</section>" if inside else ""
 
@@ -91,7 +91,7 @@ def paragraph(text: str, *, soft: bool = False) -> str:
 
 
 def progress(percent: float) -> str:
-    """A bar; nothing of it is text."""
+    """A progress bar without text."""
     return f'<div class="bar"><div style="width:{min(max(percent, 0), 100):.1f}%"></div></div>'
 
 
@@ -113,8 +113,8 @@ def table(
     *,
     close: bool = False,
 ) -> str:
-    """Rows of cells; a cell that begins with `<td` is HTML. Columns with these `numbers` stand to the right. `close`:
-    a row is one line, and a table that is too wide is scrolled."""
+    """Rows of cells; a cell that begins with `<td` is HTML. Columns in `numbers` are aligned to the right. `close`:
+    each row is one line, and a table that is too wide is scrolled."""
     right = set(numbers)
 
     def kind(i: int) -> str:
@@ -133,7 +133,7 @@ def table(
 
 
 def pictures(found: Iterable[tuple[Path, str]]) -> str:
-    """PNG or SVG files, each with its caption, inside the page."""
+    """PNG or SVG files, each with its caption, embedded in the page."""
     made = [
         f'<figure><img alt="{escape(caption)}" loading="lazy" src="{_embedded(path)}">'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
@@ -148,7 +148,7 @@ def _embedded(path: Path) -> str:
 
 
 def shares(parts: Mapping[str, float], unit: str) -> str:
-    """Bars whose lengths are shares of the whole."""
+    """Bars whose lengths are fractions of the whole."""
     total = sum(parts.values()) or 1.0
     rows = "".join(
         f"<span>{escape(name)}</span>"
@@ -160,7 +160,7 @@ def shares(parts: Mapping[str, float], unit: str) -> str:
 
 
 def folded(title: str, text: str) -> str:
-    """Plain text that a click shows."""
+    """Plain text that is shown after a click."""
     return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>" if text else ""
 
 
@@ -170,7 +170,7 @@ def link(path: str, text: str) -> str:
 
 
 def spark(x: np.ndarray, y: np.ndarray, most: int = 60) -> str:
-    """A table cell with the curve y(x), the size of a few words, from zero where y has one sign."""
+    """A table cell with the curve y(x), the size of a few words, starting at zero if y has one sign."""
     good = np.isfinite(x) & np.isfinite(y)
     x, y = x[good], y[good]
     if len(x) < 2 or x[-1] <= x[0]:

@@ -1,4 +1,4 @@
-"""`RUN/report.html`: everything about a run that fits on one page."""
+"""`RUN/report.html`: one page about a run."""
 
 import json
 import re
@@ -23,16 +23,16 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def report_run(path: str | Path, output: Path | None = None, *, refresh: int | None = None) -> Path:
-    """Draw the pictures of the run in `path` anew and write its page to `output` (default RUN/report.html); returns
-    the file. `refresh`: seconds after which a browser looks again, while the run goes on.
+    """Draw the pictures of the run in `path` again and write its page to `output` (default RUN/report.html); returns
+    the file. `refresh`: seconds after which a browser reloads the page while the run goes on.
 
-    UserError where there is no run, RunFailure or OSError where the page cannot be written.
+    Raises UserError if there is no run, RunFailure or OSError if the page cannot be written.
     """
     run = open_run(path)
     status = look_at(run.path, datetime.now(UTC))
     try:
         files = plot_run(run.path).files
-    except UserError:  # nothing written yet
+    except UserError:  # no output yet
         files = ()
     target = output or run.path / NAME
     again = refresh if status.state is None or status.state.state == "running" else None
@@ -72,7 +72,7 @@ def _body(run: Run, status: Status, files: tuple[Path, ...]) -> Iterator[str]:
 
 
 def described(config: Mapping[str, Any]) -> str:
-    """Model, grid and precision in a line."""
+    """Model, grid and precision in one line."""
     grid = config.get("grid") or {}
     shape = " x ".join(str(n) for n in grid.get("shape", ())) or "?"
     model = (config.get("model") or {}).get("kind", "?")
@@ -81,7 +81,7 @@ def described(config: Mapping[str, Any]) -> str:
 
 
 def health_table(found: list[Check]) -> str:
-    """The checks, with what they say."""
+    """The checks with their meaning."""
     rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in found]
     return page.table(["", "", ""], rows) if rows else ""
 

@@ -1,4 +1,4 @@
-"""What a report is about: a run or a sweep, and whether it goes on."""
+"""The subject of a report: a run or a sweep, and whether it is still going on."""
 
 import json
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from simulator.sweeps.sweep import Sweep
 
 
 def sweep_at(path: Path) -> Sweep | None:
-    """The sweep of a file, or of the folder that one was planned into; None for a run's folder.
+    """The sweep of a file, or of the folder into which one was planned; None for a run's folder.
 
-    UserError where `path` is neither.
+    Raises UserError if `path` is neither.
     """
     if path.is_file():
         return open_sweep(path)
@@ -32,6 +32,6 @@ def sweep_at(path: Path) -> Sweep | None:
 
 
 def is_going_on(folders: Sequence[Path]) -> bool:
-    """Whether any of the runs is being computed, or waits to be."""
+    """Whether any of the runs is being computed, or waits for its job."""
     there = [folder for folder in folders if folder.is_dir()]
     return any(status.stage in (Stage.RUNNING, Stage.QUEUED) for status in statuses_of(there))

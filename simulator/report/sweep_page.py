@@ -1,5 +1,4 @@
-"""`SWEEP/report.html`: the table of a parameter study, the health of its runs, and all of them in one picture
-each."""
+"""`SWEEP/report.html`: the table of a parameter study, the health of its runs, and all runs in one picture each."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -26,10 +25,10 @@ _VERDICTS: dict[Stage, page.Verdict] = {Stage.DONE: "good", Stage.FAILED: "bad",
 
 
 def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:
-    """Draw the pictures of the sweep anew and write its page to `output` (default SWEEP/report.html); returns the
+    """Draw the pictures of the sweep again and write its page to `output` (default SWEEP/report.html); returns the
     file.
 
-    UserError where nothing of it was written yet.
+    Raises UserError if no run has written anything yet.
     """
     statuses = statuses_of([run.folder for run in sweep.runs])
     target = output or sweep.folder / NAME
@@ -121,7 +120,7 @@ def _number(value: object) -> str:
 
 
 def _troubles(sweep: Sweep, health: Sequence[list[Check]]) -> Iterator[str]:
-    """The checks of runs that are not all good."""
+    """The failed checks of all runs."""
     for run, found in zip(sweep.runs, health, strict=True):
         bad = [check for check in found if check.verdict in ("warn", "bad")]
         if bad:
