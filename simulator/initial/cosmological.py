@@ -93,7 +93,6 @@ class Cosmological(Initial):
         def build():
             k = jnp.sqrt(layout.k_squared())
             inside = jnp.ones((1, 1, 1), bool)
-            inside = jnp.ones((1, 1, 1), bool)
             for axis, n in zip("xyz", transform.grid.shape, strict=True):
                 inside = inside & (
                     2 * abs(layout.integers(axis)) < n
