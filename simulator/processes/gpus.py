@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from simulator.processes.variables import whole
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""What restricts a process to some of a node's GPUs; Slurm sets the second for AMD's."""
+"""The variables that restrict a process to some of a node's GPUs; Slurm sets the second for AMD GPUs."""
 
 
 @dataclass(frozen=True)

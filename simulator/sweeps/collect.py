@@ -119,7 +119,7 @@ class Expression:
 
     @property
     def error(self) -> "Expression | None":
-        """The standard error of a mean; None for what has none."""
+        """The standard error of a mean; None for any other reduction."""
         return (
             replace(self, text=f"sem of {self.text}", reduction="sem") if self.reduction == "mean" else None
         )
@@ -179,7 +179,7 @@ def _names(column: str) -> tuple[str, ...]:
 
 
 def _evaluated(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
-    """The value of an expression. TypeError for what it may not hold."""
+    """The value of an expression. TypeError for syntax that it may not contain."""
     match node:
         case ast.Name(id=name):
             return columns[name]
