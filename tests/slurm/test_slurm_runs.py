@@ -383,11 +383,14 @@ def test_cut_twice_by_a_real_limit_of_two_minutes_it_comes_back_and_gets_on(subm
 
 
 DEAF = """
+import os
 import time
 from pathlib import Path
 def build(x, y, z, mark):
-    Path(mark).touch()
-    time.sleep(600)
+    if "SLURM_JOB_ID" in os.environ:  # `submit` calls this too
+        Path(mark).touch()
+        time.sleep(600)
+    return {"velocity": [x + y + z] * 3}
 """
 
 
