@@ -8,12 +8,12 @@
 `loss(state)` is any real function of the last state, made of jax.numpy operations. Nothing else has to be written:
 the step is differentiated by JAX, every array stays sharded, and physical space is visited in blocks as in a run.
 
-A step's reverse needs the state that it began with. States are kept at the beginnings of about sqrt(steps) segments;
-going back, each segment is computed once more and its own states are kept meanwhile: 2 sqrt(steps) states beside what
-the reverse of one step takes, for two more runs. Griewank, Optim. Methods Softw. 1, 35 (1992).
+Few states are kept; the others are computed again when the reverse needs them, and so are a step's stages: see
+`simulator.simulation.reversal`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from math import isqrt
@@ -21,11 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import UserError
 from simulator.models import State
 from simulator.simulation import start
+from simulator.simulation.advance import step_of
+from simulator.simulation.reversal import computed_again, repeated
 from simulator.simulation.simulation import Simulation
 
 FIELDS = "fields"
@@ -53,17 +55,18 @@ class Gradient:
         *,
         steps: int | Sequence[int],
         dt: float,
-        segment: int | None = None,
+        kept: int | None = None,
     ):
-        """`steps`: how many, or the numbers of the steps, rising, after which `loss` gets a state each. `segment`:
-        steps between states that are kept throughout; by default about the square root of the number of steps."""
+        """`steps`: how many, or the numbers of the steps, rising, after which `loss` gets a state each. `kept`: the
+        largest number of states that the reverse holds; by default, with the state that is being reversed, the square
+        root of the number of steps. The fewer, the more steps are computed again."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
-        if segment is not None and segment < 1:
-            raise UserError(f"segment: a number of steps, 1 or more, is needed, not {segment}")
+        if kept is not None and kept < 1:
+            raise UserError(f"kept: a number of states, 1 or more, is needed, not {kept}")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
-        self._segment = segment or max(1, isqrt(ends[-1]))
+        self._kept = kept
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """The loss and its gradient."""
@@ -88,9 +91,16 @@ class Gradient:
             state = simulation.begin(
                 start.traced_fields(simulation.config, simulation.model, simulation.inputs)
             )
+        # How well a step closes the energy budget influences nothing, and its reverse would hold several fields.
+        state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
+        step = step_of(
+            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, computed_again
+        )
         found = []
         for before, end in pairwise((0, *self._ends)):
-            state = _steps(lambda s: simulation.step(s, self._dt), state, end - before, self._segment)
+            count = end - before
+            kept = self._kept or max(1, isqrt(count) - 1)
+            state = repeated(lambda s: step(s, self._dt), state, count, kept)
             found.append(state)
         return tuple(found)
 
@@ -128,31 +138,13 @@ class Gradient:
         return {k: v if k == FIELDS else jnp.asarray(v, dtype) for k, v in variables.items()}
 
 
-def _steps(step: Callable[[State], State], state: State, count: int, segment: int) -> State:
-    """`count` steps, of which the reverse keeps the states at the beginnings of segments."""
-
-    # A step is recomputed too: of its stages nothing is kept but for the step that is gone through.
-    @jax.checkpoint
-    def one(state: State, _: None) -> tuple[State, None]:
-        return step(state), None
-
-    def run(state: State, length: int) -> State:
-        return lax.scan(one, state, None, length=length)[0] if length else state
-
-    whole, rest = divmod(count, segment)
-    if whole:
-        body = jax.checkpoint(lambda state, _: (run(state, segment), None))
-        state, _ = lax.scan(body, state, None, length=whole)
-    return jax.checkpoint(lambda state: run(state, rest))(state) if rest else state
-
-
 def differentiate(
     simulation: Simulation,
     loss: Loss,
     *,
     steps: int | Sequence[int],
     dt: float,
-    segment: int | None = None,
+    kept: int | None = None,
 ) -> Gradient:
     """The gradient of `loss` after a run of so many steps of dt: see `Gradient`."""
-    return Gradient(simulation, loss, steps=steps, dt=dt, segment=segment)
+    return Gradient(simulation, loss, steps=steps, dt=dt, kept=kept)
