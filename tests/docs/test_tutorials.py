@@ -53,3 +53,30 @@ def test_an_equation_of_ones_own(somewhere: Path) -> None:
     assert shown[shown.index("    evolved") :].strip() == shipped[shipped.index("    evolved") :].strip()
     rms = run("your_equation", 1)["rms"]
     assert len(rms) == 5 and rms[0] == pytest.approx(0.1**0.5, rel=1e-12)
+
+
+CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]
+
+
+def test_the_cells_of_the_notebook_run_in_order(somewhere: Path) -> None:
+    space: dict = {}
+    for number, cell in enumerate(CELLS):
+        exec(compile(cell, f"cell {number}", "exec"), space)
+    assert space["run"].diagnostics["time"][-1] == 1.0
+
+
+def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
+    """Its progress is one display, which is replaced in its place and ends at 100 %; a simulation is shown with its
+    picture."""
+    pytest.importorskip("ipykernel")
+    client = pytest.importorskip("nbclient")
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in CELLS])
+    client.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    ran, shown = (cell["outputs"] for cell in notebook.cells[:2])
+    bars = [
+        out["data"]["text/html"] for out in ran if "<progress" in out.get("data", {}).get("text/html", "")
+    ]
+    assert len(bars) == 1 and 'value="1.0000"' in bars[0] and "t = 1 of 1" in bars[0]
+    assert "grid.shape" in shown[0]["data"]["text/html"] and "image/png" in shown[0]["data"]["text/html"]

@@ -54,6 +54,7 @@ def test_every_example_is_a_run(name: str, monkeypatch, tmp_path) -> None:
     overrides += ["initial.fields.u.peak=0.2"] if name == "kuramoto_sivashinsky" else []
     overrides += ["initial.fields.concentration.peak=2"] if name == "cahn_hilliard" else []
     assert main(["run", str(config), *overrides]) == 0
+    assert main(["plot", f"outputs/{name}"]) == 0
     assert len((EQUATIONS / f"{name}.py").read_text().splitlines()) <= (30 if name in SHORT else 60)
 
 
