@@ -6,6 +6,7 @@ from simulator.equations import Equation, Field, Positive
 from simulator.models.equation import Equation, Field
 from simulator.models.fields import DerivedField, FieldSpec
 from simulator.models.model import Balance
+from simulator.models.split_equation import SplitEquation
 from simulator.settings import NonNegative, Positive
 from simulator.spectral import Local, Points
 
@@ -19,4 +20,5 @@ __all__ = [
     "NonNegative",
     "Points",
     "Positive",
+    "SplitEquation",
 ]

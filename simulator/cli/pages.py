@@ -15,6 +15,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "tutorials/notebook",
         "tutorials/library",
         "tutorials/your_equation",
+        "tutorials/particles",
         "tutorials/gradients",
     ),
     "Guide": (

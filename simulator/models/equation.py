@@ -171,14 +171,7 @@ class Equation(Model):
 
     @cached_property
     def _growth(self) -> float | Literal["traced", "paper"]:
-        """`largest_growth`, as a number unless a parameter is traced or there are no devices to compute it."""
-        if not isinstance(self.transform.layout.mesh.devices.flat[0], jax.Device):
-            return "paper"
-        try:
-            with jax.ensure_compile_time_eval():
-                return float(jax.jit(lambda: largest_growth(self))())
-        except jax.errors.ConcretizationTypeError:
-            return "traced"
+        return number_of(self, largest_growth)
 
     def settle(self) -> None:
         _ = self._growth
@@ -324,11 +317,28 @@ def _checked(annotation: Any) -> Any:
     return annotation
 
 
+def number_of(model: Model, quantity: Callable[[Any], jax.Array]) -> float | Literal["traced", "paper"]:
+    """A quantity of a model's settings as a number, unless a parameter is traced or there are no devices to compute
+    it."""
+    if not isinstance(model.transform.layout.mesh.devices.flat[0], jax.Device):
+        return "paper"
+    try:
+        with jax.ensure_compile_time_eval():
+            return float(jax.jit(lambda: quantity(model))())
+    except jax.errors.ConcretizationTypeError:
+        return "traced"
+
+
 def largest_growth(model: Model) -> jax.Array:
     """The largest real part of L (1/time) over the modes of the state."""
+    return largest_of(model, lambda rate: rate.real)
+
+
+def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """The largest `size` of L (1/time), at least 0, over the modes of the state."""
     layout, dtype = model.transform.layout, model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
-    real = (jnp.where(layout.mask, jnp.asarray(rate).real, 0) for rate in rates)
+    sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)
     return jnp.stack(
-        [layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))).max() for r in real]
+        [layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))).max() for r in sizes]
     ).max()

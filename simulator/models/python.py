@@ -15,6 +15,7 @@ from simulator.errors import UserError
 from simulator.models.equation import Equation, declared, parameters_of
 from simulator.models.model import Model
 from simulator.models.pointwise import POINTS, mixing
+from simulator.models.split_equation import SplitEquation
 from simulator.registry import subclass_of
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Points, Transform
@@ -111,8 +112,9 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
             f"{where}: real and complex fields cannot be mixed; write a complex field as two real ones, or a real "
             "one as a complex one"
         )
+    base = SplitEquation if issubclass(kind, SplitEquation) else Equation
     for parameter in kind.Settings.model_fields:
-        if hasattr(Equation, parameter) or parameter in ("settings", "transform", "fields"):
+        if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):
             raise UserError(
                 f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
             )
@@ -157,7 +159,7 @@ class _Check:
         points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
         time = jax.ShapeDtypeStruct((), jnp.float64)
         # Most files define `products` and `advection`; the traceback gives the line in them.
-        method = "pointwise" if self._line_of("pointwise") else "products"
+        method = next((m for m in ("pointwise", "flow") if self._line_of(m)), "products")
         parameters = self._traced("parameters", self._model.parameters, time)
         result = self._traced(method, self._model.pointwise, values, points, parameters)
         if not isinstance(result, Local):

@@ -1,7 +1,8 @@
 """All checks of `run` that need no devices, for a login node and for every command alike.
 
 An abstract simulation is built, with devices that cannot compute: model, forcing, outputs and initial condition raise
-the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run.
+the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run; the growth of a
+user's linear term is computed by the commands that start no run (`check_growth`).
 """
 
 import contextlib
@@ -15,24 +16,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.config import RunConfig
+from simulator.models.equation import Equation
 from simulator.output.recorder import series_of
-from simulator.planning.abstract_run import paper_simulation
+from simulator.planning.abstract_run import paper_simulation, virtual_devices
 from simulator.planning.fitting import NICE
 from simulator.planning.plan import size
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import ROOM, SMALL, Memory, free_everywhere
 from simulator.simulation.placement import check_devices, check_exchange
 from simulator.simulation.simulation import Simulation
+from simulator.simulation.start import check_growth as growth_is_followed
 from simulator.spectral import Grid, Transform
 from simulator.spectral.staged import NAME
 
 AT_LEAST = 2
 """Every step holds at least this many times the state."""
+FEW = 1 << 24
+"""The largest number of modes of a field whose linear term is evaluated on a login node."""
 
 
-def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> None:
-    """Raises UserError, with the place, if `run` would refuse the configuration on any devices. `copies` is the
-    folder with a continued run's copies of its input files."""
+def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> Simulation:
+    """The abstract simulation. Raises UserError, with the place, if `run` would refuse the configuration on any
+    devices. `copies` is the folder with a continued run's copies of its input files."""
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
     check_exchange(config)
@@ -44,6 +49,21 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> 
         jax.errors.JAXTypeError
     ):  # the construction has reached a decision that needs values
         jax.eval_shape(simulation.start)
+    return simulation
+
+
+def check_growth(paper: Simulation) -> None:
+    """Raises UserError where a user's equation has modes that grow faster than the fixed dt follows.
+
+    This takes the values of the linear term, on a virtual device of this processor: it is for commands that start no
+    run of their own. A run refuses the same before its folder is made. So do, alone, runs of more than `FEW` modes.
+    """
+    config, model = paper.config, paper.model
+    held = int(np.prod(model.transform.layout.valid))
+    if not isinstance(model, Equation) or paper.time_step.fixed is None or held > FEW:
+        return
+    simulation = paper_simulation(config, virtual_devices()[:1], inputs=paper.inputs)
+    growth_is_followed(config, simulation.model, simulation.time_step)
 
 
 def check_memory(simulation: Simulation) -> None:

@@ -16,10 +16,12 @@ class SnapshotPlanes(SeriesReader):
     def __init__(self, run: Run, field: str) -> None:
         self._field = field
         self._snapshots = [s for s in run.snapshots[:] if field in readable(s)]
-        axes = next(f.axes for f in self._snapshots[-1].values() if len(f.axes) == 3)
+        values = self._snapshots[-1].values()
+        axes = next(f.axes for f in values if len(f.axes) in (2, 3) and f.axes[0].labels is None)
         self.path, self.attributes, self.beside = run.path / "snapshots", {}, {}
         self.coordinates = {axis.name: axis.coordinates for axis in axes}
-        self.variables = {f"{field}/{plane}": tuple(plane) for plane in PLANE.values()}
+        planes = (plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys())
+        self.variables = {f"{field}/{plane}": tuple(plane) for plane in planes}
         self.step = np.array([s.step for s in self._snapshots])
         self.time = np.array([s.time for s in self._snapshots])
 
@@ -32,14 +34,15 @@ class SnapshotPlanes(SeriesReader):
     def one(self, name: str, index: int) -> np.ndarray:
         read = readable(self._snapshots[index])[self._field]
         plane = name.rpartition("/")[2]
-        bounds, cut = [], 0
+        bounds: list[slice] = []
+        cut: tuple[int, ...] = ()
         for number, (axis, points) in enumerate(self.coordinates.items()):
             if axis in plane:
                 bounds.append(slice(0, len(points)))
             else:
-                cut = number
+                cut = (number,)
                 bounds.append(slice(len(points) // 2, len(points) // 2 + 1))
-        return read((bounds[0], bounds[1], bounds[2])).squeeze(cut)
+        return read(tuple(bounds)).squeeze(cut)
 
 
 def fields_in_snapshots(run: Run) -> dict[str, str]:

@@ -18,7 +18,8 @@ class LastingConsole(Console):
     further lines are dropped and the run goes on: RUN/run.log has them."""
 
     def __init__(self, file: TextIO | None = None, **options: Any) -> None:
-        options = {"highlight": False, "soft_wrap": True, "markup": False} | options
+        # Plain lines in a notebook, too, where rich would make a display of each.
+        options = {"highlight": False, "soft_wrap": True, "markup": False, "force_jupyter": False} | options
         super().__init__(file=file or sys.stdout, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:

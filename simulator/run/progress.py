@@ -1,4 +1,5 @@
-"""Progress of the run: a bar on a terminal, else a line every half minute; and the summary at the end."""
+"""Progress of the run: a bar on a terminal or in a notebook, else a line every half minute; and the summary at the
+end."""
 
 import math
 import os
@@ -9,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
@@ -51,7 +53,8 @@ class Progress:
         self._last_line = clock()
         self._first_step: int | None = None
         self._bar: Bar | None = None
-        if log.console.is_terminal:
+        self._shown = notebook_line()
+        if self._shown is None and log.console.is_terminal:
             self._bar = Bar(
                 TextColumn("{task.percentage:3.0f} %"),
                 BarColumn(bar_width=None),
@@ -71,7 +74,9 @@ class Progress:
         self._seen.append((now, step, time))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
             self._seen.popleft()
-        if self._bar is not None:
+        if self._shown is not None:
+            self._shown(self.fraction(step, time), self._words(step, time, dt))
+        elif self._bar is not None:
             words = self._words(step, time, dt)
             self._bar.update(self._task, completed=self.fraction(step, time), words=words)
         elif now - self._last_line >= self._line_every:
@@ -124,6 +129,30 @@ class Progress:
         end = f"  {duration(left)} left" if left is not None else ""
         speed = f"{self.steps_per_second:.3g} steps/s"
         return f"step {step}  t = {time:.4g} of {self._stop:.4g}  dt = {dt:.2e}  {speed}{end}"
+
+
+def notebook_line() -> Callable[[float, str], None] | None:
+    """Shows a fraction and words in the output of the notebook's cell that runs, in the place of those before; None
+    where no notebook runs this program."""
+    found: Any = sys.modules.get("IPython")
+    shell = None if found is None else found.get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    display: Any = sys.modules["IPython"].display
+    name: list[str] = []
+
+    def show(fraction: float, words: str) -> None:
+        line = f"{100 * fraction:3.0f} %  {words}"
+        shown = {
+            "text/plain": line,
+            "text/html": f'<progress value="{fraction:.4f}" max="1"></progress> <code>{escape(line)}</code>',
+        }
+        if name:
+            display.update_display(shown, display_id=name[0], raw=True)
+        else:
+            name.append(display.display(shown, display_id=True, raw=True).display_id)
+
+    return show
 
 
 class _Words(ProgressColumn):

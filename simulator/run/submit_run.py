@@ -17,7 +17,7 @@ from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.planning.check_run import check
+from simulator.planning.check_run import check, check_growth
 from simulator.read.run_status import look_at, remember_job
 from simulator.run import fingerprint
 from simulator.run.folder import CONFIG, Action, Found, RunFolder
@@ -57,7 +57,7 @@ def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
 def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     """The job script of a run. Raises UserError if `run` would refuse the configuration or the folder, or if a job or
     process is already computing the run."""
-    check(config)
+    check_growth(check(config))
     folder = Path(config.output.directory)
     decision = fingerprint.decide(config)
     decision.raise_if_refused()

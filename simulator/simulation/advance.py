@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class Until(NamedTuple):
 
 
 Advance = Callable[[State, Until], State]
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def beginning(
@@ -75,9 +76,10 @@ def one_step(
     choose: Callable,
     forcing: Forcing | None = None,
     swarm: Swarm | None = None,
+    wrap: Wrap | None = None,
 ) -> State:
     """One step of the size `choose(rate)` = (dt, origin, since, time at its end). dt is NaN if a particle was lost,
-    that is, moved farther than its device reaches."""
+    that is, moved farther than its device reaches. `wrap`: see `step_of`."""
     if isinstance(integrator, Splitting):
         return _split_step(cast(SplitModel, model), integrator, state, choose)
     force = None if forcing is None else lambda f, t: forcing.acceleration(f, t, state.memory)
@@ -90,6 +92,7 @@ def one_step(
         rates, maxima = model.tendency(fields, time, None if force is None else force(fields, time), shift)
         return rates | swarm.rates(fields, rates, moving, state.memory), maxima
 
+    tendency = tendency if wrap is None else wrap(tendency)
     memory = dict(state.memory)
     moving = state.fields | swarm.moving(state.particles)
     before = None
@@ -143,14 +146,21 @@ def rate_of(model: Model, state: State) -> jax.Array:
 
 
 def step_of(
-    model: Model, integrator: Integrator, forcing: Forcing | None = None, swarm: Swarm | None = None
+    model: Model,
+    integrator: Integrator,
+    forcing: Forcing | None = None,
+    swarm: Swarm | None = None,
+    wrap: Wrap | None = None,
 ) -> Callable[[State, jax.Array | float], State]:
-    """The pure function (state, dt) -> state."""
+    """The pure function (state, dt) -> state. `wrap` takes and gives the tendency (fields, time, stage) -> (rates,
+    maxima), e.g. one that is differentiated in another way."""
 
     def step(state: State, dt) -> State:
         dt = jnp.asarray(dt, jnp.float64)
         time = state.time + dt
-        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing, swarm)
+        return one_step(
+            model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing, swarm, wrap
+        )
 
     return step
 

@@ -8,13 +8,12 @@
 `loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the step, every array
 stays sharded, and physical space is visited in blocks as in a run.
 
-The reverse of a step needs the state before it. States are kept at the beginnings of about sqrt(steps) segments; in
-the reverse pass each segment is computed once more and its own states are kept meanwhile. This takes 2 sqrt(steps)
-states beside the memory of one step's reverse, for the time of two more runs. Griewank, Optim. Methods Softw. 1, 35
-(1992).
+Only a few states are kept; the reverse computes the others again when it needs them, and the stages of a step as
+well: see `simulator.simulation.reversal`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from math import isqrt
@@ -22,11 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
+from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import UserError
 from simulator.models import State
 from simulator.simulation import start
+from simulator.simulation.advance import step_of
+from simulator.simulation.reversal import computed_again, repeated
 from simulator.simulation.simulation import Simulation
 
 FIELDS = "fields"
@@ -54,17 +55,18 @@ class Gradient:
         *,
         steps: int | Sequence[int],
         dt: float,
-        segment: int | None = None,
+        kept: int | None = None,
     ):
-        """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `segment`:
-        number of steps between kept states; by default about the square root of the number of steps."""
+        """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
+        largest number of states that the reverse holds; by default, with the state that is being reversed, the square
+        root of the number of steps. With fewer, more steps are computed again."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
-        if segment is not None and segment < 1:
-            raise UserError(f"segment: a number of steps, 1 or more, is needed, not {segment}")
+        if kept is not None and kept < 1:
+            raise UserError(f"kept: a number of states, 1 or more, is needed, not {kept}")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
-        self._segment = segment or max(1, isqrt(ends[-1]))
+        self._kept = kept
 
     def __call__(self, variables: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
         """The loss and its gradient."""
@@ -89,11 +91,18 @@ class Gradient:
             state = simulation.begin(
                 start.traced_fields(simulation.config, simulation.model, simulation.inputs)
             )
-        states = []
+        # How well a step closes the energy budget influences nothing, and its reverse would hold several fields.
+        state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
+        step = step_of(
+            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, computed_again
+        )
+        found = []
         for before, end in pairwise((0, *self._ends)):
-            state = _steps(lambda s: simulation.step(s, self._dt), state, end - before, self._segment)
-            states.append(state)
-        return tuple(states)
+            count = end - before
+            kept = self._kept or max(1, isqrt(count) - 1)
+            state = repeated(lambda s: step(s, self._dt), state, count, kept)
+            found.append(state)
+        return tuple(found)
 
     def _total(self, variables: Mapping[str, Any], begin: State) -> jax.Array:
         return self._loss(*self.states(variables, begin))
@@ -129,31 +138,13 @@ class Gradient:
         return {k: v if k == FIELDS else jnp.asarray(v, dtype) for k, v in variables.items()}
 
 
-def _steps(step: Callable[[State], State], state: State, count: int, segment: int) -> State:
-    """`count` steps; the reverse keeps the states at the beginnings of segments."""
-
-    # Each step is recomputed too, so that only one step at a time keeps its stages.
-    @jax.checkpoint
-    def one(state: State, _: None) -> tuple[State, None]:
-        return step(state), None
-
-    def run(state: State, length: int) -> State:
-        return lax.scan(one, state, None, length=length)[0] if length else state
-
-    whole, rest = divmod(count, segment)
-    if whole:
-        body = jax.checkpoint(lambda state, _: (run(state, segment), None))
-        state, _ = lax.scan(body, state, None, length=whole)
-    return jax.checkpoint(lambda state: run(state, rest))(state) if rest else state
-
-
 def differentiate(
     simulation: Simulation,
     loss: Loss,
     *,
     steps: int | Sequence[int],
     dt: float,
-    segment: int | None = None,
+    kept: int | None = None,
 ) -> Gradient:
     """The gradient of `loss` after a run of `steps` steps of dt: see `Gradient`."""
-    return Gradient(simulation, loss, steps=steps, dt=dt, segment=segment)
+    return Gradient(simulation, loss, steps=steps, dt=dt, kept=kept)

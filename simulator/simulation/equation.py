@@ -25,7 +25,8 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
         shape = ", ".join(map(str, config.grid.shape))
         raise config.error(
             "grid.shape",
-            f"{config.model.kind} is solved in three dimensions; [{shape}, 1] makes fields that do not depend on z",
+            f"{config.model.kind} is solved in three dimensions; [{shape}, 1] makes fields that do not depend on z, "
+            "and an equation like that of configs/equations/turbulence_2d.yaml is solved in two",
         )
     if kind.open:
         check_fitting(config, model)

@@ -132,6 +132,18 @@ def check_start(
                 "forcing",
                 "is not finite at the start (constant_power needs a velocity with energy in the band)",
             )
+    check_growth(config, model, time_step)
+    dt = time_step.fixed
+    if dt is not None or time_step.largest is not None:
+        return
+    if float(jax.jit(lambda s: rate_of(model, s))(state)) == 0:
+        unstated = isinstance(model, Equation) and type(model).advection is Equation.advection
+        why = "the equation states no advection" if unstated else "the initial state is at rest"
+        raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")
+
+
+def check_growth(config: RunConfig, model: Model, time_step: TimeStep) -> None:
+    """Refuses a fixed dt that does not follow the growth of the linear term's modes."""
     longest, dt = model.longest_step(), time_step.fixed
     if longest is not None and dt is not None and dt > longest:
         raise config.error(
@@ -139,9 +151,3 @@ def check_start(
             f"the linear term lets modes grow at up to {1 / longest:.4g} (1/time), which a step of {dt:g} does not "
             f"follow; at most {longest:.3g} is needed",
         )
-    if dt is not None or time_step.largest is not None:
-        return
-    if float(jax.jit(lambda s: rate_of(model, s))(state)) == 0:
-        unstated = isinstance(model, Equation) and type(model).advection is Equation.advection
-        why = "the equation states no advection" if unstated else "the initial state is at rest"
-        raise config.error("time.max_dt", f"is required: {why}, so cfl gives no time step")

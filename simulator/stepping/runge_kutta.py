@@ -5,7 +5,8 @@ which is thus integrated exactly; the classical formulas are applied to the rema
 """
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +15,31 @@ from jax import lax
 from simulator.spectral import Fields
 from simulator.stepping.integrator import Integrator, Tendency, growth
 
+Formulas = Callable[..., tuple[Fields, Fields]]
 
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def finished(
-    dt: jax.Array, formulas: Callable[..., tuple[Fields, Fields]], *fields: Fields
+    formulas: Formulas, dt: jax.Array, linear: Fields, h: Fields, *fields: Fields
 ) -> tuple[Fields, Fields]:
-    """Two registers, `formulas(*fields)`, computed before all later operations.
+    """Two registers, `formulas(linear, h, *fields)`, computed before all later operations.
 
     XLA would otherwise postpone sums that are needed only at the end of a step and keep every tendency in them until
     then; optimization barriers are dropped before it decides. It has to obey a condition whose value it cannot know.
     """
-    return lax.cond(dt < jnp.inf, formulas, lambda first, second, *_: (first, second), *fields)
+
+    def unchanged(
+        linear: Fields, h: Fields, first: Fields, second: Fields, *_: Fields
+    ) -> tuple[Fields, Fields]:
+        return first, second
+
+    return lax.cond(dt < jnp.inf, formulas, unchanged, linear, h, *fields)
+
+
+@finished.defjvp
+def _(formulas: Formulas, primals: Any, tangents: Any) -> Any:
+    # The formulas alone: of a condition the reverse would keep every factor in them.
+    return finished(formulas, *primals), jax.jvp(formulas, primals[1:], tangents[1:])[1]
 
 
 class RungeKutta4(Integrator):
@@ -52,30 +68,28 @@ class RungeKutta4(Integrator):
         names = list(fields)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
 
-        def each(formula) -> Fields:
+        def each(half: Fields, h: Fields, formula: Callable[..., jax.Array]) -> Fields:
             return {n: formula(n, half[n], h[n]) for n in names}
 
         u, a = fields, first
-        b = tendency(each(lambda n, e, h: e * (u[n] + h / 2 * a[n])), time + dt / 2, 1)
+        b = tendency(each(half, h, lambda n, e, h: e * (u[n] + h / 2 * a[n])), time + dt / 2, 1)
         total, at = finished(
-            dt,
-            lambda u, a, b: (
-                each(lambda n, e, h: e * (e * (u[n] + h / 6 * a[n]) + h / 3 * b[n])),
-                each(lambda n, e, h: e * u[n] + h / 2 * b[n]),
+            lambda half, h, u, a, b: (
+                each(half, h, lambda n, e, h: e * (e * (u[n] + h / 6 * a[n]) + h / 3 * b[n])),
+                each(half, h, lambda n, e, h: e * u[n] + h / 2 * b[n]),
             ),
-            u, a, b,
+            dt, half, h, u, a, b,
         )  # fmt: skip
         c = tendency(at, time + dt / 2, 2)
         total, at = finished(
-            dt,
-            lambda total, u, c: (
-                each(lambda n, e, h: total[n] + h / 3 * e * c[n]),
-                each(lambda n, e, h: e * (e * u[n] + h * c[n])),
+            lambda half, h, total, u, c: (
+                each(half, h, lambda n, e, h: total[n] + h / 3 * e * c[n]),
+                each(half, h, lambda n, e, h: e * (e * u[n] + h * c[n])),
             ),
-            total, u, c,
+            dt, half, h, total, u, c,
         )  # fmt: skip
         d = tendency(at, time + dt, 3)
-        return each(lambda n, e, h: total[n] + h / 6 * d[n])
+        return each(half, h, lambda n, e, h: total[n] + h / 6 * d[n])
 
 
 class RungeKutta3(Integrator):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from simulator.cli.pages import FOLDER
@@ -53,3 +54,46 @@ def test_an_equation_of_ones_own(somewhere: Path) -> None:
     assert shown[shown.index("    evolved") :].strip() == shipped[shipped.index("    evolved") :].strip()
     rms = run("your_equation", 1)["rms"]
     assert len(rms) == 5 and rms[0] == pytest.approx(0.1**0.5, rel=1e-12)
+
+
+CELLS = [block.text for block in blocks("python", [FOLDER / "tutorials" / "notebook.md"])]
+
+
+def test_the_cells_of_the_notebook_run_in_order(somewhere: Path) -> None:
+    space: dict = {}
+    for number, cell in enumerate(CELLS):
+        exec(compile(cell, f"cell {number}", "exec"), space)
+    assert space["run"].diagnostics["time"][-1] == 1.0
+
+
+def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
+    """Its progress is one display, which is replaced in its place and ends at 100 %; a simulation is shown with its
+    picture."""
+    pytest.importorskip("ipykernel")
+    client = pytest.importorskip("nbclient")
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in CELLS])
+    client.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    ran, shown = (cell["outputs"] for cell in notebook.cells[:2])
+    bars = [
+        out["data"]["text/html"] for out in ran if "<progress" in out.get("data", {}).get("text/html", "")
+    ]
+    assert len(bars) == 1 and 'value="1.0000"' in bars[0] and "t = 1 of 1" in bars[0]
+    assert "grid.shape" in shown[0]["data"]["text/html"] and "image/png" in shown[0]["data"]["text/html"]
+
+
+def test_the_particles_of_the_tutorial(somewhere: Path) -> None:
+    """What the page says of them. Ways are ballistic at first: up to t = 0.1 the ratio is 1 - eps t / <u^2> + ...,
+    within 0.05 of 1; the box does not cut the ways."""
+    space: dict = {}
+    for block in blocks("python", [FOLDER / "tutorials" / "particles.md"]):
+        exec(compile(block.text, str(block), "exec"), space)
+    ratio, memory = space["ratio"], space["memory"]
+    assert abs(ratio[:2] - 1).max() < 0.05 and ratio[-1] < ratio[0]
+    assert memory[0] == pytest.approx(1) and memory[-1] < 0.9
+    assert 0 < space["smoother"] < 1
+    box = 2 * np.pi
+    apart = space["after"] - space["before"] - space["way"]
+    np.testing.assert_allclose(apart, box * np.round(apart / box), rtol=0, atol=1e-12)
+    assert abs(space["felt"]).max() > 0 and space["x"].shape[1] == 200

@@ -1,5 +1,6 @@
 """Equations from a user's file: what they may be, what is refused, and that they run as shipped models do."""
 
+import re
 from pathlib import Path
 
 import jax
@@ -116,6 +117,20 @@ def test_growth_that_a_step_does_not_follow_is_refused(tmp_path) -> None:
     simulation(config).check_start()
     with pytest.raises(UserError, match=r"command line: time.dt: .* up to 25 .*; at most 0.04 is needed"):
         simulation(config, "time.dt=0.1").check_start()
+
+
+def test_every_command_refuses_growth_alike(tmp_path, capsys, monkeypatch) -> None:
+    """Before anything is created: the one line that the run would say."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), ("dt: 0.01", "dt: 0.1"))
+    said = []
+    for command in ("check case.yaml", "submit case.yaml --dry-run", "run case.yaml"):
+        assert main(command.split()) == 2
+        shown = capsys.readouterr()
+        said.append([line for line in shown.err.splitlines() if line.startswith("case.yaml:")])
+    assert said[0] == said[1] == said[2] and len(said[0]) == 1
+    assert re.match(r"case.yaml:\d+: time.dt: .* up to 25 .*; at most 0.04 is needed", said[0][0])
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_an_equation_without_advection_needs_a_step(tmp_path) -> None:

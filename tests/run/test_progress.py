@@ -1,7 +1,9 @@
 """Progress, the log and the summary, on a terminal and off it."""
 
 import io
+import sys
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -30,6 +32,30 @@ def test_off_a_terminal_a_line_every_half_minute_with_all_that_matters():
     assert lines[1] == " 60 %  step 600  t = 6 of 10  dt = 1.00e-02  10 steps/s  40 s left"
     assert progress.steps_per_second == pytest.approx(10.0)
     assert progress.seconds_left == pytest.approx(10.0)
+
+
+def test_in_a_notebook_one_display_that_is_replaced(monkeypatch):
+    """The first line is a display of its own, the others take its place; nothing else is said."""
+    shown = []
+
+    class Handle:
+        display_id = "one"
+
+    def display(data, **options):
+        shown.append((data["text/plain"], options.get("display_id")))
+        return Handle()
+
+    ipython = SimpleNamespace(
+        get_ipython=lambda: SimpleNamespace(kernel=object()),
+        display=SimpleNamespace(display=display, update_display=display),
+    )
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    run_log, stream = log(terminal=True)
+    with Progress(run_log, 0.0, 10.0) as progress:
+        progress.update(1, 5.0, 0.1)
+        progress.update(2, 10.0, 0.1)
+    assert [line[:18] for line, _ in shown] == [" 50 %  step 1  t =", "100 %  step 2  t ="]
+    assert [name for _, name in shown] == [True, "one"] and stream.getvalue() == ""
 
 
 def test_the_speed_forgets_the_compilation():

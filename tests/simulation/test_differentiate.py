@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from math import ceil, sqrt
+from math import sqrt
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from run_support import CASE, environment, write_case
 
 from simulator import Simulation, differentiate, load_config
 from simulator.errors import UserError
+from simulator.simulation.reversal import fewest, schedule
 from simulator.spectral.collectives import collectives
 
 STEPS, DT = 50, 0.01
@@ -80,22 +81,21 @@ def test_by_numbers_of_the_start(flow) -> None:
 PROGRAM = """
 import sys
 from simulator import Simulation, differentiate, load_config
-simulation = Simulation(load_config(sys.argv[1], ["grid.shape=32,32,32"]), report=lambda line: None)
+simulation = Simulation(load_config(sys.argv[1], ["grid.shape=48,48,48"]), report=lambda line: None)
 layout, fields = simulation.transform.layout, simulation.state.fields
 def loss(state):
     return layout.inner(state.fields["velocity"], state.fields["velocity"]).sum()
-def held(steps):
-    lowered = differentiate(simulation, loss, steps=steps, dt=0.01).lower({"fields": fields})
-    return lowered.compile().memory_analysis().temp_size_in_bytes
+def held(compiled):
+    return compiled.memory_analysis().temp_size_in_bytes
+gradient = differentiate(simulation, loss, steps=int(sys.argv[2]), dt=0.01).lower({"fields": fields}).compile()
 state = sum(u.size * u.dtype.itemsize for u in fields.values()) / 2
-print((held(int(sys.argv[2])) - held(1)) / state)
+print((held(gradient) - held(simulation.compiled_loop())) / state)
 """
 
 
-@pytest.mark.slow
 def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
-    """What the compiler says of the program, optimised as in a run: beside the reverse of a single step, the states
-    at the beginnings of segments and those of one segment."""
+    """What the compiler says of the programs, optimised as in a run: 2 sqrt(steps) states beside a
+    run's loop."""
     config = write_case(tmp_path, CASE)
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(config), str(STEPS)],
@@ -104,12 +104,39 @@ def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
         text=True,
         check=True,
     )
-    assert float(found.stdout) <= 2 * ceil(sqrt(STEPS))
+    assert float(found.stdout) <= 2 * sqrt(STEPS)
+
+
+@pytest.mark.parametrize(("steps", "slots"), [(1, 1), (2, 1), (9, 1), (9, 2), (50, 6), (50, 7), (7, 9)])
+def test_the_schedule_reverses_every_step_once(steps: int, slots: int) -> None:
+    """The last step first, each from its own state, with the repeated steps of the closed formula; what is read has
+    been stored."""
+    found = schedule(steps, slots)
+    held, repeated, done = {0: 0}, 0, 0
+    for step, (slot, ahead, until) in zip(reversed(range(steps)), found.reversals, strict=True):
+        for source, count, target in found.stores[done:until]:
+            held[int(target)] = held[int(source)] + count
+            repeated += count
+        assert held[int(slot)] + ahead == step and max(held) < slots
+        repeated, done = repeated + ahead, until
+    assert repeated == fewest(steps, slots)
+
+
+def test_fewest_is_the_least() -> None:
+    """The closed formula against the recursion that it solves."""
+    least: dict[tuple[int, int], int] = {}
+    for slots in range(1, 6):
+        for steps in range(1, 25):
+            ways = [steps * (steps - 1) // 2]
+            if slots > 1:
+                ways += [m + least[steps - m, slots - 1] + least[m, slots] for m in range(1, steps)]
+            least[steps, slots] = min(ways)
+            assert fewest(steps, slots) == least[steps, slots], (steps, slots)
 
 
 def test_it_descends(flow) -> None:
     """fields - rate * gradient lowers the loss by rate |gradient|^2 to first order."""
-    gradient = differentiate(flow, energies(flow), steps=4, dt=DT, segment=2)
+    gradient = differentiate(flow, energies(flow), steps=4, dt=DT, kept=2)
     fields = flow.state.fields
     value, slopes = gradient({"fields": fields})
     size = sum(float((abs(g) ** 2).sum()) for g in slopes["fields"].values())
@@ -118,16 +145,15 @@ def test_it_descends(flow) -> None:
     assert abs(float(value - lower) / (rate * size) - 1) < 1e-3
 
 
-def test_segments_change_nothing(flow) -> None:
-    """Segments, the last one shorter, and a loss of several states give the gradient of the plain loop to
-    round-off."""
+def test_what_is_kept_changes_nothing(flow) -> None:
+    """However few states are kept, and a loss of several states, give the gradient of the plain loop to round-off."""
     loss = energies(flow)
 
     def both(first, last):
         return loss(first) + 2 * loss(last)
 
     fields = flow.state.fields
-    other, gradient = differentiate(flow, both, steps=(2, 5), dt=DT, segment=2)({"fields": fields})
+    other, gradient = differentiate(flow, both, steps=(2, 5), dt=DT, kept=2)({"fields": fields})
 
     def plain(fields):
         first = jax.lax.fori_loop(0, 2, lambda _, s: flow.step(s, DT), flow.begin(fields))
