@@ -216,6 +216,7 @@ class Output:
 
     def checkpoint(self, state: State, schedule: Schedule) -> None:
         """Everything that the next step needs; written in the background."""
+        self.flush()
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
 
@@ -261,7 +262,12 @@ class Output:
         if self._table is not None:
             self._table.sync()
 
+    def flush(self) -> None:
+        """Writes the rows of series that wait for others."""
+        self._recorder.flush()
+
     def close(self) -> None:
+        self.flush()
         if self._table is not None:
             self._table.close()
             self._table = None

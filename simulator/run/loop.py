@@ -121,6 +121,7 @@ class Loop:
 
     def _fail(self, line: str) -> NoReturn:
         """Ends the run for what every process sees; the save that is under way is finished first."""
+        self._output.flush()
         self._finish_save()
         raise RunFailure(line)
 
