@@ -11,6 +11,7 @@ from simulator.measurements.helicity import Helicity
 from simulator.measurements.histograms import Histograms
 from simulator.measurements.kind import Curves, Kind, Subject, Unsupported
 from simulator.measurements.particle_statistics import ParticleStatistics
+from simulator.measurements.probes import Probes
 from simulator.measurements.profiles import Profiles
 from simulator.measurements.projections import Projections
 from simulator.measurements.python import Python
@@ -41,6 +42,7 @@ _OWN: tuple[Kind, ...] = (
     Histograms(),
     Profiles(),
     Projections(),
+    Probes(),
     Python(),
     ParticleStatistics(),
     Trajectories(),

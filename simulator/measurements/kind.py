@@ -98,6 +98,9 @@ class Kind:
     """The settings of a run without the key; None: the series is written only if the key is given."""
     with_snapshots: ClassVar[bool] = False
     """Whether every snapshot adds a row, even without the key."""
+    frequent: ClassVar[bool] = False
+    """Rows are small and many: they wait in memory and are written together, every other second or so and before
+    each checkpoint."""
     curves: ClassVar[Curves] = Curves()
     """The drawing of variables without registered pictures."""
 

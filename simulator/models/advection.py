@@ -1,9 +1,10 @@
 """Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
 
 The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
-states the fields that it needs besides the velocity, the products that it takes, and the force that follows from
-them.
+states the evolved fields that it takes, the further fields that it needs, its products, and the force that they make.
 """
+
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +40,9 @@ class BasdevantStress:
     is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
     """
 
-    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
+    fields = ("velocity",)
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
         return {}
 
     def products(self, values: Fields) -> Fields:
@@ -57,8 +60,10 @@ class Rotational:
     section 3.3.
     """
 
-    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
-        return {"vorticity": curl(layout, velocity)}
+    fields = ("velocity",)
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        return {"vorticity": curl(layout, fields["velocity"])}
 
     def products(self, values: Fields) -> Fields:
         return {"force": cross(values["velocity"], values["vorticity"])}
@@ -67,7 +72,25 @@ class Rotational:
         return products["force"]
 
 
-Advection = BasdevantStress | Rotational
+class Momentum(Protocol):
+    """A form of the nonlinear force on the velocity."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The evolved fields that it takes."""
+        ...
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values it needs."""
+        ...
+
+    def products(self, values: Fields) -> Fields:
+        """Products of values at a point, by name."""
+        ...
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        """Coefficients (3, *order) of the force, from those of the products; up to a gradient."""
+        ...
 
 
 def products_are_exact(grid: Grid) -> bool:
@@ -75,6 +98,6 @@ def products_are_exact(grid: Grid) -> bool:
     return grid.dealias in ("two_thirds", "spherical")
 
 
-def advection_of(grid: Grid) -> Advection:
+def advection_of(grid: Grid) -> Momentum:
     """The form with the fewest transforms that conserves energy: the stress if products are exact."""
     return BasdevantStress() if products_are_exact(grid) else Rotational()

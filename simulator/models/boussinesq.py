@@ -8,22 +8,15 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
-from simulator.diagnostics.flow import flow_scalars
 from simulator.models.fields import BUOYANCY, Fields
 from simulator.models.fluid import (
     FlowSettings,
     Vector,
-    advection_rate,
     along,
     constant,
-    damping,
-    drag_rate,
-    flow_pressure,
     power,
-    scalar_diagnostics,
     transfer,
     variance_modes,
-    viscous_rate,
 )
 from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
@@ -77,8 +70,8 @@ class Boussinesq(NavierStokes):
         """b e."""
         return fields["buoyancy"] * constant(self.up, fields["buoyancy"].real.dtype)
 
-    def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
-        return super().acceleration(products, fields) + self.buoyancy_force(fields)
+    def linear_force(self, fields: Fields) -> jax.Array:
+        return super().linear_force(fields) + self.buoyancy_force(fields)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout = self.transform.layout
@@ -124,29 +117,16 @@ class Boussinesq(NavierStokes):
         )
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        layout, s = self.transform.layout, self.settings
-        u, b = fields["velocity"], fields["buoyancy"]
-        balance, kinetic = self.balance(fields), 0.5 * power(layout, 1.0, u)
-        viscous = power(layout, viscous_rate(layout, s, u.real.dtype), u)
-        potential = {"potential_energy": balance.energy - kinetic} if self.stable else {}
-        drag = {"drag_dissipation": power(layout, drag_rate(layout, s, u.real.dtype), u)} if s.drag else {}
-        flow = flow_scalars(
-            self.transform, u, damping(s), viscous, lambda v: advection_rate(self.transform.grid, v)
-        )
+        layout, b = self.transform.layout, fields["buoyancy"]
+        flow = super().diagnostics(fields, time)
+        potential = {"potential_energy": flow["energy"] - flow["kinetic_energy"]} if self.stable else {}
         return {
-            "energy": balance.energy,
-            "kinetic_energy": kinetic,
+            **flow,
             **potential,
-            "dissipation": balance.dissipation,
-            "viscous_dissipation": viscous,
-            **drag,
             "buoyancy_flux": self._buoyancy_flux(fields),
             "buoyancy_mean": layout.at_zero(b).real,
             "buoyancy_variance": layout.sum(variance_modes(layout, b)),
             "buoyancy_dissipation": 2 * power(layout, -self.linear()["buoyancy"], b),
-            **flow,
-            **scalar_diagnostics(layout, s.scalars, fields),
-            "rate": self.rate(flow),
         }
 
     def spectral_energies(self, fields: Fields) -> Fields:
@@ -170,7 +150,3 @@ class Boussinesq(NavierStokes):
             **other,
             "buoyancy_flux": transfer(fields["velocity"], self.buoyancy_force(fields)),
         }
-
-    def _pressure(self, fields: Fields) -> jax.Array:
-        buoyancy = self.buoyancy_force(fields)
-        return flow_pressure(self.transform, fields["velocity"], self.settings.rotation, buoyancy)

@@ -67,7 +67,7 @@ def _three(value: object) -> object:
 Vector = Annotated[tuple[Real, Real, Real], BeforeValidator(_three)]
 
 
-class Hyperviscosity(Settings):
+class Hyperdiffusion(Settings):
     order: Annotated[Integer, Field(ge=2, le=8)]
     """n in the damping rate coefficient * k^(2 n)."""
     coefficient: Positive
@@ -97,11 +97,11 @@ class Scalar(Settings):
 
 
 class FlowSettings(Settings):
-    """Keys of every hydrodynamic model."""
+    """Keys of every incompressible flow."""
 
     viscosity: NonNegative
     """Kinematic viscosity, length^2 / time."""
-    hyperviscosity: Hyperviscosity | None = None
+    hyperviscosity: Hyperdiffusion | None = None
     """Additional damping of the velocity at the rate coefficient * k^(2 order)."""
     drag: Drag | None = None
     """Damping of the velocity's large scales."""
@@ -154,25 +154,28 @@ def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | floa
 # ---- linear damping --------------------------------------------------------------------------------------
 
 
-def viscous_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array:
-    """Damping rate (1/time) of velocity modes by viscosity and hyperviscosity.
+def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
+    """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
+    return [(1, coefficient)] if hyper is None else [(1, coefficient), (hyper.order, hyper.coefficient)]
+
+
+def damping_rate(layout: Layout, terms: Damping, dtype) -> jax.Array:
+    """The rate (1/time) at which `terms` damp each mode.
 
     Computed in double precision; rates that single precision cannot represent are capped, far beyond the reach of a
     step.
     """
     k2 = layout.k_squared()
-    rate = settings.viscosity * k2
-    if settings.hyperviscosity is not None:
-        rate = rate + settings.hyperviscosity.coefficient * k2**settings.hyperviscosity.order
+    (_, first), *hyper = terms
+    rate = first * k2
+    for order, coefficient in hyper:
+        rate = rate + coefficient * k2**order
     return jnp.minimum(rate, 1e30).astype(dtype)
 
 
-def damping(settings: FlowSettings) -> Damping:
+def viscous_damping(settings: FlowSettings) -> Damping:
     """Viscosity and hyperviscosity."""
-    terms: list[tuple[int, float]] = [(1, settings.viscosity)]
-    if (hyper := settings.hyperviscosity) is not None:
-        terms.append((hyper.order, hyper.coefficient))
-    return terms
+    return damping(settings.viscosity, settings.hyperviscosity)
 
 
 def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array | float:
@@ -281,21 +284,3 @@ def pressure(
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
     return transform.inverse(-inverse_k2 * divergence(layout, products["force"] + linear_force) - fluctuation)
-
-
-def flow_pressure(
-    transform: Transform,
-    velocity: jax.Array,
-    rotation: Sequence[float],
-    linear_force: jax.Array | float = 0.0,
-) -> jax.Array:
-    """`pressure` of a flow driven by u x (omega + 2 Omega) and a linear force."""
-
-    def force(values: Fields) -> jax.Array:
-        u, omega = values["velocity"], values["vorticity"]
-        if any(rotation):
-            omega = omega + 2 * constant(rotation, omega.dtype)
-        return cross(u, omega)
-
-    inputs = {"velocity": velocity, "vorticity": curl(transform.layout, velocity)}
-    return pressure(transform, inputs, force, linear_force)

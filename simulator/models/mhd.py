@@ -1,13 +1,14 @@
 """Incompressible magnetohydrodynamics, with the magnetic field in Alfven units (a velocity)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
+from pydantic import model_validator
 
-from simulator.diagnostics.flow import absent, flow_scalars, mean_and_rms, products_about
-from simulator.diagnostics.resolution import dissipation_scale, tail_fraction, unresolved
+from simulator.diagnostics.flow import absent, mean_and_rms, products_about
+from simulator.diagnostics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
 from simulator.models.advection import (
     cross,
     divergence_of_stress,
@@ -19,34 +20,54 @@ from simulator.models.fields import (
     CURRENT_MAGNITUDE,
     MAGNETIC,
     PRESSURE,
-    VELOCITY,
     DerivedField,
     Fields,
     by_name,
 )
-from simulator.models.fluid import advection_rate, flow_fields, power, pressure, transfer
-from simulator.models.model import Balance, Model
-from simulator.settings import Flag, NonNegative, Settings
+from simulator.models.fluid import (
+    FlowSettings,
+    Hyperdiffusion,
+    advection_rate,
+    damping,
+    damping_rate,
+    fluxes,
+    power,
+    scalar_transfers,
+    transfer,
+)
+from simulator.models.model import Balance
+from simulator.models.navier_stokes import NavierStokes
+from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, dot, inverse_curl, project, squared
+from simulator.spectral.operators import curl, divergence, dot, inverse_curl, squared
 
 
-class MhdSettings(Settings):
+class MhdSettings(FlowSettings):
     kind: Literal["mhd"] = "mhd"
-    viscosity: NonNegative
-    """Kinematic viscosity, length^2 / time."""
     resistivity: NonNegative
     """Magnetic diffusivity, length^2 / time."""
+    hyperresistivity: Hyperdiffusion | None = None
+    """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
     kinematic: Flag = False
     """The velocity keeps its initial value: the kinematic dynamo problem."""
+
+    @model_validator(mode="after")
+    def _momentum_is_solved(self) -> Self:
+        given = {"hyperviscosity": self.hyperviscosity, "drag": self.drag, "rotation": any(self.rotation)}
+        for key, value in given.items():
+            if self.kinematic and value:
+                raise wrong(key, "has no effect: model.kinematic prescribes the velocity; leave it out")
+        return self
 
 
 class StressForce:
     """-div(u u - b b) up to a gradient: 6 + 8 transforms per tendency with the electromotive force. Used if products
     are exact, because aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
 
+    fields = ("velocity", "magnetic")
+
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return fields
+        return {}
 
     def products(self, values: Fields) -> Fields:
         stress = stress_without_trace(values["velocity"]) - stress_without_trace(values["magnetic"])
@@ -60,9 +81,10 @@ class RotationalForce:
     """u x omega + j x b: 12 + 6 transforms per tendency with the electromotive force. With u x b it conserves energy
     even with aliased products."""
 
+    fields = ("velocity", "magnetic")
+
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        vorticity, current = curl(layout, fields["velocity"]), curl(layout, fields["magnetic"])
-        return {**fields, "vorticity": vorticity, "current": current}
+        return {"vorticity": curl(layout, fields["velocity"]), "current": curl(layout, fields["magnetic"])}
 
     def products(self, values: Fields) -> Fields:
         advection = cross(values["velocity"], values["vorticity"])
@@ -75,83 +97,93 @@ class RotationalForce:
 class PrescribedVelocity:
     """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
 
+    fields = ("velocity",)
+
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return fields
+        return {}
 
     def products(self, values: Fields) -> Fields:
         return {}
 
-    def force(self, layout: Layout, products: Fields) -> jax.Array | None:
-        return None
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return jnp.zeros_like(products["emf"])
 
 
-class Mhd(Model):
-    """du/dt = P[-(u . grad) u + j x b] + nu lap u,  db/dt = curl(u x b) + eta lap b,  j = curl b; both solenoidal.
+class Mhd(NavierStokes):
+    """du/dt = P[-(u . grad) u + j x b - 2 Omega x u] + damping,  db/dt = curl(u x b) + eta lap b - eta_n k^(2 n) b,
+    j = curl b; both solenoidal. Damping and passive scalars are those of `NavierStokes`.
 
     The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With `kinematic`
     the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.1.
     """
 
     Settings = MhdSettings
+    exact_force = RotationalForce()
 
     def __init__(self, settings: MhdSettings, transform: Transform):
-        super().__init__(settings, transform, [VELOCITY, MAGNETIC])
+        super().__init__(settings, transform, [MAGNETIC])  # type: ignore[arg-type] - has all keys of a flow
         if settings.kinematic:
             self.unforced = "has no effect: model.kinematic prescribes the velocity"
+            self.budget = "none"
             self.momentum = PrescribedVelocity()
         else:
-            self.budget = "step"
             self.momentum = StressForce() if products_are_exact(transform.grid) else RotationalForce()
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def inputs(self, fields: Fields) -> Fields:
-        return self.momentum.inputs(self.transform.layout, fields)
-
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
+        flow = super().pointwise(values, points, parameters)
         u, b = values["velocity"], values["magnetic"]
-        return Local({**self.momentum.products(values), "emf": cross(u, b)}, {"rate": self._rate(u, b)})
+        products = {**flow.products, "emf": cross(u, b)}
+        return flow._replace(products=products, maxima={**flow.maxima, "rate": self._rate(u, b)})
 
     def _rate(self, u: jax.Array, b: jax.Array) -> jax.Array:
         """Rate of the flow and, unless the run is kinematic, of Alfven waves."""
         waves = () if self.settings.kinematic else (b,)
         return advection_rate(self.transform.grid, u, *waves)
 
+    def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
+        if self.settings.kinematic:  # nothing to project
+            return self.momentum.force(self.transform.layout, products)
+        return super().acceleration(products, fields)
+
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        layout = self.transform.layout
-        force = self.momentum.force(layout, products)
-        velocity = jnp.zeros_like(fields["velocity"]) if force is None else project(layout, force)
-        return {"velocity": velocity, "magnetic": curl(layout, products["emf"])}
+        induction = curl(self.transform.layout, products["emf"])
+        return {**super().combine(products, fields), "magnetic": induction}
+
+    def _resistive_damping(self) -> Damping:
+        return damping(self.settings.resistivity, self.settings.hyperresistivity)
 
     def linear(self) -> Fields:
-        k2, s = self.transform.layout.k_squared(self.transform.dtype), self.settings
-        viscosity = 0.0 if s.kinematic else s.viscosity
-        return {"velocity": -viscosity * k2, "magnetic": -s.resistivity * k2}
+        dtype = self.transform.dtype
+        found = super().linear()
+        if self.settings.kinematic:
+            found["velocity"] = jnp.zeros((1, 1, 1), dtype)
+        return {
+            **found,
+            "magnetic": -damping_rate(self.transform.layout, self._resistive_damping(), dtype),
+        }
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
-        layout, linear = self.transform.layout, self.linear()
-        energy = sum(0.5 * power(layout, 1.0, fields[n]) for n in self.fields)
+        layout, linear, names = self.transform.layout, self.linear(), ("velocity", "magnetic")
         return Balance(
-            jnp.asarray(energy),
+            jnp.asarray(sum(0.5 * power(layout, 1.0, fields[n]) for n in names)),
             0.0,
-            jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in self.fields)),
+            jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in names)),
         )
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        return jnp.asarray(sum(self.transform.layout.inner(fields[n], f).sum() for n, f in forces.items()))
+        inner = self.transform.layout.inner
+        return jnp.asarray(
+            sum(inner(fields[n], forces[n]).sum() for n in ("velocity", "magnetic") if n in forces)
+        )
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        layout, s = self.transform.layout, self.settings
-        u, b = fields["velocity"], fields["magnetic"]
-        k2 = layout.k_squared(u.real.dtype)
-        viscous, ohmic = s.viscosity * power(layout, k2, u), s.resistivity * power(layout, k2, b)
-        kinetic, magnetic = 0.5 * power(layout, 1.0, u), 0.5 * power(layout, 1.0, b)
+        layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
+        ohmic = power(layout, -self.linear()["magnetic"], b)
         current = curl(layout, b)
-        flow = flow_scalars(
-            self.transform, u, [(1, s.viscosity)], viscous, lambda v: advection_rate(self.transform.grid, v)
-        )
 
         def exchange(values, points, parameters) -> Local:
             u, b, j = values["velocity"], values["magnetic"], values["current"]
@@ -164,33 +196,30 @@ class Mhd(Model):
         mean = layout.at_zero(b).real
         evaluated = self.transform.evaluate(inputs, exchange, mean)
         return {
-            "energy": kinetic + magnetic,
-            "kinetic_energy": kinetic,
-            "magnetic_energy": magnetic,
-            "dissipation": ohmic if s.kinematic else viscous + ohmic,
-            "viscous_dissipation": viscous,
+            **super().diagnostics(fields, time),
+            "magnetic_energy": 0.5 * power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
             "lorentz_work": evaluated.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             "magnetic_helicity": layout.inner(inverse_curl(layout, b), b).sum(),
             **mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
             **self._magnetic_scales(current, ohmic),
-            **flow,
             "max_magnetic": evaluated.maxima["field"],
             "max_magnetic_divergence": evaluated.maxima["divergence"],
-            "rate": evaluated.maxima["rate"],
+            "rate": self.rate(evaluated.maxima),
         }
 
     def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
         """Scales as `flow_scalars` computes them for the velocity. A kinematic dynamo, in which the strength of the
         field is arbitrary, has no dissipation scale."""
-        layout, resistivity = self.transform.layout, self.settings.resistivity
+        layout = self.transform.layout
         scales = {
             "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
             "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
         }
-        if not (absent(resistivity) or self.settings.kinematic):
-            scale = dissipation_scale([(1, resistivity)], ohmic)
+        present = [(n, eta) for n, eta in self._resistive_damping() if not absent(eta)]
+        if present and not self.settings.kinematic:
+            scale = dissipation_scale(present, ohmic)
             scales["resistive_scale"] = scale
             scales["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
         return scales
@@ -199,25 +228,27 @@ class Mhd(Model):
         return [] if self.settings.kinematic else unresolved(row)
 
     def spectral_energies(self, fields: Fields) -> Fields:
-        names = {"velocity": "kinetic_energy", "magnetic": "magnetic_energy"}
-        return {name: 0.5 * squared(fields[field]) for field, name in names.items()}
+        return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
 
     def transfers(self, fields: Fields) -> Fields:
         """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
         `induction`."""
+        scalars = self.settings.scalars
 
         def terms(values, points, parameters) -> Local:
             u, b = values["velocity"], values["magnetic"]
             advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
-            return Local({"advection": advection, "lorentz": lorentz, "emf": cross(u, b)})
+            products = {"advection": advection, "lorentz": lorentz, "emf": cross(u, b)}
+            return Local({**products, **fluxes(scalars, values)})
 
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
-        inputs = {**fields, "vorticity": curl(layout, u), "current": curl(layout, b)}
+        inputs = {**fields, **self.exact_force.inputs(layout, fields)}
         products = self.transform.evaluate(inputs, terms).products
         return {
             "kinetic_energy": transfer(u, products["advection"]),
             "lorentz": transfer(u, products["lorentz"]),
             "induction": transfer(b, curl(layout, products["emf"])),
+            **scalar_transfers(layout, scalars, products, fields),
         }
 
     def derived(self) -> Mapping[str, DerivedField]:
@@ -227,17 +258,12 @@ class Mhd(Model):
             return inverse(curl(layout, fields["magnetic"]))
 
         derived = {
-            **flow_fields(self.transform),
+            **super().derived(),
             **by_name(
                 DerivedField(CURRENT, current),
                 DerivedField(CURRENT_MAGNITUDE, lambda f: jnp.sqrt(squared(current(f)))),
             ),
         }
-        if not self.settings.kinematic:
-            derived |= by_name(DerivedField(PRESSURE, self._pressure))
+        if self.settings.kinematic:
+            del derived[PRESSURE.name]
         return derived
-
-    def _pressure(self, fields: Fields) -> jax.Array:
-        rotational = RotationalForce()
-        inputs = rotational.inputs(self.transform.layout, fields)
-        return pressure(self.transform, inputs, lambda values: rotational.products(values)["force"])

@@ -8,25 +8,25 @@ import jax
 
 from simulator.diagnostics.flow import flow_scalars
 from simulator.diagnostics.resolution import unresolved
-from simulator.models.advection import advection_of
+from simulator.models.advection import Momentum, Rotational, advection_of
 from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec
 from simulator.models.fluid import (
     FlowSettings,
     advection_rate,
     coriolis,
-    damping,
+    damping_rate,
     drag_rate,
     flow_fields,
-    flow_pressure,
     fluxes,
     power,
+    pressure,
     scalar_diagnostics,
     scalar_linear,
     scalar_spectra,
     scalar_tendencies,
     scalar_transfers,
     transfer,
-    viscous_rate,
+    viscous_damping,
 )
 from simulator.models.model import Balance, Model
 from simulator.spectral import Local, Points, Transform
@@ -49,6 +49,8 @@ class NavierStokes(Model):
 
     Settings = NavierStokesSettings
     budget = "step"
+    exact_force: Momentum = Rotational()
+    """The nonlinear force with its gradients but that of u^2 / 2, which the pressure needs."""
 
     def __init__(
         self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()
@@ -56,30 +58,35 @@ class NavierStokes(Model):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         scalars = [FieldSpec(s.name) for s in settings.scalars]
         super().__init__(settings, transform, [VELOCITY, *further, *scalars])
-        self.advection = advection_of(transform.grid)
+        self.momentum: Momentum = advection_of(transform.grid)
 
     # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
-        return {**fields, **self.advection.inputs(self.transform.layout, fields["velocity"])}
+        return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        products = {**self.advection.products(values), **fluxes(self.settings.scalars, values)}
+        products = {**self.momentum.products(values), **fluxes(self.settings.scalars, values)}
         return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
 
+    def linear_force(self, fields: Fields) -> jax.Array | float:
+        """The accelerations of the velocity that are linear in the fields, before the projection."""
+        return coriolis(fields["velocity"], self.settings.rotation)
+
     def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
-        """The acceleration of the velocity without the pressure, before the projection."""
-        u = fields["velocity"]
-        return self.advection.force(self.transform.layout, products) + coriolis(u, self.settings.rotation)
+        """N of the velocity: its accelerations without the pressure, projected."""
+        layout = self.transform.layout
+        return project(layout, self.momentum.force(layout, products) + self.linear_force(fields))
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        layout = self.transform.layout
-        scalars = scalar_tendencies(layout, self.settings.scalars, products, fields["velocity"])
-        return {"velocity": project(layout, self.acceleration(products, fields)), **scalars}
+        scalars = scalar_tendencies(
+            self.transform.layout, self.settings.scalars, products, fields["velocity"]
+        )
+        return {"velocity": self.acceleration(products, fields), **scalars}
 
     def linear(self) -> Fields:
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
-        velocity = viscous_rate(layout, s, dtype) + drag_rate(layout, s, dtype)
+        velocity = damping_rate(layout, viscous_damping(s), dtype) + drag_rate(layout, s, dtype)
         return {"velocity": -velocity, **scalar_linear(layout, s.scalars, dtype)}
 
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
@@ -97,15 +104,17 @@ class NavierStokes(Model):
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
         balance = self.balance(fields)
-        viscous = power(layout, viscous_rate(layout, s, u.real.dtype), u)
-        drag = {"drag_dissipation": balance.dissipation - viscous} if s.drag else {}
+        damping = viscous_damping(s)
+        viscous = power(layout, damping_rate(layout, damping, u.real.dtype), u)
+        drag = {"drag_dissipation": power(layout, drag_rate(layout, s, u.real.dtype), u)} if s.drag else {}
         flow = flow_scalars(
-            self.transform, u, damping(s), viscous, lambda v: advection_rate(self.transform.grid, v)
+            self.transform, u, damping, viscous, lambda v: advection_rate(self.transform.grid, v)
         )
         return {
             "energy": balance.energy,
-            "kinetic_energy": balance.energy,
+            "kinetic_energy": 0.5 * power(layout, 1.0, u),
             "dissipation": balance.dissipation,
+            "viscous_dissipation": viscous,
             **drag,
             **flow,
             **scalar_diagnostics(layout, s.scalars, fields),
@@ -132,7 +141,7 @@ class NavierStokes(Model):
         layout = self.transform.layout
         scalars = scalar_transfers(layout, self.settings.scalars, products, fields)
         return {
-            "kinetic_energy": transfer(fields["velocity"], self.advection.force(layout, products)),
+            "kinetic_energy": transfer(fields["velocity"], self.momentum.force(layout, products)),
             **scalars,
         }
 
@@ -141,4 +150,8 @@ class NavierStokes(Model):
         return {**flow_fields(self.transform), pressure.spec.name: pressure}
 
     def _pressure(self, fields: Fields) -> jax.Array:
-        return flow_pressure(self.transform, fields["velocity"], self.settings.rotation)
+        force = self.exact_force
+        inputs = {n: fields[n] for n in force.fields} | force.inputs(self.transform.layout, fields)
+        return pressure(
+            self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields)
+        )

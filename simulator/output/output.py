@@ -217,6 +217,7 @@ class Output:
 
     def checkpoint(self, state: State, schedule: Schedule) -> None:
         """Writes everything that the next step needs, in the background."""
+        self.flush()
         simulation = self._simulation
         settings = simulation.config.output.checkpoints
 
@@ -262,7 +263,12 @@ class Output:
         if self._table is not None:
             self._table.sync()
 
+    def flush(self) -> None:
+        """Writes the rows of series that wait for others."""
+        self._recorder.flush()
+
     def close(self) -> None:
+        self.flush()
         if self._table is not None:
             self._table.close()
             self._table = None

@@ -1,5 +1,6 @@
 """The series of a run: measures every kind that its configuration requests, and writes it row by row."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,9 @@ from simulator.simulation import quantities
 from simulator.simulation.compiling import Program
 from simulator.simulation.simulation import Simulation
 from simulator.storage import Dataset
+
+TOGETHER = 2.0
+"""Seconds for which rows of frequent series wait to be written together."""
 
 
 def measured(simulation: Simulation, name: str) -> Measured:
@@ -82,6 +86,9 @@ class Recorder:
         )
         """The series that get a row with every snapshot."""
         self._beside = {name: m.beside() for name, m in self._measured.items()}
+        self._frequent = {name for name, kind, _ in requested(simulation.config.output) if kind.frequent}
+        self._waiting: dict[str, list[tuple[int, float, Mapping[str, np.ndarray]]]] = {}
+        self._written: dict[str, float] = {}
         self._files: dict[str, Series] = {}
         self._last_step: dict[str, int] = {}
 
@@ -122,7 +129,8 @@ class Recorder:
         return self._memory.get(name, {})
 
     def take(self, name: str, state: State) -> None:
-        """Writes one row of `NAME.h5`, unless that of this step is written already."""
+        """Writes one row of `NAME.h5`, unless that of this step is written already. A row of a frequent series waits
+        for `flush`, or for the next row after `TOGETHER`."""
         step = int(state.step)
         if self._last_step.get(name) == step:
             return
@@ -131,7 +139,20 @@ class Recorder:
         if name in self._functions:
             computed, self._memory[name] = self._functions[name](state, self._arrays(name))
         row = {variable: np.asarray(values) for variable, values in computed.items()}
-        self._write(lambda: self._file(name).append(step, float(state.time), row))
+        self._waiting.setdefault(name, []).append((step, float(state.time), row))
+        now = time.monotonic()
+        if name not in self._frequent or now - self._written.get(name, -TOGETHER) >= TOGETHER:
+            self._write_rows(name)
+
+    def _write_rows(self, name: str) -> None:
+        rows = self._waiting.pop(name)
+        self._written[name] = time.monotonic()
+        self._write(lambda: self._file(name).extend(rows))
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        for name in tuple(self._waiting):
+            self._write_rows(name)
 
     def _file(self, name: str) -> Series:
         if name not in self._files:

@@ -16,7 +16,7 @@ shell), and each variable as (row, *its dimensions), with dimension scales.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,26 +81,36 @@ class Series:
         self._limits = part_rows, part_bytes
         self._parts: list[_Part] = []
         self._active: list[_Row] = []
+        self._uncommitted = False
         if path.exists():
             self._load(SeriesReader(path))
         self._remove_unlisted()
 
     def append(self, step: int, time: float, values: Mapping[str, np.ndarray]) -> None:
         """Add one row and commit it. Every variable has to be present, with the shape of its dimensions."""
-        if values.keys() != self._required:
-            raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
-        row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
-        for name, value in row.values.items():
-            if value.shape != self._shape(name):
-                raise ValueError(f"{name}: shape {value.shape}, not {self._shape(name)}")
+        self.extend([(step, time, values)])
+
+    def extend(self, rows: Iterable[tuple[int, float, Mapping[str, np.ndarray]]]) -> None:
+        """Add rows (step, time, values) and commit them together."""
+        for step, time, values in rows:
+            if values.keys() != self._required:
+                raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
+            row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
+            for name, value in row.values.items():
+                if value.shape != self._shape(name):
+                    raise ValueError(f"{name}: shape {value.shape}, not {self._shape(name)}")
+            self._add(row)
+        self._commit()
+
+    def _add(self, row: _Row) -> None:
         rows, size = self._limits
-        if len(self._active) >= rows and sum(row.size for row in self._active) >= size:
-            if not self._parts:
+        if len(self._active) >= rows and len(self._active) * row.size >= size:
+            if self._uncommitted or not self._parts:
                 self._write_rows(self._part_path(self._active))
             self._parts.append(_Part(self._part_name(self._active), len(self._active)))
             self._active = []
         self._active.append(row)
-        self._commit()
+        self._uncommitted = True
 
     def truncate(self, step: int) -> int:
         """Remove the rows later than `step`; returns their number."""
@@ -111,11 +121,11 @@ class Series:
         while whole < len(self._parts) and sum(part.rows for part in self._parts[: whole + 1]) <= keep:
             whole += 1
         self._parts = self._parts[:whole]
-        first = sum(part.rows for part in self._parts)
-        self._active = [reader.row(index) for index in range(first, keep)]
-        if self._parts and not self._active:
-            last = self._parts.pop()
-            self._active = [reader.row(index) for index in range(first - last.rows, first)]
+        if (rest := keep - sum(part.rows for part in self._parts)) or not self._parts:
+            self._active = reader.rows(whole)[:rest]
+        else:
+            self._parts.pop()
+            self._active = reader.rows(whole - 1)
         self._commit()
         self._remove_unlisted()
         return len(reader) - keep
@@ -133,11 +143,11 @@ class Series:
         plain = {name: v for name, v in reader.coordinates.items() if name not in reader.beside}
         self._coordinates = plain | self._coordinates
         self._variables = reader.variables | self._variables
-        *self._parts, last = reader.parts
-        first = sum(part.rows for part in self._parts)
-        self._active = [reader.row(index) for index in range(first, first + last.rows)]
+        self._parts = list(reader.parts[:-1])
+        self._active = reader.rows(len(self._parts))
 
     def _commit(self) -> None:
+        self._uncommitted = False
         if not self._parts:
             self._write_rows(self.path)
             return
@@ -312,6 +322,21 @@ class SeriesReader:
         with h5py.File(self._file(part), "r", locking=False) as file:
             known = {name: np.asarray(_dataset(file, name)[place]) for name in self.variables if name in file}
         return _Row(int(self.step[position]), float(self.time[position]), self._complete(known))
+
+    def rows(self, number: int) -> list[_Row]:
+        """The rows of one of `parts`, as they were appended."""
+        part = self.parts[number]
+        first = sum(p.rows for p in self.parts[:number])
+        with h5py.File(self._file(part), "r", locking=False) as file:
+            known = {name: _dataset(file, name)[: part.rows] for name in self.variables if name in file}
+        return [
+            _Row(
+                int(self.step[first + i]),
+                float(self.time[first + i]),
+                self._complete({name: np.asarray(values[i]) for name, values in known.items()}),
+            )
+            for i in range(part.rows)
+        ]
 
     def _complete(self, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {

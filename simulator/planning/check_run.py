@@ -1,8 +1,8 @@
 """All checks of `run` that need no devices, for a login node and for every command alike.
 
 An abstract simulation is built, with devices that cannot compute: model, forcing, outputs and initial condition raise
-the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run; the growth of a
-user's linear term is computed by the commands that start no run (`check_growth`).
+the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run; the growth of
+a user's linear term is computed by the commands that start no run (`check_growth`).
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from simulator.measurements import KINDS, Curves
 from simulator.output.series import SeriesReader
-from simulator.plotting import curves, density, particles, statistics
+from simulator.plotting import curves, density, particles, probes, statistics
 from simulator.plotting.labels import Labels
 from simulator.plotting.slices import fields, projections, slices
 from simulator.plotting.spectra import names, spectrum
@@ -99,6 +99,10 @@ def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
     )
 
 
+def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    return probes.pictures(series, labels)
+
+
 PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "spectra": _spectra,
     "transfer": _transfer,
@@ -110,4 +114,5 @@ PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "trajectories": _trajectories,
     "particle_statistics": _particle_statistics,
     "render": _render,
+    "probes": _probes,
 }

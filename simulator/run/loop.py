@@ -122,6 +122,7 @@ class Loop:
 
     def _fail(self, line: str) -> NoReturn:
         """Ends the run for a reason that every process sees; a save in progress is finished first."""
+        self._output.flush()
         self._finish_save()
         raise RunFailure(line)
 

@@ -220,12 +220,22 @@ class Layout(_Arrangement):
     def weight(self, dtype=jnp.float64) -> jax.Array:
         """The number of modes that an entry represents in a sum: 2 if it represents its conjugate too; 0 in padding
         and at modes that are not part of the state. Broadcasts."""
-        weight = jnp.ones((1, 1, 1), dtype)
-        if self.half:
-            mode_numbers = self.padded_mode_numbers("z")
-            paired = (mode_numbers > 0) & (2 * mode_numbers != self.grid.shape[2])
-            weight = self._along("z", np.where(paired, 2, 1), dtype)
-        return jnp.where(self.mask, weight, 0)
+        return jnp.where(self.mask, self._along("z", self._conjugates, dtype), 0)
+
+    @property
+    def _conjugates(self) -> np.ndarray:
+        """Along z: 2 for entries that stand for their conjugates too, else 1."""
+        mode_numbers = self.padded_mode_numbers("z")
+        paired = (mode_numbers > 0) & (2 * mode_numbers != self.grid.shape[2])
+        return np.where(self.half & paired, 2, 1)
+
+    def phases(self, axis: str, positions: np.ndarray | jax.Array, dtype) -> jax.Array:
+        """exp(i k x) along an axis, (positions, modes): the real part of a field's coefficients times those of the
+        three axes, summed over all entries, is its value. In a half layout those of z count conjugate modes."""
+        unit = self.grid.fundamental[AXES.index(axis)]
+        turns = jnp.asarray(positions)[:, None] * (self.padded_mode_numbers(axis) * unit)
+        weight = jnp.asarray(self._conjugates if axis == "z" else 1)
+        return (weight * jnp.exp(1j * turns)).astype(dtype)
 
     def sum(self, values: jax.Array) -> jax.Array:
         """Sum over all modes of real `values` (..., *order), conjugate modes included."""

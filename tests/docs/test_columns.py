@@ -18,6 +18,7 @@ output:
   transfer: {every: 1}
   structure_functions: {every: 1}
   histograms: {every: 1}
+  probes: {every: 1, points: [[0, 0, 0]], lines: [{axis: x, through: [0, 0, 0], name: LINE}]}
 """
 MATTER = """
 output: {spectra: {every: 1}, histograms: {every: 1}, profiles: {every: 1}, projections: {every: 1}}

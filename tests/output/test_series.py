@@ -53,6 +53,23 @@ def test_every_row_is_there_as_soon_as_it_is_appended(tmp_path, limits):
 
 
 @pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
+@pytest.mark.parametrize("batches", [(2, 1, 8), (11,), (3, 3, 5)])
+def test_rows_that_come_together(tmp_path, limits, batches):
+    """Parts that fill up within a batch are those of single rows, and truncation cuts them alike."""
+    series, step = opened(tmp_path / "spectra.h5", **limits), 0
+    for count in batches:
+        steps = range(step, step := step + count)
+        series.extend((n, n * 0.1, spectrum(n)) for n in steps)
+        check(series.path, range(step))
+    parts = sorted(path.name for path in tmp_path.glob("spectra.parts/*"))
+    assert parts == (["00000000.h5", "00000003.h5", "00000006.h5", "00000009.h5"] if limits else [])
+    again = opened(series.path, **limits)
+    assert again.truncate(4) == 6
+    again.extend((n, n * 0.1, spectrum(n)) for n in range(5, 9))
+    check(series.path, range(9))
+
+
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
 @pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
 def test_truncation_to_any_step_then_reopening_and_going_on(tmp_path, limits, rows):
     for keep in range(-1, rows + 1):

@@ -21,12 +21,22 @@ MODELS = {
         "drag": {"coefficient": 0.1, "below": 1.5},
         "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
     },
-    "mhd": {"viscosity": 0.02, "resistivity": 0.01},
+    "mhd": {
+        "viscosity": 0.02,
+        "resistivity": 0.01,
+        "hyperresistivity": {"order": 2, "coefficient": 2e-4},
+        "rotation": [0.1, 0.0, 0.5],
+        "drag": {"coefficient": 0.1, "below": 1.5},
+        "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.0]}],
+    },
     "boussinesq": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0},
 }
 OTHERS = {
     "navier_stokes": {"scalars": {"dye": {"peak": 2}}},
-    "mhd": {"magnetic": {"energy": 0.3, "helicity": 0.5, "mean_field": [0.3, 0.0, 0.2]}},
+    "mhd": {
+        "magnetic": {"energy": 0.3, "helicity": 0.5, "mean_field": [0.3, 0.0, 0.2]},
+        "scalars": {"dye": {"peak": 2}},
+    },
     "boussinesq": {"scalars": {"buoyancy": {"variance": 0.4}}},
 }
 NOISE = {"kind": "ornstein_uhlenbeck", "rate": 0.2, "correlation_time": 0.3, "band": [1, 2], "seed": 5}
@@ -149,15 +159,22 @@ IDEAL = {
         "scalars": [],
         "rotation": [0, 0, 1],
     },
-    "mhd": {"viscosity": 0, "resistivity": 0},
+    "mhd": {
+        "viscosity": 0,
+        "resistivity": 0,
+        "hyperresistivity": None,
+        "drag": None,
+        "scalars": [],
+        "rotation": [0, 0, 0],
+    },
     "boussinesq": {"viscosity": 0, "diffusivity": 0},
 }
 
 
 def test_ideal_invariants_converge_with_the_integrator(kind):
     """Energy is conserved by the truncated equations, and the helicities where their means do not interfere:
-    rotation changes helicity through <u> only, magnetic helicity is conserved without a mean field. RK4's own
-    error of a quadratic invariant is of order 5."""
+    rotation changes helicity through <u> only, but cross-helicity everywhere; magnetic helicity is conserved without
+    a mean field. RK4's own error of a quadratic invariant is of order 5."""
     initial = {"kind": "random", "peak": 2, "seed": 7, "helicity": 0.3}
     if kind == "mhd":
         initial["magnetic"] = {"energy": 0.4, "helicity": 0.5, "seed": 1}
@@ -173,6 +190,38 @@ def test_ideal_invariants_converge_with_the_integrator(kind):
     for name, losses in lost.items():
         assert abs(first[name]) > 1e-2 and order(losses)[0] > 3.9, (name, losses)
         assert losses[-1] < 1e-5
+
+
+def test_mhd_without_a_magnetic_field_is_navier_stokes():
+    """Every key of a flow has its meaning in both. With a field the force is another sum of products, so that only
+    round-off of the same operations differs."""
+    model = {**MODELS["navier_stokes"], "resistivity": 0.01, "kind": "mhd"}
+    initial = {"kind": "random", "peak": 2, "seed": 7, **OTHERS["navier_stokes"]}
+    magnetic = flow(*SHAPE, initial=initial, model=model, forcing=NOISE)
+    plain = simulation("navier_stokes")
+    state, other = last(marched(plain, DT, 3)), last(marched(magnetic, DT, 3))
+    for name, field in state.fields.items():
+        assert abs(np.asarray(other.fields[name] - field)).max() < 1e-14 * abs(np.asarray(field)).max()
+    assert not np.asarray(other.fields["magnetic"]).any()
+    row, also = measured(plain, state), measured(magnetic, other)
+    for name in (
+        "energy",
+        "dissipation",
+        "drag_dissipation",
+        "dye_production",
+        "reynolds_taylor",
+        "injection",
+    ):
+        assert also[name] == pytest.approx(row[name], rel=1e-12), name
+    pressure, also = (np.asarray(s.values("pressure")(f)) for s, f in ((plain, state), (magnetic, other)))
+    np.testing.assert_allclose(also, pressure, atol=1e-13 * abs(pressure).max())
+
+
+def test_a_prescribed_velocity_takes_no_force():
+    kinematic = {"kind": "mhd", "viscosity": 0, "resistivity": 1, "kinematic": True}
+    for key, value in (("rotation", [0, 0, 1]), ("drag", {"coefficient": 1, "below": 2})):
+        with pytest.raises(ValueError, match=r"has no effect: model\.kinematic"):
+            flow(8, 8, 8, initial={"kind": "abc"}, model={**kinematic, key: value})
 
 
 def small(integrator: str):

@@ -72,6 +72,43 @@ def test_alfven_waves(tmp_path):
         assert abs(np.asarray(end.fields[name]) - moved).max() < 1e-6 * abs(moved).max()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_magneto_coriolis_waves(tmp_path, sign):
+    """A helical wave of flow and field under rotation and a mean field: omega^2 - (2 Omega . k / |k|) omega -
+    (B . k)^2 = 0 with b = u (B . k) / omega (Lehnert 1954, Astrophys. J. 119, 647), here damped alike by viscosity
+    and resistivity with their hyper-terms. Both parts are Beltrami fields, so that its amplitude does not matter."""
+    k, rotation, mean = wavenumber(BOX, INTEGERS), np.array([0.4, -1.0, 2.0]), np.array([0.5, -0.8, 0.3])
+    size = np.linalg.norm(k)
+    a = across(k, np.array([1.0, 0.3, -0.2]))
+    helical = a - 1j * np.cross(a, k) / size
+    turning, alfven = 2 * rotation @ k / size, mean @ k
+    omega = turning / 2 + sign * np.hypot(turning / 2, alfven)
+    simulation = flow(
+        *SHAPE,
+        initial=single_wave(
+            tmp_path,
+            BOX,
+            INTEGERS,
+            {"velocity": helical, "magnetic": helical * alfven / omega},
+            {"magnetic": mean},
+        ),
+        grid={"box": BOX},
+        model={
+            "kind": "mhd",
+            "viscosity": 0.003,
+            "resistivity": 0.003,
+            "hyperviscosity": {"order": 2, "coefficient": 1e-4},
+            "hyperresistivity": {"order": 2, "coefficient": 1e-4},
+            "rotation": rotation.tolist(),
+        },
+    )
+    dt = 0.02 / max(abs(turning), abs(omega))
+    for name in ("velocity", "magnetic"):
+        sigma = frequency(simulation, name, dt)
+        assert sigma.imag == pytest.approx(omega, rel=1e-6)
+        assert sigma.real == pytest.approx(-0.003 * size**2 - 1e-4 * size**4, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("square", "rotation"),
     [
