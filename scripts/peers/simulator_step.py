@@ -24,7 +24,7 @@ config = run_config_class().model_validate(
     {
         **(FLOW if settings["flow"] else WAVE),
         "grid": {"shape": [n, n, n]},
-        "time": {"stop": 1e9, "dt": settings["dt"]},
+        "time": {"stop": 1e6 * settings["dt"], "dt": settings["dt"]},
         "precision": settings["precision"],
         "devices": {"platform": "cpu", "count": settings["devices"]},
     }
