@@ -10,6 +10,7 @@ from pydantic import model_validator
 from simulator.diagnostics.flow import absent, mean_and_rms, products_about
 from simulator.diagnostics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
 from simulator.models.advection import (
+    Momentum,
     cross,
     divergence_of_stress,
     products_are_exact,
@@ -60,14 +61,11 @@ class MhdSettings(FlowSettings):
         return self
 
 
-class StressForce:
+class StressForce(Momentum):
     """-div(u u - b b) up to a gradient: 6 + 8 transforms a tendency with the electromotive force. Where products are
     exact, for aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
 
     fields = ("velocity", "magnetic")
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return {}
 
     def products(self, values: Fields) -> Fields:
         stress = stress_without_trace(values["velocity"]) - stress_without_trace(values["magnetic"])
@@ -77,7 +75,7 @@ class StressForce:
         return -divergence_of_stress(layout, products["stress"])
 
 
-class RotationalForce:
+class RotationalForce(Momentum):
     """u x omega + j x b: 12 + 6 transforms a tendency with the electromotive force. With u x b it conserves energy
     even where products are aliased."""
 
@@ -94,13 +92,8 @@ class RotationalForce:
         return products["force"]
 
 
-class PrescribedVelocity:
+class PrescribedVelocity(Momentum):
     """No force: 6 + 3 transforms a tendency for the electromotive force alone."""
-
-    fields = ("velocity",)
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return {}
 
     def products(self, values: Fields) -> Fields:
         return {}

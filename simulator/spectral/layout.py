@@ -234,7 +234,7 @@ class Layout(_Arrangement):
         three axes, summed over all entries, is its value. In a half layout those of z count conjugate modes."""
         unit = self.grid.fundamental[AXES.index(axis)]
         turns = jnp.asarray(positions)[:, None] * (self.padded_mode_numbers(axis) * unit)
-        weight = self._conjugates if axis == "z" else 1
+        weight = jnp.asarray(self._conjugates if axis == "z" else 1)
         return (weight * jnp.exp(1j * turns)).astype(dtype)
 
     def sum(self, values: jax.Array) -> jax.Array:

@@ -46,6 +46,11 @@ output:
   particle_statistics: {every: 1}
   trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}
 """,
+    "large_eddies": """
+model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: smagorinsky}}
+initial: {kind: abc}
+"""
+    + FLOW,
     "boussinesq": """
 model:
   kind: boussinesq
