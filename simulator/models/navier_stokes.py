@@ -180,6 +180,8 @@ class NavierStokes(Model):
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
             subgrid = {"subgrid_dissipation": self._subgrid_dissipation(fields)}
+            # Where the cascade of such a flow would end is not on the grid.
+            flow = {n: v for n, v in flow.items() if n not in ("kolmogorov_scale", "k_max_eta")}
             flow["rate"] = self.tendency(fields, time)[1]["rate"]
         return {
             "energy": balance.energy,

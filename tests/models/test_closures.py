@@ -129,6 +129,7 @@ def test_what_the_grid_loses_is_in_the_budget(kind):
     np.testing.assert_allclose(rates["velocity"] - bare["velocity"], force, atol=1e-14)
     assert row["rate"] == pytest.approx(float(model.rate(maxima)), rel=1e-12)
     assert row["rate"] > float(plain.model.rate(limit))
+    assert "kolmogorov_scale" in plain.columns and "kolmogorov_scale" not in les.columns
     assert "transfer/subgrid" in series_of(les)["transfer"].variables
 
 
