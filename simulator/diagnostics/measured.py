@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from simulator.diagnostics.spectra import Bins, flux, shell_spectra
+from simulator.diagnostics.spectra import Bins, flux, shell_spectra, spectral_map
 from simulator.models import Model, State
 from simulator.spectral import Layout
 from simulator.spectral.layout import PhysicalLayout
@@ -99,3 +99,16 @@ def directional_spectra(layout: Layout, model: Model, axis: str, names: tuple[st
         compute,
         {"axis": axis},
     )
+
+
+def spectral_maps(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
+    """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers across and along an axis.
+    Sums along either, times the bins' width, are the spectra of `directional_spectra`."""
+    across, along = Bins(layout, axis, "perpendicular"), Bins(layout, axis, "parallel")
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        energies = model.spectral_energies(state.fields)
+        return {n: spectral_map(across, along, layout, e) for n, e in energies.items()}
+
+    coordinates = {"k_perpendicular": across.wavenumbers(), "k_parallel": along.wavenumbers()}
+    return Measured(coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": axis})

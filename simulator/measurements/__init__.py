@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.measurements.cadence import Cadence, SeriesCadence
+from simulator.measurements.cospectra import Cospectra
 from simulator.measurements.helicity import Helicity
 from simulator.measurements.histograms import Histograms
 from simulator.measurements.kind import Curves, Kind, Subject, Unsupported
@@ -19,6 +20,7 @@ from simulator.measurements.render import Render
 from simulator.measurements.shell_to_shell import ShellToShell
 from simulator.measurements.slices import Slices
 from simulator.measurements.spectra import Spectra
+from simulator.measurements.spectral_maps import SpectralMaps
 from simulator.measurements.statistics import Statistics
 from simulator.measurements.structure_functions import StructureFunctions
 from simulator.measurements.trajectories import Trajectories
@@ -37,6 +39,8 @@ def _admitted(name: str, declared: Any) -> Kind:
 
 _OWN: tuple[Kind, ...] = (
     Spectra(),
+    SpectralMaps(),
+    Cospectra(),
     Transfer(),
     StructureFunctions(),
     Histograms(),

@@ -15,6 +15,7 @@ from simulator.models.fluid import (
     along,
     constant,
     power,
+    scalar_fluxes,
     transfer,
     variance_modes,
 )
@@ -137,6 +138,10 @@ class Boussinesq(NavierStokes):
         else:
             other = {"buoyancy_variance": variance_modes(self.transform.layout, b)}
         return {**super().spectral_energies(fields), **other}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Those of scalars, the buoyancy among them."""
+        return {**super().cospectra(fields), **scalar_fluxes(self.transform.layout, ["buoyancy"], fields)}
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy gives to modes of the velocity."""

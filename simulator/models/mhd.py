@@ -224,6 +224,19 @@ class Mhd(NavierStokes):
     def spectral_energies(self, fields: Fields) -> Fields:
         return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
 
+    def cospectra(self, fields: Fields) -> Fields:
+        """Those of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b, and the
+        Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is the energy, their difference the
+        cross-helicity."""
+        u, b = fields["velocity"], fields["magnetic"]
+        return {
+            **super().cospectra(fields),
+            "cross_helicity": transfer(u, b),
+            "magnetic_helicity": transfer(inverse_curl(self.transform.layout, b), b),
+            "elsasser_plus": 0.25 * squared(u + b),
+            "elsasser_minus": 0.25 * squared(u - b),
+        }
+
     def transfers(self, fields: Fields) -> Fields:
         """Advection conserves the kinetic energy; what `lorentz` takes from it, `induction` gives to the field."""
         scalars = self.settings.scalars

@@ -23,6 +23,7 @@ from simulator.models.fluid import (
     power,
     pressure,
     scalar_diagnostics,
+    scalar_fluxes,
     scalar_linear,
     scalar_spectra,
     scalar_tendencies,
@@ -205,6 +206,10 @@ class NavierStokes(Model):
             "kinetic_energy": kinetic,
             **scalar_spectra(self.transform.layout, self.settings.scalars, fields),
         }
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """The flux u_i theta of every scalar along each axis."""
+        return scalar_fluxes(self.transform.layout, [s.name for s in self.settings.scalars], fields)
 
     def transfers(self, fields: Fields) -> Fields:
         """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid."""

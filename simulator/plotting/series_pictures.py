@@ -16,6 +16,7 @@ from simulator.plotting import curves, density, particles, probes, statistics
 from simulator.plotting.labels import Labels
 from simulator.plotting.slices import fields, projections, slices
 from simulator.plotting.spectra import names, spectrum
+from simulator.plotting.spectral_maps import spectral_map
 from simulator.plotting.volumes import volume_picture
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
@@ -103,6 +104,20 @@ def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
     return probes.pictures(series, labels)
 
 
+def _cospectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    described = KINDS["cospectra"].curves
+    for name in names(series):
+        if name.endswith("_energy") or name.startswith("elsasser"):
+            yield f"cospectra_{name}", partial(spectrum, series, name, guide=False)
+        else:
+            yield f"cospectra_{name}", partial(curves.curves, series, name, labels, described)
+
+
+def _spectral_maps(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in series.variables:
+        yield f"spectral_map_{name}", partial(spectral_map, series, name, labels)
+
+
 PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "spectra": _spectra,
     "transfer": _transfer,
@@ -115,4 +130,6 @@ PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "particle_statistics": _particle_statistics,
     "render": _render,
     "probes": _probes,
+    "spectral_maps": _spectral_maps,
+    "cospectra": _cospectra,
 }
