@@ -10,6 +10,7 @@ from simulator.measurements.cadence import Cadence, SeriesCadence
 from simulator.measurements.cospectra import Cospectra
 from simulator.measurements.helicity import Helicity
 from simulator.measurements.histograms import Histograms
+from simulator.measurements.joint_histograms import JointHistograms
 from simulator.measurements.kind import Curves, Kind, Subject, Unsupported
 from simulator.measurements.particle_statistics import ParticleStatistics
 from simulator.measurements.probes import Probes
@@ -44,6 +45,7 @@ _OWN: tuple[Kind, ...] = (
     Transfer(),
     StructureFunctions(),
     Histograms(),
+    JointHistograms(),
     Profiles(),
     Projections(),
     Probes(),

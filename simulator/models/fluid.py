@@ -39,7 +39,23 @@ RESERVED = frozenset(
         *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
         *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
         *("viscous", "ohmic", "drag"),
-        *("step", "time", "dt", "cfl", "x", "y", "z", "k", "r", "r_outer", "sigma", "contrast", "axis"),
+        *(
+            "Q",
+            "R",
+            "step",
+            "time",
+            "dt",
+            "cfl",
+            "x",
+            "y",
+            "z",
+            "k",
+            "r",
+            "r_outer",
+            "sigma",
+            "contrast",
+            "axis",
+        ),
     )
 )
 """Names of fields, spectra and quantities of some model, and of what tables and series count by; the columns

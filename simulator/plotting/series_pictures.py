@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from simulator.measurements import KINDS, Curves
 from simulator.output.series import SeriesReader
 from simulator.plotting import curves, density, particles, probes, statistics
+from simulator.plotting.joint_histograms import joint_histogram, pairs
 from simulator.plotting.labels import Labels
 from simulator.plotting.slices import fields, projections, slices
 from simulator.plotting.spectra import names, spectrum
@@ -63,6 +64,11 @@ def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
         yield f"histogram_{name}", partial(statistics.histogram, series, name)
     for name in density.log_histogram_names(series):
         yield f"histogram_{name}", partial(density.log_histogram, series, name, labels)
+
+
+def _joint_histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for first, second in pairs(series):
+        yield f"joint_histogram_{first}_{second}", partial(joint_histogram, series, first, second, labels)
 
 
 def _profiles(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
@@ -123,6 +129,7 @@ PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "transfer": _transfer,
     "structure_functions": _structure_functions,
     "histograms": _histograms,
+    "joint_histograms": _joint_histograms,
     "profiles": _profiles,
     "projections": _projections,
     "slices": _slices,
