@@ -188,8 +188,10 @@ class Mhd(NavierStokes):
         inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
         mean = layout.at_zero(b).real
         found = self.transform.evaluate(inputs, exchange, mean)
+        flow = super().diagnostics(fields, time)
         return {
-            **super().diagnostics(fields, time),
+            **flow,
+            **self._magnetic_numbers(flow),
             "magnetic_energy": 0.5 * power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
             "lorentz_work": found.means["lorentz"],
@@ -200,6 +202,15 @@ class Mhd(NavierStokes):
             "max_magnetic": found.maxima["field"],
             "max_magnetic_divergence": found.maxima["divergence"],
             "rate": self.rate(found.maxima),
+        }
+
+    def _magnetic_numbers(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        resistivity = self.settings.resistivity
+        if absent(resistivity):
+            return {}
+        return {
+            "magnetic_reynolds": flow["u_rms"] * flow["integral_scale"] / resistivity,
+            "magnetic_prandtl": jnp.asarray(self.settings.viscosity / resistivity),
         }
 
     def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import jax
 from pydantic import model_validator
 
-from simulator.diagnostics.flow import flow_scalars
+from simulator.diagnostics.flow import flow_scalars, ratio
 from simulator.diagnostics.resolution import unresolved
 from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.models.closures import ClosedMomentum, Closure, SubgridSettings, make_closure
@@ -192,9 +192,15 @@ class NavierStokes(Model):
             **drag,
             **subgrid,
             **flow,
+            **self._rossby(flow),
             **scalar_diagnostics(layout, s.scalars, fields),
             "rate": self.rate(flow),
         }
+
+    def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        if not any(self.settings.rotation):
+            return {}
+        return {"rossby": ratio(flow["u_rms"], 2 * hypot(*self.settings.rotation) * flow["integral_scale"])}
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         """What a row of diagnostics says about resolution; a closure is for flows that the grid cuts off."""
