@@ -28,6 +28,8 @@ class Carried:
     places: Mapping[str, Layout | PhysicalLayout] = field(default_factory=dict)
     """Where arrays lie whose last three axes are modes or grid points; others are small and the same on every
     device."""
+    fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
+    """Fields (..., x, y, z) that snapshots hold beside the model's, by name, made from the arrays; compiled."""
 
 
 @dataclass(frozen=True)

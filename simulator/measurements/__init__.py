@@ -8,6 +8,7 @@ from typing import Any
 
 from simulator.measurements.cadence import Cadence, SeriesCadence
 from simulator.measurements.cospectra import Cospectra
+from simulator.measurements.field_statistics import FieldStatistics
 from simulator.measurements.helicity import Helicity
 from simulator.measurements.histograms import Histograms
 from simulator.measurements.joint_histograms import JointHistograms
@@ -55,6 +56,7 @@ _OWN: tuple[Kind, ...] = (
     Helicity(),
     ShellToShell(),
     Statistics(),
+    FieldStatistics(),
     Slices(),
     Render(),
 )

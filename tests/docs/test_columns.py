@@ -19,6 +19,7 @@ output:
   structure_functions: {every: 1}
   histograms: {every: 1}
   spectral_maps: {every: 1}
+  field_statistics: {every: 1}
   joint_histograms: {every: 1, pairs: [[R, Q], [speed, vorticity_magnitude]]}
   probes: {every: 1, points: [[0, 0, 0]], lines: [{axis: x, through: [0, 0, 0], name: LINE}]}
 """
