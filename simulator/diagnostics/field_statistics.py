@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from simulator.diagnostics.measured import Carried, Measured
 from simulator.models import Model, State
 
+KINDS = ("mean", "squares")
+
 
 def field_statistics(model: Model, names: Sequence[str], start: float) -> Measured:
     """Statistics over the samples from the time `start` on, updated as by Welford (1962, Technometrics 4, 419): two
@@ -54,6 +56,3 @@ def field_statistics(model: Model, names: Sequence[str], start: float) -> Measur
         {"from": start},
         carried=carried,
     )
-
-
-KINDS = ("mean", "squares")
