@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from simulator.diagnostics.spectra import Bins, flux, shell_spectra
+from simulator.diagnostics.spectra import Bins, flux, shell_spectra, spectral_map
 from simulator.models import Model, State
 from simulator.spectral import Layout
 from simulator.spectral.layout import PhysicalLayout
@@ -27,6 +27,8 @@ class Carried:
     """The arrays after adding a state; called whenever a row is due, before the row is computed."""
     places: Mapping[str, Layout | PhysicalLayout] = field(default_factory=dict)
     """Layouts of the arrays whose last three axes are modes or grid points; all others are small and replicated."""
+    fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
+    """Fields (..., x, y, z) that snapshots hold beside the model's, by name, made from the arrays; compiled."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,16 @@ def directional_spectra(layout: Layout, model: Model, axis: str, names: tuple[st
         compute,
         {"axis": axis},
     )
+
+
+def spectral_maps(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
+    """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers across and along an axis.
+    Sums along either, times the bins' width, are the spectra of `directional_spectra`."""
+    across, along = Bins(layout, axis, "perpendicular"), Bins(layout, axis, "parallel")
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        energies = model.spectral_energies(state.fields)
+        return {n: spectral_map(across, along, layout, e) for n, e in energies.items()}
+
+    coordinates = {"k_perpendicular": across.wavenumbers(), "k_parallel": along.wavenumbers()}
+    return Measured(coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": axis})

@@ -50,18 +50,32 @@ class Bins:
         """Central wavenumber of each bin."""
         return np.arange(self.count) * self.width
 
-    def spectrum(self, energy: jax.Array) -> jax.Array:
-        """The energy of modes (*order) per wavenumber in each bin, (bins,)."""
-        layout = self._layout
-        k = dict(zip("xyz", layout.wavenumbers(), strict=True))
+    def numbers(self) -> jax.Array:
+        """The bin of each mode; broadcasts."""
+        k = dict(zip("xyz", self._layout.wavenumbers(), strict=True))
         along = k.pop(self._axis)
         across = sum(other**2 for other in k.values())
         radius = abs(along) if self._direction == "parallel" else jnp.sqrt(across)  # type: ignore[arg-type]
-        n = jnp.minimum(jnp.rint(radius / self.width).astype(jnp.int32), self.count - 1)
-        index = layout.constrain(jnp.broadcast_to(n, layout.shape))
-        weighted = layout.constrain(layout.weight(energy.dtype) * energy)
-        (sums,) = _summing(layout, self.count)(index, weighted)
-        return sums / self.width
+        return jnp.minimum(jnp.rint(radius / self.width).astype(jnp.int32), self.count - 1)
+
+    def spectrum(self, energy: jax.Array) -> jax.Array:
+        """The energy of modes (*order) per wavenumber in each bin, (bins,)."""
+        return _sums(self._layout, self.numbers(), self.count, energy) / self.width
+
+
+def spectral_map(across: Bins, along: Bins, layout: Layout, energy: jax.Array) -> jax.Array:
+    """The energy of modes (*order) per area of the plane of both wavenumbers, (bins across, bins along)."""
+    number = across.numbers() * along.count + along.numbers()
+    sums = _sums(layout, number, across.count * along.count, energy)
+    return sums.reshape(across.count, along.count) / (across.width * along.width)
+
+
+def _sums(layout: Layout, number: jax.Array, count: int, energy: jax.Array) -> jax.Array:
+    """Sums over the modes of each number below `count`, conjugate modes included."""
+    index = layout.constrain(jnp.broadcast_to(number, layout.shape))
+    weighted = layout.constrain(layout.weight(energy.dtype) * energy)
+    (sums,) = _summing(layout, count)(index, weighted)
+    return sums
 
 
 @lru_cache(maxsize=64)

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.measurements.cadence import Cadence, SeriesCadence
+from simulator.measurements.cospectra import Cospectra
+from simulator.measurements.field_statistics import FieldStatistics
 from simulator.measurements.helicity import Helicity
 from simulator.measurements.histograms import Histograms
+from simulator.measurements.joint_histograms import JointHistograms
 from simulator.measurements.kind import Curves, Kind, Subject, Unsupported
 from simulator.measurements.particle_statistics import ParticleStatistics
 from simulator.measurements.probes import Probes
@@ -19,6 +22,7 @@ from simulator.measurements.render import Render
 from simulator.measurements.shell_to_shell import ShellToShell
 from simulator.measurements.slices import Slices
 from simulator.measurements.spectra import Spectra
+from simulator.measurements.spectral_maps import SpectralMaps
 from simulator.measurements.statistics import Statistics
 from simulator.measurements.structure_functions import StructureFunctions
 from simulator.measurements.trajectories import Trajectories
@@ -37,9 +41,12 @@ def _admitted(name: str, declared: Any) -> Kind:
 
 _OWN: tuple[Kind, ...] = (
     Spectra(),
+    SpectralMaps(),
+    Cospectra(),
     Transfer(),
     StructureFunctions(),
     Histograms(),
+    JointHistograms(),
     Profiles(),
     Projections(),
     Probes(),
@@ -49,6 +56,7 @@ _OWN: tuple[Kind, ...] = (
     Helicity(),
     ShellToShell(),
     Statistics(),
+    FieldStatistics(),
     Slices(),
     Render(),
 )

@@ -4,8 +4,6 @@ The projection removes gradients, so both give the same tendency if products are
 states the evolved fields that it takes, the further fields that it needs, its products, and the force that they make.
 """
 
-from typing import Protocol
-
 import jax
 import jax.numpy as jnp
 
@@ -33,17 +31,31 @@ def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
     return 1j * jnp.stack(rows)
 
 
-class BasdevantStress:
+class Momentum:
+    """A form of the nonlinear force on the velocity."""
+
+    fields: tuple[str, ...] = ("velocity",)
+    """The evolved fields that it takes."""
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values it needs."""
+        return {}
+
+    def products(self, values: Fields) -> Fields:
+        """Products of values at a point, by name."""
+        raise TypeError(f"{type(self).__name__} does not define products")
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        """Coefficients (3, *order) of the force, from those of the products; up to a gradient."""
+        raise TypeError(f"{type(self).__name__} does not define force")
+
+
+class BasdevantStress(Momentum):
     """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms.
 
     It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
     is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
     """
-
-    fields = ("velocity",)
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return {}
 
     def products(self, values: Fields) -> Fields:
         return {"stress": stress_without_trace(values["velocity"])}
@@ -52,15 +64,13 @@ class BasdevantStress:
         return -divergence_of_stress(layout, products["stress"])
 
 
-class Rotational:
+class Rotational(Momentum):
     """u x omega: three products of six fields, so 6 + 3 transforms.
 
     It equals -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products, because
     u . (u x omega) = 0 at every point. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
     section 3.3.
     """
-
-    fields = ("velocity",)
 
     def inputs(self, layout: Layout, fields: Fields) -> Fields:
         return {"vorticity": curl(layout, fields["velocity"])}
@@ -70,27 +80,6 @@ class Rotational:
 
     def force(self, layout: Layout, products: Fields) -> jax.Array:
         return products["force"]
-
-
-class Momentum(Protocol):
-    """A form of the nonlinear force on the velocity."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The evolved fields that it takes."""
-        ...
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        """Coefficients of the further fields whose values it needs."""
-        ...
-
-    def products(self, values: Fields) -> Fields:
-        """Products of values at a point, by name."""
-        ...
-
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
-        """Coefficients (3, *order) of the force, from those of the products; up to a gradient."""
-        ...
 
 
 def products_are_exact(grid: Grid) -> bool:

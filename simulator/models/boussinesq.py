@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
+from simulator.diagnostics.flow import absent, ratio
 from simulator.models.fields import BUOYANCY, Fields
 from simulator.models.fluid import (
     FlowSettings,
@@ -15,6 +16,7 @@ from simulator.models.fluid import (
     along,
     constant,
     power,
+    scalar_fluxes,
     transfer,
     variance_modes,
 )
@@ -119,6 +121,7 @@ class Boussinesq(NavierStokes):
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         layout, b = self.transform.layout, fields["buoyancy"]
         flow = super().diagnostics(fields, time)
+        diffused = 2 * power(layout, -self.linear()["buoyancy"], b)
         potential = {"potential_energy": flow["energy"] - flow["kinetic_energy"]} if self.stable else {}
         return {
             **flow,
@@ -126,8 +129,23 @@ class Boussinesq(NavierStokes):
             "buoyancy_flux": self._buoyancy_flux(fields),
             "buoyancy_mean": layout.at_zero(b).real,
             "buoyancy_variance": layout.sum(variance_modes(layout, b)),
-            "buoyancy_dissipation": 2 * power(layout, -self.linear()["buoyancy"], b),
+            "buoyancy_dissipation": diffused,
+            **(self._stratified(flow, diffused) if self.stable else {}),
         }
+
+    def _stratified(self, flow: Mapping[str, jax.Array], diffused: jax.Array) -> dict[str, jax.Array]:
+        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is what diffusion takes from
+        the variance of the buoyancy."""
+        square = self.settings.stratification
+        viscous, mixing = flow["viscous_dissipation"], 0.5 * diffused / square
+        found = {
+            "froude": ratio(flow["u_rms"], jnp.sqrt(square) * flow["integral_scale"]),
+            "ozmidov_scale": jnp.sqrt(viscous / square**1.5),
+            "mixing_efficiency": ratio(mixing, mixing + viscous),
+        }
+        if not absent(self.settings.viscosity):
+            found["buoyancy_reynolds"] = viscous / (self.settings.viscosity * square)
+        return found
 
     def spectral_energies(self, fields: Fields) -> Fields:
         """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of scalars."""
@@ -137,6 +155,10 @@ class Boussinesq(NavierStokes):
         else:
             other = {"buoyancy_variance": variance_modes(self.transform.layout, b)}
         return {**super().spectral_energies(fields), **other}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Those of scalars, the buoyancy among them."""
+        return {**super().cospectra(fields), **scalar_fluxes(self.transform.layout, ["buoyancy"], fields)}
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""

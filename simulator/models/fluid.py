@@ -21,6 +21,7 @@ from simulator.models.fields import (
 )
 from simulator.settings import Integer, NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
+from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, divergence, dot, fluctuation, squared
 
 RESERVED = frozenset(
@@ -38,7 +39,23 @@ RESERVED = frozenset(
         *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
         *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
         *("viscous", "ohmic", "drag"),
-        *("step", "time", "dt", "cfl", "x", "y", "z", "k", "r", "r_outer", "sigma", "contrast", "axis"),
+        *(
+            "Q",
+            "R",
+            "step",
+            "time",
+            "dt",
+            "cfl",
+            "x",
+            "y",
+            "z",
+            "k",
+            "r",
+            "r_outer",
+            "sigma",
+            "contrast",
+            "axis",
+        ),
     )
 )
 """Names of fields, spectra and quantities of some model, and of coordinates of tables and series. `viscous`, `ohmic`
@@ -241,6 +258,16 @@ def variance_modes(layout: Layout, field: jax.Array) -> jax.Array:
 def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> Fields:
     """The variance of each mode, as `NAME_variance`."""
     return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in scalars}
+
+
+def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Fields:
+    """Re theta* u_i of each mode but k = 0, as `NAME_flux_x` and so on: summed, <theta' u_i'>."""
+    found = {}
+    for name in names:
+        own = fluctuation(layout, fields[name])
+        for i, axis in enumerate(AXES):
+            found[f"{name}_flux_{axis}"] = transfer(own, fields["velocity"][i])
+    return found
 
 
 def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:

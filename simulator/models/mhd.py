@@ -10,6 +10,7 @@ from pydantic import model_validator
 from simulator.diagnostics.flow import absent, mean_and_rms, products_about
 from simulator.diagnostics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
 from simulator.models.advection import (
+    Momentum,
     cross,
     divergence_of_stress,
     products_are_exact,
@@ -60,14 +61,11 @@ class MhdSettings(FlowSettings):
         return self
 
 
-class StressForce:
+class StressForce(Momentum):
     """-div(u u - b b) up to a gradient: 6 + 8 transforms per tendency with the electromotive force. Used if products
     are exact, because aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
 
     fields = ("velocity", "magnetic")
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return {}
 
     def products(self, values: Fields) -> Fields:
         stress = stress_without_trace(values["velocity"]) - stress_without_trace(values["magnetic"])
@@ -77,7 +75,7 @@ class StressForce:
         return -divergence_of_stress(layout, products["stress"])
 
 
-class RotationalForce:
+class RotationalForce(Momentum):
     """u x omega + j x b: 12 + 6 transforms per tendency with the electromotive force. With u x b it conserves energy
     even with aliased products."""
 
@@ -94,13 +92,8 @@ class RotationalForce:
         return products["force"]
 
 
-class PrescribedVelocity:
+class PrescribedVelocity(Momentum):
     """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
-
-    fields = ("velocity",)
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return {}
 
     def products(self, values: Fields) -> Fields:
         return {}
@@ -195,8 +188,10 @@ class Mhd(NavierStokes):
         inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
         mean = layout.at_zero(b).real
         evaluated = self.transform.evaluate(inputs, exchange, mean)
+        flow = super().diagnostics(fields, time)
         return {
-            **super().diagnostics(fields, time),
+            **flow,
+            **self._magnetic_numbers(flow),
             "magnetic_energy": 0.5 * power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
             "lorentz_work": evaluated.means["lorentz"],
@@ -207,6 +202,15 @@ class Mhd(NavierStokes):
             "max_magnetic": evaluated.maxima["field"],
             "max_magnetic_divergence": evaluated.maxima["divergence"],
             "rate": self.rate(evaluated.maxima),
+        }
+
+    def _magnetic_numbers(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        resistivity = self.settings.resistivity
+        if absent(resistivity):
+            return {}
+        return {
+            "magnetic_reynolds": flow["u_rms"] * flow["integral_scale"] / resistivity,
+            "magnetic_prandtl": jnp.asarray(self.settings.viscosity / resistivity),
         }
 
     def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
@@ -229,6 +233,19 @@ class Mhd(NavierStokes):
 
     def spectral_energies(self, fields: Fields) -> Fields:
         return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Those of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b, and the
+        Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is the energy, their difference the
+        cross-helicity."""
+        u, b = fields["velocity"], fields["magnetic"]
+        return {
+            **super().cospectra(fields),
+            "cross_helicity": transfer(u, b),
+            "magnetic_helicity": transfer(inverse_curl(self.transform.layout, b), b),
+            "elsasser_plus": 0.25 * squared(u + b),
+            "elsasser_minus": 0.25 * squared(u - b),
+        }
 
     def transfers(self, fields: Fields) -> Fields:
         """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its

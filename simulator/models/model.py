@@ -246,6 +246,10 @@ class Model:
         """Shell spectra by name, (shells,) each."""
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
+    def cospectra(self, fields: Fields) -> Fields:
+        """Other quadratic quantities of each mode (*order), by name: fluxes, helicities, parts of the energy."""
+        return {}
+
     def transfers(self, fields: Fields) -> Fields:
         """The rate at which the nonlinear terms add energy to each mode (*order), by name; empty: not defined."""
         return {}

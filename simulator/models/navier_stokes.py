@@ -1,14 +1,16 @@
 """Incompressible Navier-Stokes equations, with rotation and passive scalars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import hypot
-from typing import Literal
+from typing import Any, Literal, Self
 
 import jax
+from pydantic import model_validator
 
-from simulator.diagnostics.flow import flow_scalars
+from simulator.diagnostics.flow import flow_scalars, ratio
 from simulator.diagnostics.resolution import unresolved
-from simulator.models.advection import Momentum, Rotational, advection_of
+from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
+from simulator.models.closures import ClosedMomentum, Closure, SubgridSettings, make_closure
 from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec
 from simulator.models.fluid import (
     FlowSettings,
@@ -21,6 +23,7 @@ from simulator.models.fluid import (
     power,
     pressure,
     scalar_diagnostics,
+    scalar_fluxes,
     scalar_linear,
     scalar_spectra,
     scalar_tendencies,
@@ -29,12 +32,24 @@ from simulator.models.fluid import (
     viscous_damping,
 )
 from simulator.models.model import Balance, Model
+from simulator.settings import wrong
 from simulator.spectral import Local, Points, Transform
+from simulator.spectral.moved import Shift
 from simulator.spectral.operators import project, squared
 
 
 class NavierStokesSettings(FlowSettings):
     kind: Literal["navier_stokes"] = "navier_stokes"
+    subgrid: SubgridSettings | None = None
+    """Closure of a large-eddy simulation: the force of the scales that the grid does not hold."""
+
+    @model_validator(mode="after")
+    def _closed(self) -> Self:
+        if self.subgrid is not None and self.scalars:
+            raise wrong(
+                "subgrid", "closes the momentum equation only, and no scalar's; leave one of them out"
+            )
+        return self
 
 
 class NavierStokes(Model):
@@ -59,6 +74,21 @@ class NavierStokes(Model):
         scalars = [FieldSpec(s.name) for s in settings.scalars]
         super().__init__(settings, transform, [VELOCITY, *further, *scalars])
         self.momentum: Momentum = advection_of(transform.grid)
+        self.closure: Closure | None = None
+
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
+        model = cls(settings, make())
+        if isinstance(settings, NavierStokesSettings) and settings.subgrid is not None:
+            model.close(make_closure(settings.subgrid, model.transform, files))
+        return model
+
+    def close(self, closure: Closure) -> None:
+        """Adds the force of scales below the grid. The budget of a stress takes a nonlinear term."""
+        self.closure = closure
+        if not closure.modal:
+            self.momentum = ClosedMomentum(self.momentum, closure)
+            self.budget = "row"
 
     # ---- the equation ------------------------------------------------------------------------------------
 
@@ -67,7 +97,10 @@ class NavierStokes(Model):
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
         products = {**self.momentum.products(values), **fluxes(self.settings.scalars, values)}
-        return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
+        rate = advection_rate(self.transform.grid, values["velocity"])
+        if self.closure is not None:
+            rate = rate + self.closure.pointwise_rate(values)
+        return Local(products, {"rate": rate})
 
     def linear_force(self, fields: Fields) -> jax.Array | float:
         """The accelerations of the velocity that are linear in the fields, before the projection."""
@@ -76,7 +109,10 @@ class NavierStokes(Model):
     def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
         """N of the velocity: its accelerations without the pressure, projected."""
         layout = self.transform.layout
-        return project(layout, self.momentum.force(layout, products) + self.linear_force(fields))
+        force = self.momentum.force(layout, products) + self.linear_force(fields)
+        if self.closure is not None and self.closure.modal:
+            force = force + self.closure.modal_force(fields["velocity"])
+        return project(layout, force)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         scalars = scalar_tendencies(
@@ -92,11 +128,43 @@ class NavierStokes(Model):
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
+    def tendency(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        rates, maxima = super().tendency(fields, time, accelerations, shift)
+        if self.closure is not None:
+            maxima["rate"] = maxima["rate"] + self.closure.modal_rate(fields["velocity"])
+        return rates, maxima
+
+    def subgrid_force(self, fields: Fields) -> jax.Array:
+        """The closure's force (3, *order), before the projection."""
+        layout, u, closure = self.transform.layout, fields["velocity"], self.closure
+        assert closure is not None
+        if closure.modal:
+            return closure.modal_force(u)
+
+        def stress(values: Fields, points: Points, parameters: Any) -> Local:
+            return Local({"stress": closure.stress(values)})
+
+        found = self.transform.evaluate(closure.inputs(layout, u), stress).products
+        return -divergence_of_stress(layout, found["stress"])
+
     # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
         u, layout = fields["velocity"], self.transform.layout
-        return Balance(0.5 * power(layout, 1.0, u), 0.0, power(layout, -self.linear()["velocity"], u))
+        lost = power(layout, -self.linear()["velocity"], u)
+        if self.closure is not None:
+            lost = lost + self._subgrid_dissipation(fields)
+        return Balance(0.5 * power(layout, 1.0, u), 0.0, lost)
+
+    def _subgrid_dissipation(self, fields: Fields) -> jax.Array:
+        """The energy per time that goes to scales below the grid."""
+        return -self.transform.layout.inner(fields["velocity"], self.subgrid_force(fields)).sum()
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
         return self.transform.layout.inner(fields["velocity"], forces["velocity"]).sum()
@@ -110,19 +178,33 @@ class NavierStokes(Model):
         flow = flow_scalars(
             self.transform, u, damping, viscous, lambda v: advection_rate(self.transform.grid, v)
         )
+        subgrid: dict[str, jax.Array] = {}
+        if self.closure is not None:
+            subgrid = {"subgrid_dissipation": self._subgrid_dissipation(fields)}
+            # Where the cascade of such a flow would end is not on the grid.
+            flow = {n: v for n, v in flow.items() if n not in ("kolmogorov_scale", "k_max_eta")}
+            flow["rate"] = self.tendency(fields, time)[1]["rate"]
         return {
             "energy": balance.energy,
             "kinetic_energy": 0.5 * power(layout, 1.0, u),
             "dissipation": balance.dissipation,
             "viscous_dissipation": viscous,
             **drag,
+            **subgrid,
             **flow,
+            **self._rossby(flow),
             **scalar_diagnostics(layout, s.scalars, fields),
             "rate": self.rate(flow),
         }
 
+    def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        if not any(self.settings.rotation):
+            return {}
+        return {"rossby": ratio(flow["u_rms"], 2 * hypot(*self.settings.rotation) * flow["integral_scale"])}
+
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        return unresolved(row)
+        """Remarks on the resolution from a row of diagnostics; a closure is for flows that the grid cuts off."""
+        return unresolved(row) if self.closure is None else []
 
     def spectral_energies(self, fields: Fields) -> Fields:
         kinetic = 0.5 * squared(fields["velocity"])
@@ -131,10 +213,20 @@ class NavierStokes(Model):
             **scalar_spectra(self.transform.layout, self.settings.scalars, fields),
         }
 
+    def cospectra(self, fields: Fields) -> Fields:
+        """The flux u_i theta of every scalar along each axis."""
+        return scalar_fluxes(self.transform.layout, [s.name for s in self.settings.scalars], fields)
+
     def transfers(self, fields: Fields) -> Fields:
-        return self.transfers_of(
-            self.transform.evaluate(self.inputs(fields), self.pointwise).products, fields
-        )
+        """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid."""
+        products = self.transform.evaluate(self.inputs(fields), self.pointwise).products
+        found = self.transfers_of(products, fields)
+        if self.closure is None:
+            return found
+        subgrid = transfer(fields["velocity"], self.subgrid_force(fields))
+        if not self.closure.modal:  # the products hold its stress
+            found["kinetic_energy"] = found["kinetic_energy"] - subgrid
+        return {**found, "subgrid": subgrid}
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """`transfers` from the coefficients of the products."""
@@ -146,8 +238,11 @@ class NavierStokes(Model):
         }
 
     def derived(self) -> Mapping[str, DerivedField]:
-        pressure = DerivedField(PRESSURE, self._pressure)
-        return {**flow_fields(self.transform), pressure.spec.name: pressure}
+        found = flow_fields(self.transform)
+        # Of a stress only what accelerates the flow is known; a modal force has no divergence.
+        if self.closure is None or self.closure.modal:
+            found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
+        return found
 
     def _pressure(self, fields: Fields) -> jax.Array:
         force = self.exact_force

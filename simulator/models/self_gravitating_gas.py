@@ -30,7 +30,7 @@ from simulator.models.fluid import transfer
 from simulator.models.model import Balance, Model, Shift
 from simulator.settings import Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, dot, gradient, hermitian, squared
+from simulator.spectral.operators import curl, divergence, dot, gradient, hermitian, project, squared
 from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
 
@@ -420,6 +420,14 @@ class SelfGravitatingGas(Model):
             **shell_spectra(layout, {"kinetic_energy": energy}),
             "density_power": density_power(layout, fields["density"]),
         }
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left out, in its
+        `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity belongs to the former."""
+        velocity = self.velocity(fields)
+        solenoidal = project(self.transform.layout, velocity)
+        parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
+        return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
 
     def derived(self) -> Mapping[str, DerivedField]:
         inverse, layout, inside = (

@@ -169,10 +169,12 @@ class Output:
         settings = output.snapshots
         axes = physical_axes(simulation.transform)
         arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
+        arrays |= self._recorder.fields()
         specs = simulation.model.specs()
 
         def units(name: str) -> dict[str, str]:
-            stated = simulation.model.units_of(specs[name])
+            spec = specs.get(name.removesuffix("_mean"))
+            stated = simulation.model.units_of(spec) if spec is not None else ""
             return {"units": stated} if stated else {}
 
         self._writer.submit(

@@ -77,6 +77,11 @@ class Recorder:
             for name, m in self._measured.items()
             if m.carried is not None
         }
+        self._made = {
+            name: jax.jit(m.carried.fields)
+            for name, m in self._measured.items()
+            if m.carried is not None and m.carried.fields is not None
+        }
         self._memory: dict[str, Memory] = {}
         self._template = simulation.placed_template
         self._jitted = {name: self._row(name, m) for name, m in self._measured.items() if m.variables}
@@ -122,6 +127,13 @@ class Recorder:
     def datasets(self) -> list[Dataset]:
         """The carried arrays of all series, for a checkpoint."""
         return [d for name, arrays in self._carried.items() for d in arrays.datasets(self._arrays(name))]
+
+    def fields(self) -> dict[str, jax.Array]:
+        """The fields that snapshots hold beside the model's."""
+        found: dict[str, jax.Array] = {}
+        for name, compiled in self._made.items():
+            found |= compiled(self._arrays(name))
+        return found
 
     def _arrays(self, name: str) -> Memory:
         if name in self._carried and name not in self._memory:

@@ -73,7 +73,7 @@ def curves(series: SeriesReader, variable: str, labels: Labels, described: Curve
     x = series.coordinates[dimension]
     result = figure(WIDTH, 4.2)
     axes: Axes = result.subplots()
-    result.subplots_adjust(left=0.15, right=0.78, top=0.965, bottom=0.13)
+    result.subplots_adjust(left=0.15, right=0.78, top=0.93, bottom=0.13)  # a power of ten may stand above
     axes.set_xlabel(_coordinate(described, dimension))
     axes.set_ylabel(_title(described, variable))
     rows = labels.rows(series.time, MOST_CURVES)

@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from simulator.measurements import KINDS, Curves
 from simulator.output.series import SeriesReader
 from simulator.plotting import curves, density, particles, probes, statistics
+from simulator.plotting.joint_histograms import joint_histogram, pairs
 from simulator.plotting.labels import Labels
 from simulator.plotting.slices import fields, projections, slices
 from simulator.plotting.spectra import names, spectrum
+from simulator.plotting.spectral_maps import spectral_map
 from simulator.plotting.volumes import volume_picture
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
@@ -64,6 +66,11 @@ def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
         yield f"histogram_{name}", partial(density.log_histogram, series, name, labels)
 
 
+def _joint_histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for first, second in pairs(series):
+        yield f"joint_histogram_{first}_{second}", partial(joint_histogram, series, first, second, labels)
+
+
 def _profiles(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     for name in density.profile_names(series):
         yield f"profile_{name}", partial(density.profile, series, name, labels)
@@ -103,11 +110,26 @@ def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
     return probes.pictures(series, labels)
 
 
+def _cospectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    described = KINDS["cospectra"].curves
+    for name in names(series):
+        if name.endswith("_energy") or name.startswith("elsasser"):
+            yield f"cospectra_{name}", partial(spectrum, series, name, guide=False)
+        else:
+            yield f"cospectra_{name}", partial(curves.curves, series, name, labels, described)
+
+
+def _spectral_maps(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in series.variables:
+        yield f"spectral_map_{name}", partial(spectral_map, series, name, labels)
+
+
 PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "spectra": _spectra,
     "transfer": _transfer,
     "structure_functions": _structure_functions,
     "histograms": _histograms,
+    "joint_histograms": _joint_histograms,
     "profiles": _profiles,
     "projections": _projections,
     "slices": _slices,
@@ -115,4 +137,6 @@ PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "particle_statistics": _particle_statistics,
     "render": _render,
     "probes": _probes,
+    "spectral_maps": _spectral_maps,
+    "cospectra": _cospectra,
 }

@@ -18,8 +18,12 @@ output:
   transfer: {every: 1}
   structure_functions: {every: 1}
   histograms: {every: 1}
+  spectral_maps: {every: 1}
+  field_statistics: {every: 1}
+  joint_histograms: {every: 1, pairs: [[R, Q], [speed, vorticity_magnitude]]}
   probes: {every: 1, points: [[0, 0, 0]], lines: [{axis: x, through: [0, 0, 0], name: LINE}]}
 """
+COSPECTRA = "  cospectra: {every: 1}\n"
 MATTER = """
 output: {spectra: {every: 1}, histograms: {every: 1}, profiles: {every: 1}, projections: {every: 1}}
 """
@@ -46,6 +50,11 @@ output:
   particle_statistics: {every: 1}
   trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}
 """,
+    "large_eddies": """
+model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: smagorinsky}}
+initial: {kind: abc}
+"""
+    + FLOW,
     "boussinesq": """
 model:
   kind: boussinesq
@@ -53,25 +62,29 @@ model:
   diffusivity: 0.1
   stratification: 1
   drag: {coefficient: 0.1, below: 1}
+  rotation: [0, 0, 1]
 initial: {kind: abc}
 """
-    + FLOW,
+    + FLOW
+    + COSPECTRA,
     "convection": """
 model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: -1}
 initial: {kind: abc}
 """
-    + FLOW,
+    + FLOW
+    + COSPECTRA,
     "mhd": """
 model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
 initial: {kind: abc, magnetic: {energy: 0.1}}
 """
-    + FLOW,
+    + FLOW
+    + COSPECTRA,
     "gas": """
 model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
 initial: {kind: uniform}
 forcing: {kind: linear, coefficient: 0.1}
 """
-    + MATTER,
+    + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
     "waves": """
 model:
   kind: schrodinger_poisson

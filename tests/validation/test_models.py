@@ -217,6 +217,24 @@ def test_mhd_without_a_magnetic_field_is_navier_stokes():
     np.testing.assert_allclose(also, pressure, atol=1e-13 * abs(pressure).max())
 
 
+def test_numbers_of_rotation_stratification_and_magnetic_diffusion():
+    """As their definitions relate them to one another and to other columns."""
+    stratified = simulation("boussinesq", parameters={"rotation": [0.0, 0.3, 0.4]})
+    row = measured(stratified, stratified.state)
+    n = 2**0.5
+    assert row["rossby"] == pytest.approx(row["u_rms"] / (2 * 0.5 * row["integral_scale"]), rel=1e-12)
+    assert row["froude"] / row["rossby"] == pytest.approx(2 * 0.5 / n, rel=1e-12)
+    scales = row["ozmidov_scale"] / row["kolmogorov_scale"]
+    assert scales == pytest.approx(row["buoyancy_reynolds"] ** 0.75, rel=1e-12)
+    diffused = row["dissipation"] - row["viscous_dissipation"]
+    assert row["mixing_efficiency"] == pytest.approx(diffused / row["dissipation"], rel=1e-12)
+    magnetic = simulation("mhd")
+    row = measured(magnetic, magnetic.state)
+    reynolds = row["u_rms"] * row["integral_scale"] / 0.02
+    assert row["magnetic_reynolds"] == pytest.approx(reynolds * row["magnetic_prandtl"], rel=1e-12)
+    assert row["magnetic_prandtl"] == pytest.approx(2.0)
+
+
 def test_a_prescribed_velocity_takes_no_force():
     kinematic = {"kind": "mhd", "viscosity": 0, "resistivity": 1, "kinematic": True}
     for key, value in (("rotation", [0, 0, 1]), ("drag", {"coefficient": 1, "below": 2})):

@@ -1,0 +1,106 @@
+"""Joint probability densities of two quantities at a point, among them the invariants of the velocity gradient."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from simulator.diagnostics.measured import Measured
+from simulator.models import Fields, Model, State
+from simulator.spectral import Transform
+from simulator.spectral.operators import curl
+from simulator.spectral.program import Program
+
+INVARIANTS = ("Q", "R")
+
+
+class _Quantity(NamedTuple):
+    """Values (x, y, z), and the centre and the scale in whose units they are counted."""
+
+    values: jax.Array
+    centre: jax.Array
+    scale: jax.Array
+
+
+def invariants(transform: Transform, velocity: jax.Array) -> dict[str, jax.Array]:
+    """Values (x, y, z) of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity without divergence
+    (Chong, Perry and Cantwell 1990, Phys. Fluids A 2, 765)."""
+    k = transform.layout.wavenumbers(velocity.real.dtype)
+    a = [transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)]
+    q = -0.5 * sum(a[i][j] * a[j][i] for i in range(3) for j in range(3))
+    cofactors = [
+        a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3] for j in range(3)
+    ]
+    return {
+        "Q": jnp.asarray(q),
+        "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2]),
+    }
+
+
+def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float) -> Measured:
+    """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
+    fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
+    Values beyond +-reach units are in no bin. Beside it `A_mean` and `A_scale`, in the run's units."""
+    transform = model.transform
+    names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
+    program = _counting(transform, bins)
+    area = (2 * reach / bins) ** 2
+
+    def quantities(fields: Fields) -> dict[str, _Quantity]:
+        physical, found = transform.physical, {}
+        if set(names) & set(INVARIANTS):
+            u = fields["velocity"]
+            omega = curl(transform.layout, u)
+            enstrophy = transform.layout.inner(omega, omega).sum() / 4
+            for name, values in invariants(transform, u).items():
+                scale = enstrophy if name == "Q" else enstrophy**1.5
+                found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
+        for name in names:
+            if name not in found:
+                values = model.field_values(name, fields)
+                mean = physical.mean(values)
+                found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
+        return found
+
+    def place(quantity: _Quantity) -> jax.Array:
+        """From 0 to `bins` within the reach; beyond every bin in padding."""
+        physical = transform.physical
+        units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
+        return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        found, row = quantities(state.fields), {}
+        for first, second in pairs:
+            (counts,) = program(place(found[first]), place(found[second]))
+            row[f"{first}_{second}"] = counts / (transform.grid.points * area)
+        for name in names:
+            row[f"{name}_mean"] = transform.physical.mean(found[name].values)
+            row[f"{name}_scale"] = found[name].scale
+        return row
+
+    centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
+    variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
+    variables |= {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
+    attributes = {"pairs": [f"{a} {b}" for a, b in pairs]}
+    return Measured({"first": centres, "second": centres}, variables, compute, attributes)
+
+
+def _counting(transform: Transform, bins: int) -> Program:
+    """Counts (bins, bins) of points by their places along both axes."""
+    physical = transform.physical
+    axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+    def local(first, second):
+        a, b = jnp.floor(first).ravel(), jnp.floor(second).ravel()
+        inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
+        index = jnp.where(inside, a * bins + b, bins * bins).astype(jnp.int32)
+        counts = jnp.zeros(bins * bins + 1, jnp.float64).at[index].add(1.0)[:-1].reshape(bins, bins)
+        return (lax.psum(counts, axes) if physical.mesh.size > 1 else counts,)
+
+    return Program(
+        local, physical.mesh, [physical.spec, physical.spec], [PartitionSpec()], name="joint_histogram"
+    )

@@ -1,0 +1,29 @@
+"""Closures of large-eddy simulations. A new one is a file beside these, a line in `CLOSURES` and one in
+`SubgridSettings`."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from simulator.models.closures.closure import ClosedMomentum, Closure
+from simulator.models.closures.python import PythonStress, PythonStressSettings
+from simulator.models.closures.smagorinsky import Smagorinsky, SmagorinskySettings
+from simulator.models.closures.spectral import Spectral, SpectralSettings
+from simulator.spectral import Transform
+
+CLOSURES: dict[str, type[Closure]] = {
+    "smagorinsky": Smagorinsky,
+    "spectral": Spectral,
+    "python": PythonStress,
+}
+SubgridSettings = Annotated[
+    SmagorinskySettings | SpectralSettings | PythonStressSettings, Field(discriminator="kind")
+]
+
+
+def make_closure(settings: Any, transform: Transform, files: Any) -> Closure:
+    """The closure that the settings describe."""
+    return CLOSURES[settings.kind](settings, transform, files)
+
+
+__all__ = ["CLOSURES", "ClosedMomentum", "Closure", "SubgridSettings", "make_closure"]

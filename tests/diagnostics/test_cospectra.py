@@ -1,0 +1,143 @@
+"""Spectra of fluxes, helicities and parts, and maps of wavenumbers: what they add up to."""
+
+import numpy as np
+import pytest
+
+from simulator import Simulation
+from simulator.config import run_config_class
+from simulator.errors import UserError
+from simulator.output.recorder import series_of
+
+SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
+FLOWS = {
+    "navier_stokes": {
+        "model": {"viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]},
+        "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2, "seed": 9}}},
+    },
+    "boussinesq": {
+        "model": {"viscosity": 0.02, "diffusivity": 0.01, "stratification": 2.0},
+        "initial": {"kind": "random", "peak": 2, "scalars": {"buoyancy": {"peak": 2, "seed": 9}}},
+    },
+    "mhd": {
+        "model": {"viscosity": 0.02, "resistivity": 0.01},
+        "initial": {
+            "kind": "random",
+            "peak": 2,
+            "magnetic": {"energy": 0.3, "helicity": 0.5, "mean_field": [0.3, 0, 0.2], "seed": 4},
+        },
+    },
+}
+KINDS = {"spectra": {"axis": "y"}, "spectral_maps": {"axis": "y"}, "cospectra": {}}
+
+
+def measured(kind, count=1, kinds=KINDS, **blocks):
+    """Every series of a start, by kind: rows as arrays, and the simulation."""
+    simulation = Simulation(
+        run_config_class().model_validate(
+            {
+                "grid": {"shape": list(SHAPE), "box": list(BOX)},
+                "time": {"stop": 1.0, "max_dt": 0.1},
+                "devices": {"platform": "cpu", "count": count},
+                "output": {name: {"every": 1, **keys} for name, keys in kinds.items()},
+                **blocks,
+                "model": {"kind": kind, **blocks["model"]},
+            }
+        )
+    )
+    found = {name: series_of(simulation)[name] for name in kinds}
+    rows = {
+        name: {n: np.asarray(v, np.float64) for n, v in m.compute(simulation.state).items()}
+        for name, m in found.items()
+    }
+    return simulation, found, rows
+
+
+def diagnostics(simulation):
+    return {name: float(value) for name, value in simulation.diagnostics(simulation.state).items()}
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", FLOWS)
+def test_maps_add_up_to_the_spectra_of_both_directions(kind, count):
+    _, found, rows = measured(kind, count, **FLOWS[kind])
+    widths = {d: found["spectra"].coordinates[f"k_{d}"][1] for d in ("perpendicular", "parallel")}
+    assert rows["spectral_maps"].keys() == {n.partition("/")[2] for n in rows["spectra"] if "/" in n}
+    for name, plane in rows["spectral_maps"].items():
+        for axis, direction, other in ((1, "perpendicular", "parallel"), (0, "parallel", "perpendicular")):
+            spectrum = rows["spectra"][f"{direction}/{name}"]
+            np.testing.assert_allclose(plane.sum(axis) * widths[other], spectrum, rtol=1e-12, atol=1e-15)
+
+
+def test_magnetic_spectra_add_up():
+    """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the cross-helicity."""
+    simulation, found, rows = measured("mhd", **FLOWS["mhd"])
+    row, width = diagnostics(simulation), found["cospectra"].attributes["shell_width"]
+    spectra, others = rows["spectra"], rows["cospectra"]
+    for name in ("cross_helicity", "magnetic_helicity"):
+        assert others[name].sum() * width == pytest.approx(row[name], rel=1e-12)
+        assert abs(row[name]) > 1e-3
+    plus, minus = others["elsasser_plus"], others["elsasser_minus"]
+    total = spectra["kinetic_energy"] + spectra["magnetic_energy"]
+    np.testing.assert_allclose(plus + minus, total, rtol=1e-12)
+    np.testing.assert_allclose(plus - minus, others["cross_helicity"], rtol=1e-12, atol=1e-14)
+
+
+def test_scalar_fluxes_add_up():
+    """To means over the grid, and that of buoyancy along e to the column."""
+    for kind, name in (("navier_stokes", "dye"), ("boussinesq", "buoyancy")):
+        simulation, found, rows = measured(kind, **FLOWS[kind])
+        cut = (..., *(slice(n) for n in SHAPE))
+        u, theta = (np.asarray(simulation.values(n)(simulation.state))[cut] for n in ("velocity", name))
+        width = found["cospectra"].attributes["shell_width"]
+        for i, axis in enumerate("xyz"):
+            total = rows["cospectra"][f"{name}_flux_{axis}"].sum() * width
+            assert total == pytest.approx((u[i] * (theta - theta.mean())).mean(), abs=1e-14)
+    assert total == pytest.approx(diagnostics(simulation)["buoyancy_flux"], rel=1e-12)
+
+
+def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
+    """To the square of the velocity; a solenoidal flow of constant density has no compressive part, and a sound wave
+    no other."""
+    path = tmp_path / "flows.py"
+    path.write_text(
+        "import jax.numpy as jnp\n\n\n"
+        "def build(x, y, z, shear, sound, varied):\n"
+        "    k = 2 * jnp.pi / 5.0\n"
+        "    one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))\n"
+        "    density = one * (1 + varied * jnp.cos(k * y + x))\n"
+        "    velocity = (shear * jnp.sin(k * y) * one, sound * jnp.sin(k * y) * one, 0 * one)\n"
+        "    return {'density': density, 'velocity': velocity}\n"
+    )
+
+    def parts(**parameters):
+        initial = {"kind": "python", "path": str(path), "function": "build", "parameters": parameters}
+        model = {"sound_speed": 1, "viscosity": 0.1}
+        simulation, found, rows = measured(
+            "self_gravitating_gas", kinds={"cospectra": {}}, model=model, initial=initial
+        )
+        energies = {
+            n: e.sum() * found["cospectra"].attributes["shell_width"] for n, e in rows["cospectra"].items()
+        }
+        layout, state = simulation.transform.layout, simulation.state
+        v = simulation.model.velocity(state.fields)
+        assert sum(energies.values()) == pytest.approx(0.5 * float(layout.inner(v, v).sum()), rel=1e-12)
+        return energies["solenoidal_energy"], energies["compressive_energy"]
+
+    assert parts(shear=0.2, sound=0, varied=0) == (
+        pytest.approx(0.01, rel=1e-12),
+        pytest.approx(0, abs=1e-30),
+    )
+    assert parts(shear=0, sound=0.2, varied=0) == (
+        pytest.approx(0, abs=1e-30),
+        pytest.approx(0.01, rel=1e-12),
+    )
+    both = parts(shear=0.2, sound=0.2, varied=0.3)
+    assert min(both) > 0.005
+
+
+def test_a_model_without_other_quantities_is_refused():
+    with pytest.raises(
+        UserError, match=r"output\.cospectra: needs scalars, a magnetic field or a gas, which"
+    ):
+        measured("navier_stokes", model={"viscosity": 1}, initial={"kind": "abc"})

@@ -1,0 +1,77 @@
+"""Joint probability densities: the counts of numpy, on any number of devices, and what theory says of Q and R."""
+
+import numpy as np
+import pytest
+
+from simulator import Simulation
+from simulator.config import run_config_class
+from simulator.errors import UserError
+from simulator.output.recorder import series_of
+
+SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
+PAIRS = [["R", "Q"], ["speed", "dye"]]
+
+
+def configured(count=1, pairs=PAIRS, **model):
+    return Simulation(
+        run_config_class().model_validate(
+            {
+                "model": {
+                    "kind": "navier_stokes",
+                    "viscosity": 0.02,
+                    "scalars": [{"name": "dye", "diffusivity": 0.01}],
+                    **model,
+                },
+                "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}},
+                "grid": {"shape": list(SHAPE), "box": list(BOX)},
+                "time": {"stop": 1.0},
+                "devices": {"platform": "cpu", "count": count},
+                "output": {"joint_histograms": {"every": 1, "pairs": pairs, "bins": 21, "range": 3}},
+            }
+        )
+    )
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("count", [1, 4])
+def test_counts_are_numpys(count):
+    """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
+    simulation = configured(count)
+    state, measured = simulation.state, series_of(simulation)["joint_histograms"]
+    row = {name: np.asarray(v) for name, v in measured.compute(state).items()}
+    cut = (..., *(slice(n) for n in SHAPE))
+    u, speed, dye = (np.asarray(simulation.values(n)(state))[cut] for n in ("velocity", "speed", "dye"))
+    k = np.meshgrid(
+        *(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij"
+    )
+    modes = np.fft.fftn(u, axes=(1, 2, 3))
+    a = np.array([[np.fft.ifftn(1j * k[j] * modes[i]).real for j in range(3)] for i in range(3)])
+    a = np.moveaxis(a, (0, 1), (-2, -1))
+    q, r = -0.5 * np.trace(a @ a, axis1=-2, axis2=-1), -np.linalg.det(a)
+    omega = np.stack([a[..., j, i] - a[..., i, j] for i, j in ((1, 2), (2, 0), (0, 1))])
+    unit = (omega**2).sum(0).mean() / 4
+    units = {
+        "R_Q": (r / unit**1.5, q / unit),
+        "speed_dye": tuple((v - v.mean()) / v.std() for v in (speed, dye)),
+    }
+    edges = np.linspace(-3, 3, 22)
+    for name, (first, second) in units.items():
+        counts, _, _ = np.histogram2d(first.ravel(), second.ravel(), (edges, edges))
+        found = row[name] * speed.size * (6 / 21) ** 2
+        np.testing.assert_allclose(found, counts, atol=1e-9, err_msg=name)
+        assert found.sum() > 0.9 * speed.size
+    assert row["Q_scale"] == pytest.approx(unit, rel=1e-12)
+    assert abs(row["Q_mean"]) < 1e-13 * unit and abs(row["R_mean"]) < 1e-13 * unit**1.5
+    assert row["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([["Q", "Q"]], r"output\.joint_histograms\.pairs\.0: Q, Q is no pair"),
+        ([["Q", "velocity"]], r"output\.joint_histograms\.pairs\.0: velocity is not a scalar"),
+    ],
+)
+def test_refusals(pairs, message):
+    with pytest.raises(UserError, match=message):
+        series_of(configured(pairs=pairs))
