@@ -55,13 +55,14 @@ class SplitEquation(Equation, SplitModel):
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        time, duration = parameters
-        found = {**values, **self.flow(values, points, time, duration.astype(self.transform.dtype))}
-        rate = self.phase_rate(values, points, time)
+        time, duration, own = parameters
+        equation = self.with_parameters(own)
+        found = {**values, **equation.flow(values, points, time, duration.astype(self.transform.dtype))}
+        rate = equation.phase_rate(values, points, time)
         return Local(found, {} if rate is None else {"highest": rate, "lowest": -rate})
 
     def parameters(self, time: jax.Array) -> Tree:
-        return time, jnp.zeros((), jnp.float64)
+        return time, jnp.zeros((), jnp.float64), super().parameters(time)
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
         linear = self.linear()
@@ -71,7 +72,8 @@ class SplitEquation(Equation, SplitModel):
         }
 
     def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
-        found = self.transform.evaluate(self.inputs(fields), self.pointwise, (time, duration))
+        _, _, own = self.parameters(time)
+        found = self.transform.evaluate(self.inputs(fields), self.pointwise, (time, duration, own))
         layout = self.transform.layout
         kicked = {n: layout.constrain(found.products[n]) for n in fields}
         if self.growing:
