@@ -195,7 +195,7 @@ def test_layouts_agree(tmp_path) -> None:
 
 
 def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
-    """The numbers of `model.parameters` differ within one program, in products too, and each run is what it is alone."""
+    """The numbers of `model.parameters` differ within one program, in products too; each run is what it is alone."""
     monkeypatch.chdir(tmp_path)
     code = BURGERS.replace('values["u"] ** 2', '(1 - 5 * self.viscosity) * values["u"] ** 2')
     written(tmp_path, ("count: 2", "count: 1"), code=code)
