@@ -2,7 +2,7 @@
 
 A step's reverse needs the state that it began with. `kept` states are held; the others are computed again from the
 nearest one that is held, in the order that needs the fewest steps. Griewank & Walther, ACM Trans. Math. Softw. 26, 19
-(2000), algorithm 799. With `kept` = sqrt(steps) this takes about two more runs.
+(2000), algorithm 799. With `kept` = sqrt(steps) this takes two to three more runs.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def fewest(steps: int, slots: int) -> int:
     """The steps that have to be computed again to reverse so many steps with so many slots, the beginning's included.
 
     With r such that (slots + r - 1 choose slots) < steps <= (slots + r choose slots) each step is computed at most r
-    times (Griewank & Walther 2000, eq. 2).
+    times.
     """
     if steps < 2:
         return 0

@@ -113,6 +113,7 @@ print((held(gradient) - held(simulation.compiled_loop())) / state)
 """
 
 
+@pytest.mark.slow
 def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
     """What the compiler says of the programs, optimised as in a run: 2 sqrt(steps) states beside a
     run's loop."""
