@@ -89,6 +89,9 @@ def test_split_steps() -> None:
         return layout.sum((psi.real**2 + psi.imag**2) * jnp.cos(layout.k_squared()))
 
     gradient = differentiate(own, loss, steps=5, dt=0.05)
+    lowered = gradient.lower({"model.parameters.interaction": 1.0})
+    for program in (own.compiled_loop(), lowered.compile()):
+        assert not collectives(program)["all-gather"].count
     slope = float(gradient({"model.parameters.interaction": 1.0})[1]["model.parameters.interaction"])
 
     def central(h: float) -> float:
