@@ -116,6 +116,8 @@ def _measure(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
             f"nonlinear term {name:25} {median:6.1f} ms {'':27} {median / blocks[1][1]:6.2f} {temporary:6.0f} MB"
         )
     if args.json is not None and cluster.is_first:
+        from simulator.benchmark.circumstances import circumstances
+
         result = {
             "shape": args.shape,
             "precision": args.precision,
@@ -123,6 +125,7 @@ def _measure(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
             "processes": cluster.num_processes,
             "device": device,
             "host": platform.node(),
+            "measured": circumstances(args.arguments),
             "transforms": [vars(row) for row in rows],
             "term": [dict(zip(("name", "milliseconds", "temporary_mb"), b, strict=True)) for b in blocks],
         }

@@ -105,6 +105,9 @@ def execute(args: argparse.Namespace) -> int:
     for line in report(result):
         print(line)
     if args.json is not None:
+        from simulator.benchmark.circumstances import circumstances
+
+        result["measured"] = circumstances(args.arguments)
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from types import NoneType, UnionType
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from pydantic import create_model
 
 from simulator.models.fields import VECTOR, DerivedField, Fields, FieldSpec
@@ -98,9 +100,23 @@ class Equation(Model):
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        velocity = self.advection(values)
+        equation = self.with_parameters(parameters)
+        velocity = equation.advection(values)
         rate = {} if velocity is None else {"rate": self.advective_rate(velocity)}
-        return Local(dict(self.products(values)), rate)
+        return Local(dict(equation.products(values)), rate)
+
+    def parameters(self, time: jax.Array) -> Tree:
+        """The equation's parameters that are traced, by which a run is differentiated or of which an ensemble has
+        many: a pointwise function must not close over them."""
+        return {
+            n: v for n in type(self.settings).model_fields if isinstance(v := getattr(self, n, None), Tracer)
+        }
+
+    def with_parameters(self, parameters: Mapping[str, jax.Array]) -> Self:
+        """The equation with these values of parameters."""
+        other = copy(self)
+        vars(other).update(parameters)
+        return other
 
     def advective_rate(self, velocity: jax.Array | Sequence[jax.Array]) -> jax.Array:
         """sum_i |v_i| / dx_i (1/time) of a velocity with one component for each axis."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.models.equation import Equation, declared, largest_of, number_of
 from simulator.models.fields import Fields
@@ -55,13 +56,14 @@ class SplitEquation(Equation, SplitModel):
         return None
 
     def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
-        time, duration = parameters
-        found = {**values, **self.flow(values, points, time, duration.astype(self.transform.dtype))}
-        rate = self.phase_rate(values, points, time)
+        time, duration, own = parameters
+        equation = self.with_parameters(own)
+        found = {**values, **equation.flow(values, points, time, duration.astype(self.transform.dtype))}
+        rate = equation.phase_rate(values, points, time)
         return Local(found, {} if rate is None else {"highest": rate, "lowest": -rate})
 
     def parameters(self, time: jax.Array) -> Tree:
-        return time, jnp.zeros((), jnp.float64)
+        return time, jnp.zeros((), jnp.float64), super().parameters(time)
 
     def drift(self, fields: Fields, duration: jax.Array) -> Fields:
         linear = self.linear()
@@ -70,8 +72,31 @@ class SplitEquation(Equation, SplitModel):
             for name, field in fields.items()
         }
 
+    @property
+    def k(self) -> tuple[jax.Array, ...]:
+        found = super().k
+        return tuple(self._cut(axis, k) for axis, k in zip(self.transform.grid.axes, found, strict=True))
+
+    @property
+    def k_squared(self) -> jax.Array:
+        layout, grid = self.transform.layout, self.transform.grid
+        units = dict(zip("xyz", grid.fundamental, strict=True))
+        total = jnp.zeros((1, 1, 1), self.transform.dtype)
+        for axis in grid.axes:
+            square = (layout.integers(axis) * units[axis]) ** 2
+            total = total + self._cut(axis, square.astype(total.dtype))
+        return total
+
+    def _cut(self, axis: str, array: jax.Array) -> jax.Array:
+        """An array along one axis, cut as the axis is. XLA takes two axes with equal wavenumbers as one array, cuts
+        it, and gathers it for the axis that is whole."""
+        layout = self.transform.layout
+        spec = PartitionSpec(*(layout.sharded.get(a) if a == axis else None for a in layout.order))
+        return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))
+
     def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
-        found = self.transform.evaluate(self.inputs(fields), self.pointwise, (time, duration))
+        _, _, own = self.parameters(time)
+        found = self.transform.evaluate(self.inputs(fields), self.pointwise, (time, duration, own))
         layout = self.transform.layout
         kicked = {n: layout.constrain(found.products[n]) for n in fields}
         if self.growing:

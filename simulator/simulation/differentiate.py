@@ -96,11 +96,11 @@ class Gradient:
         step = step_of(
             simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, computed_again
         )
-        found = []
+        found, shardings = [], start.shardings(simulation.model, simulation.swarm, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept = self._kept or max(1, isqrt(count) - 1)
-            state = repeated(lambda s: step(s, self._dt), state, count, kept)
+            state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings)
             found.append(state)
         return tuple(found)
 

@@ -38,7 +38,7 @@ def collect(
         "host": {
             "name": platform.node(),
             "system": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "interpreter": sys.executable,
         },
         "devices": dict(devices),
@@ -104,7 +104,8 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

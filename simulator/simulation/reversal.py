@@ -2,7 +2,7 @@
 
 A step's reverse needs the state that it began with. `kept` states are held; the others are computed again from the
 nearest one that is held, in the order that needs the fewest steps. Griewank & Walther, ACM Trans. Math. Softw. 26, 19
-(2000), algorithm 799. With `kept` = sqrt(steps) this takes about two more runs.
+(2000), algorithm 799. With `kept` = sqrt(steps) this takes two to three more runs.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.sharding import NamedSharding, PartitionSpec
 
 Tree = Any
 
@@ -37,7 +38,7 @@ def fewest(steps: int, slots: int) -> int:
     """The steps that have to be computed again to reverse so many steps with so many slots, the beginning's included.
 
     With r such that (slots + r - 1 choose slots) < steps <= (slots + r choose slots) each step is computed at most r
-    times (Griewank & Walther 2000, eq. 2).
+    times.
     """
     if steps < 2:
         return 0
@@ -68,8 +69,9 @@ def schedule(steps: int, slots: int) -> Schedule:
     return Schedule(np.array(stores, np.int32).reshape(-1, 3), np.array(reversals, np.int32))
 
 
-def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int) -> Tree:
-    """`count` steps of a state, whose reverse holds at most `kept` states."""
+def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:
+    """`count` steps of a state, whose reverse holds at most `kept` states. `shardings`: of the state's arrays, which
+    what is held has, too; left to itself XLA gathers some of it."""
     if count == 0:
         return state
     closed, constants = _opened(step, state)
@@ -77,8 +79,11 @@ def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int) -
     varied = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
     plan = schedule(count, min(kept, count))
 
+    places = tuple(jax.tree.leaves(shardings))
+    held_places = tuple(NamedSharding(s.mesh, PartitionSpec(None, *s.spec)) for s in places)
+
     def one(constants: Tree, leaves: Tree) -> Tree:
-        return tuple(closed(constants, *leaves))
+        return lax.with_sharding_constraint(tuple(closed(constants, *leaves)), places)
 
     @jax.custom_vjp
     def run(constants: Tree, leaves: Tree) -> Tree:
@@ -86,6 +91,7 @@ def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int) -
 
     def ahead(constants: Tree, slots: Tree, slot: Any, steps: Any) -> Tree:
         state = jax.tree.map(lambda s: lax.dynamic_index_in_dim(s, slot, keepdims=False), slots)
+        state = lax.with_sharding_constraint(state, places)
         return lax.fori_loop(0, steps, lambda _, s: one(constants, s), state)
 
     def stored(constants: Tree, slots: Tree, first: Any, last: Any) -> Tree:
@@ -95,9 +101,10 @@ def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int) -
 
         def store(i: Any, slots: Tree) -> Tree:
             found = ahead(constants, slots, table[i, 0], table[i, 1])
-            return jax.tree.map(
+            slots = jax.tree.map(
                 lambda s, f: lax.dynamic_update_index_in_dim(s, f, table[i, 2], 0), slots, found
             )
+            return lax.with_sharding_constraint(slots, held_places)
 
         return lax.fori_loop(first, last, store, slots)
 
@@ -106,6 +113,7 @@ def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int) -
         slots = jax.tree.map(
             lambda f: jnp.concatenate([f[None], jnp.zeros((used - 1, *f.shape), f.dtype)]), leaves
         )
+        slots = lax.with_sharding_constraint(slots, held_places)
         slot, further, before = plan.reversals[0]
         slots = stored(constants, slots, 0, before)
         return ahead(constants, slots, slot, further + 1), (constants, slots)
@@ -125,6 +133,7 @@ def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int) -
 
             _, back = jax.vjp(moving, constants, _chosen(state, varied))
             found, slopes = back(slopes)
+            slopes = lax.with_sharding_constraint(slopes, _chosen(places, varied))
             return slots, slopes, jax.tree.map(jnp.add, of_constants, found)
 
         zero = jax.tree.map(jnp.zeros_like, constants)

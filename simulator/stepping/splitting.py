@@ -43,6 +43,7 @@ class Splitting(Integrator):
         if first:
             fields = model.drift(fields, first * dt)
 
+        @jax.checkpoint  # differentiated, a stage is computed again: of its kick nothing is held
         def stage(carry, coefficients):
             fields, passed = carry
             kick, drift = coefficients

@@ -195,9 +195,10 @@ def test_layouts_agree(tmp_path) -> None:
 
 
 def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
-    """The numbers of `model.parameters` differ within one program, and each run is what it is alone."""
+    """The numbers of `model.parameters` differ within one program, in products too; each run is what it is alone."""
     monkeypatch.chdir(tmp_path)
-    written(tmp_path, ("count: 2", "count: 1"))
+    code = BURGERS.replace('values["u"] ** 2', '(1 - 5 * self.viscosity) * values["u"] ** 2')
+    written(tmp_path, ("count: 2", "count: 1"), code=code)
     (tmp_path / "study.yaml").write_text(
         "base: case.yaml\nsweep: {grid: {model.parameters.viscosity: [0.02, 0.05]}}\n"
     )

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_support import CASE, environment, write_case
+from run_support import CASE, ROOT, environment, write_case
 
 from simulator import Simulation, differentiate, load_config
 from simulator.errors import UserError
@@ -78,6 +78,30 @@ def test_by_numbers_of_the_start(flow) -> None:
     assert abs(float(slope) / (float(higher - lower) / 2e-4) - 1) < 1e-6
 
 
+def test_split_steps() -> None:
+    """A user's equation in split steps, by its parameter: central differences as above."""
+    file = ROOT / "configs" / "equations" / "nonlinear_schrodinger.yaml"
+    small = ["grid.shape=16,16", "grid.box=10,10", "devices.platform=cpu", "devices.count=2"]
+    own = Simulation(load_config(file, [*small, "initial.fields.psi.peak=1"]), report=lambda line: None)
+    layout = own.transform.layout
+
+    def loss(state) -> jax.Array:
+        psi = state.fields["psi"]
+        return layout.sum((psi.real**2 + psi.imag**2) * jnp.cos(layout.k_squared()))
+
+    gradient = differentiate(own, loss, steps=5, dt=0.05)
+    lowered = gradient.lower({"model.parameters.interaction": 1.0})
+    for program in (own.compiled_loop(), lowered.compile()):
+        assert not collectives(program)["all-gather"].count
+    slope = float(gradient({"model.parameters.interaction": 1.0})[1]["model.parameters.interaction"])
+
+    def central(h: float) -> float:
+        higher, lower = (gradient.value({"model.parameters.interaction": 1 + s}) for s in (h, -h))
+        return float(higher - lower) / (2 * h)
+
+    assert abs(slope / ((4 * central(5e-4) - central(1e-3)) / 3) - 1) < 1e-6
+
+
 PROGRAM = """
 import sys
 from simulator import Simulation, differentiate, load_config
@@ -93,6 +117,7 @@ print((held(gradient) - held(simulation.compiled_loop())) / state)
 """
 
 
+@pytest.mark.slow
 def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
     """What the compiler says of the programs, optimised as in a run: 2 sqrt(steps) states beside a
     run's loop."""

@@ -1,0 +1,144 @@
+#!/usr/bin/env python
+"""Writes the measured tables of simulator/docs/performance.md from the benchmarks' files in scripts/measured.
+
+    simulator bench step configs/taylor_green.yaml --json scripts/measured/step_64.json
+    simulator bench fft --shape 128,128,128 --json scripts/measured/fft_128.json
+    scripts/performance.py [--check]
+
+Every file step_*.json is a row of the table of steps, every fft_*.json a table of transforms. With --check nothing is
+written, and the exit code is 1 where the page differs from the files.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "simulator" / "docs" / "performance.md"
+FILES = ROOT / "scripts" / "measured"
+
+Results = Sequence[Mapping[str, Any]]
+
+
+def circumstances(results: Results) -> list[str]:
+    """A sentence for each machine and day. A load above the cores says that other work ran beside the benchmark."""
+    together: dict[str, list[float]] = {}
+    for result in results:
+        m = result["measured"]
+        day = date.fromisoformat(m["date"])
+        program = f"commit {m['commit'][:9]}" if m["commit"] else f"version {m['version']}"
+        where = (
+            f"Measured on {day.day} {day:%B %Y} on {m['cores']} cores of {m['processor']} with "
+            f"{m['memory'] / 2**30:.0f} GiB, {program}"
+        )
+        together.setdefault(where, []).append(m["load"])
+    return [f"{where}; load {between(loads)}." for where, loads in together.items()]
+
+
+def between(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def shape(result: Mapping[str, Any]) -> str:
+    n = result["shape"]
+    return f"{n[0]}³" if len(set(n)) == 1 else " × ".join(map(str, n))
+
+
+def ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
+
+
+def steps(results: Results) -> list[str]:
+    rows = []
+    for r in results:
+        parts = [r["transforms"], r["communication"] or 0.0]
+        rows.append(
+            [
+                f"{r['model']}, {r['integrator']}, {shape(r)}, {r['precision']}",
+                f"{r['devices']}, {r['kernels']}",
+                f"{ms(r['step'])} ({ms(r['fastest'])} to {ms(r['slowest'])})",
+                f"{r['points_per_second'] / 1e6:.2f}",
+                " / ".join(f"{part / r['step']:.0%}" for part in parts),
+                f"{r['resident'] + r['temporary']:.1f}",
+            ]
+        )
+    head = (
+        "step",
+        "devices, kernels",
+        "median (range)",
+        "10⁶ points/s a device",
+        "transforms / exchanges",
+        "words a point",
+    )
+    commands = [f"$ {r['measured']['command']}" for r in results]
+    return [*circumstances(results), "", *table(head, rows), "", "```console", *commands, "```"]
+
+
+def transforms(results: Results) -> list[str]:
+    lines: list[str] = []
+    for r in results:
+        first = r["transforms"][0]
+        base = first["forward"] + first["inverse"]
+        rows = [
+            [
+                row["name"],
+                f"{row['forward'] + row['inverse']:.0f} ms",
+                f"{(row['forward'] + row['inverse']) / base:.2f}",
+                "" if row["sent"] is None else f"{row['sent'] / 1e6:.1f} MB",
+                "" if row["temporary"] is None else f"{row['temporary']:.2f}",
+            ]
+            for row in r["transforms"]
+        ]
+        what = f"{shape(r)}, {r['precision']}, {r['devices']} devices"
+        head = (what, "there and back", "against the first", "sends a device, forward", "temporary / input")
+        command = ["```console", f"$ {r['measured']['command']}", "```"]
+        lines += [*circumstances([r]), "", *table(head, rows), "", *command, ""]
+    return lines[:-1]
+
+
+PARTS: Mapping[str, Callable[[Results], list[str]]] = {"step": steps, "fft": transforms}
+
+
+def written(page: str, folder: Path) -> str:
+    """The page with its tables made anew."""
+    for name, make in PARTS.items():
+        results = [json.loads(file.read_text()) for file in sorted(folder.glob(f"{name}_*.json"))]
+        begin, end = f"<!-- measured: {name} -->", f"<!-- end: {name} -->"
+        pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
+        if len(pattern.findall(page)) != 1 or not results:
+            raise SystemExit(
+                f"{PAGE.name} needs one part {begin} ... {end}, and {folder} a file {name}_*.json"
+            )
+        text = "\n".join([begin, *make(results), end])
+        page = pattern.sub(lambda _, text=text: text, page)
+    return page
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page differs")
+    args = parser.parse_args(arguments)
+    before = PAGE.read_text()
+    after = written(before, FILES)
+    if args.check and after != before:
+        print(f"{PAGE}: differs from the files in {FILES}; run scripts/performance.py", file=sys.stderr)
+        return 1
+    if not args.check:
+        PAGE.write_text(after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

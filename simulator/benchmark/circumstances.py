@@ -1,0 +1,36 @@
+"""When, where and by which command something was measured: what the file of a benchmark says beside its numbers."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from simulator.processes.hardware import usable_cores
+from simulator.simulation.provenance import git_state, processor
+
+
+def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
+    """Date, version, commit (None without a checkout), processor, cores, memory (bytes), the load of the last minute
+    (processes that ran or waited, the benchmark's own among them) and the command `simulator ARGUMENTS`."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "version": metadata.version("simulator"),
+        "commit": None if (checkout := git_state(Path(__file__).parent)) is None else checkout["commit"],
+        "processor": processor(),
+        "cores": usable_cores(),
+        "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "load": round(os.getloadavg()[0], 1),
+        "command": shlex.join(["simulator", *_without_file(arguments)]),
+    }
+
+
+def _without_file(arguments: Sequence[str]) -> list[str]:
+    """The arguments that decide what is measured."""
+    words = list(arguments)
+    if "--json" in words:
+        at = words.index("--json")
+        del words[at : at + 2]
+    return words
