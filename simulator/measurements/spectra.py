@@ -24,7 +24,9 @@ class Spectra(Kind):
         from simulator.diagnostics.measured import directional_spectra, in_shells
 
         model, layout = subject.model, subject.transform.layout
-        shells = in_shells(layout, subject.names(model.spectra), lambda state: model.spectra(state.fields))
+        shells = in_shells(
+            layout, subject.names(model.spectra), lambda state: model.spectra(model.evolved(state))
+        )
         if settings.axis is None:
             return shells
         if not (energies := subject.names(model.spectral_energies)):

@@ -159,7 +159,7 @@ class Output:
     def _saved(self) -> tuple[str, ...]:
         """Fields of a snapshot."""
         simulation = self._simulation
-        return simulation.config.output.snapshots.fields or tuple(simulation.model.fields)
+        return simulation.config.output.snapshots.fields or simulation.model.stored
 
     def snapshot(self, state: State) -> None:
         """Fields for people, in physical space; written in the background."""
@@ -211,7 +211,7 @@ class Output:
             if seen:
                 sampled = self._compute(f"particles {name}", simulation.sampled(name, seen), state)
                 particles = particles.with_records(sampled)
-            found += particle_datasets(name, particles, simulation.swarm)
+            found += particle_datasets(particles, simulation.populations[name])
         return found
 
     def checkpoint(self, state: State, schedule: Schedule) -> None:
@@ -226,7 +226,7 @@ class Output:
         self._writer.submit(
             self._folder / "checkpoints",
             int(state.step),
-            [*datasets(state, simulation.model, simulation.swarm), *self._recorder.datasets()],
+            [*datasets(state, simulation.model, simulation.populations), *self._recorder.datasets()],
             {
                 "time": float(state.time),
                 "box": list(simulation.config.grid.box),
