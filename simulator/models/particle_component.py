@@ -32,7 +32,7 @@ class ParticleComponentSettings(Settings):
     """How many."""
     assignment: Scheme = "tsc"
     """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
-    softening: NonNegative = 3.5
+    softening: NonNegative = 3.6
     """Diameter of a particle in grid spacings: its mass lies in a sphere of linearly falling density, and the force
     between two is Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
     reproducible: Flag = False

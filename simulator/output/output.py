@@ -208,7 +208,7 @@ class Output:
         seen, found = simulation.config.output.snapshots.sample, []
         for name, held in state.particles.items():
             particles = held.without("start_velocity")
-            if seen:
+            if seen and name in simulation.swarm.kinds:
                 sampled = self._compute(f"particles {name}", simulation.sampled(name, seen), state)
                 particles = particles.with_records(sampled)
             found += particle_datasets(particles, simulation.populations[name])
