@@ -1,5 +1,6 @@
 """Shell spectra, and spectra across and along an axis: spectra.h5."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from simulator.measurements.cadence import SeriesCadence
@@ -27,6 +28,7 @@ class Spectra(Kind):
         shells = in_shells(
             layout, subject.names(model.spectra), lambda state: model.spectra(model.evolved(state))
         )
+        shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
         if settings.axis is None:
             return shells
         if not (energies := subject.names(model.spectral_energies)):

@@ -314,6 +314,14 @@ class Composite(SplitModel):
                 found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
         return found
 
+    @property
+    def spectra_attributes(self) -> Mapping[str, str]:
+        sizes = [f"{name}_shot_noise" for name in self.populations]
+        if not sizes:
+            return {}
+        left_in = ", ".join(f"{name}_density_power" for name in self.populations)
+        return {"shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"}
+
     def derived(self) -> Mapping[str, DerivedField]:
         def values(fields: Any) -> dict[str, jax.Array]:
             return {name: density for name, (density, _) in self.sources(fields).items()}

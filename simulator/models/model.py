@@ -262,6 +262,11 @@ class Model:
         """Shell spectra by name, (shells,) each."""
         return shell_spectra(self.transform.layout, self.spectral_energies(fields))
 
+    @property
+    def spectra_attributes(self) -> Mapping[str, str]:
+        """What to know about the spectra, by name: attributes of their file."""
+        return {}
+
     def transfers(self, fields: Fields) -> Fields:
         """The energy that each mode gains per time from the nonlinear terms (*order), by name; empty: not known."""
         return {}
