@@ -9,7 +9,7 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
-from simulator.initial.lattice import Motion, at_lattice, on_lattice
+from simulator.initial.lattice import Motion, at_lattice, lattice_shift, on_lattice
 from simulator.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.initial.soliton import wave_model
 from simulator.models.cosmology import Background
@@ -17,7 +17,7 @@ from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
 from simulator.settings import Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
-from simulator.spectral.operators import gradient
+from simulator.spectral.operators import gradient, translate
 from simulator.spectral.random import gaussian
 
 
@@ -152,7 +152,9 @@ class Cosmological(Initial):
         @jax.jit
         def build() -> tuple[jax.Array, jax.Array]:
             layout = transform.layout
-            delta = self._contrast(layout, power).astype(jnp.result_type(transform.dtype, jnp.complex64))
+            # On the points of the lattice from here on: so the products of second order are taken there, too.
+            delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
+            delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
             first = growth * gradient(layout, -inverse_laplacian(layout, delta))
             if self.settings.order == 1:
                 return first, rates[0] * first

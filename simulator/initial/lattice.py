@@ -1,7 +1,6 @@
 """Particles that are displaced from a lattice."""
 
 from collections.abc import Callable
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,6 @@ from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
 from simulator.particles.interpolation import Sampler
 from simulator.particles.start import lattice_positions, lattice_shape
-from simulator.spectral.operators import translate
 
 Motion = tuple[jax.Array, jax.Array]
 """Displacements and velocities (3, entries)."""
@@ -49,17 +47,19 @@ def on_lattice(
     return population.homed(jax.jit(moved)(particles))
 
 
-def at_lattice(matter: ParticleComponent, modes: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """The vector field of coefficients (3, *order) at the lattice's points, as a function of these (3, entries).
-
-    It is moved by half a cell less a number of spacings, so that points of the lattice are points of the grid where
-    there are at most as many; elsewhere a cubic spline is put through the values.
-    """
-    transform, domain = matter.transform, matter.domain
+def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
+    """By how much the lattice is moved against points of the grid, along each axis: less than a spacing."""
+    domain, spacing = matter.domain, matter.transform.grid.spacing
     cells = lattice_shape(matter.population.count, domain)
-    spacing = transform.grid.spacing
     halves = [0.5 * length / n for length, n in zip(domain.box, cells, strict=True)]
     x, y, z = (half - h * (half // h) for half, h in zip(halves, spacing, strict=True))
-    moved = partial(translate, transform.layout, shift=(x, y, z))
-    sampler = Sampler(transform, "cubic_spline")
-    return lambda position: sampler(moved(modes), position - jnp.asarray([x, y, z])[:, None])
+    return x, y, z
+
+
+def at_lattice(matter: ParticleComponent, moved: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    """A vector field at the lattice's points, as a function of these (3, entries), from the coefficients (3, *order)
+    of the field moved by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a
+    cubic spline through them."""
+    sampler = Sampler(matter.transform, "cubic_spline")
+    shift = jnp.asarray(lattice_shift(matter))[:, None]
+    return lambda position: sampler(moved, position - shift).astype(jnp.float64)
