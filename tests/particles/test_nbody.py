@@ -59,7 +59,10 @@ def random_matter(*overrides: str, devices: int = 1):
     )
 
 
-@pytest.mark.parametrize("scheme", ["cic", "tsc", "pcs"])
+@pytest.mark.parametrize(
+    "scheme",
+    ["tsc", pytest.param("cic", marks=pytest.mark.slow), pytest.param("pcs", marks=pytest.mark.slow)],
+)
 def test_mass_on_the_grid(scheme):
     """Against a sum over all particles by numpy; 9 planes of y on 4 devices are uneven."""
     run = random_matter(f"model.components.0.assignment={scheme}", devices=4)
@@ -90,13 +93,13 @@ def test_mass_on_the_grid(scheme):
 
 def test_whole_numbers_add_up_the_same_anywhere():
     bits = []
-    for devices in (1, 2, 3):
+    for devices in (1, 3):
         run = random_matter("model.components.0.reproducible=true", devices=devices)
         bits.append(np.asarray(run.fields["dark_density"]))
         if devices == 1:
             usual = np.asarray(random_matter().fields["dark_density"])
             np.testing.assert_allclose(bits[0], usual, rtol=0, atol=1e-13 * usual.max())
-    assert (bits[0] == bits[1]).all() and (bits[0] == bits[2]).all()
+    assert (bits[0] == bits[1]).all()
 
 
 def ewald(r: np.ndarray, length: float) -> np.ndarray:
@@ -117,7 +120,9 @@ def ewald(r: np.ndarray, length: float) -> np.ndarray:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(("scheme", "limit"), [("tsc", 0.01), ("pcs", 0.006)])
+@pytest.mark.parametrize(
+    ("scheme", "limit"), [("tsc", 0.01), pytest.param("pcs", 0.006, marks=pytest.mark.slow)]
+)
 def test_the_force_of_a_mass_is_newtons_beyond_three_cells(scheme, limit):
     """1 % of the Ewald sum beyond 3 cells, as root mean square over places and directions at one distance."""
     rng, n, distances = np.random.default_rng(0), 16, np.array([3.1, 3.5, 4.0, 6.0])
@@ -179,6 +184,15 @@ def test_devices_agree_and_the_order_is_two():
     exact, coarse, fine = (by_id(march(run.state, 0.5, n).particles["dark"])["position"] for n in (80, 5, 10))
     ratio = np.abs(coarse - exact).max() / np.abs(fine - exact).max()
     assert ratio == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.slow
+def test_single_precision_follows_double():
+    ends = []
+    for precision in ("double", "single"):
+        run = simulation(MATTER, f"precision={precision}", devices=2)
+        ends.append(by_id(marching(run)(run.state, 0.2, 2).particles["dark"])["position"])
+    assert 0 < np.abs(ends[1] - ends[0]).max() < 1e-5
 
 
 PILE = """
