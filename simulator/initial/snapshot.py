@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files, Initial
+from simulator.initial.initial import Files, Initial
 from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
 from simulator.settings import InputPath, Settings
@@ -28,7 +28,7 @@ class Snapshot(Initial):
     Settings = SnapshotSettings
     composite = True
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: Files) -> Any:
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
         return self._fields(model, files) | particles if model.fields else particles
 

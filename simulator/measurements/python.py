@@ -88,7 +88,7 @@ class Python(Kind):
         def compute(state: "State") -> dict[str, Any]:
             try:
                 given = function(
-                    FieldView(subject.model, subject.model.evolved(state)), state.time, **settings.parameters
+                    FieldView(subject.model, subject.model.contents(state)), state.time, **settings.parameters
                 )
             except jax.errors.JAXTypeError as error:
                 raise refused(

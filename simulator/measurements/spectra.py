@@ -26,7 +26,7 @@ class Spectra(Kind):
 
         model, layout = subject.model, subject.transform.layout
         shells = in_shells(
-            layout, subject.names(model.spectra), lambda state: model.spectra(model.evolved(state))
+            layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
         )
         shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
         if settings.axis is None:

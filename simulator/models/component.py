@@ -69,13 +69,16 @@ class Component:
     Settings: ClassVar[type[Settings]]
     fields: Sequence[FieldSpec] = ()
     """Evolved fields."""
-    population: Population | None = None
-    """The particles that it is made of, if it is."""
     transform: Transform
     """Of all its fields."""
     alone: Any
     """The model of this matter alone under the composite's gravity, whose initial conditions it takes; of particles
     the component itself."""
+
+    @property
+    def population(self) -> Population | None:
+        """The particles that it is made of; None: it consists of fields."""
+        return None
 
     def source(self, fields: Any) -> tuple[jax.Array, Any]:
         """Mass density on the grid (x, y, z), zero in padding, and whatever `kick` can use of the work."""

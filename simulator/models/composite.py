@@ -15,10 +15,10 @@ from simulator.models.component import PARTICLES, Component, Gravity, Potential
 from simulator.models.cosmology import Background, CosmologySettings
 from simulator.models.density import center, density_power
 from simulator.models.fields import DENSITY, POTENTIAL, DerivedField, Fields, by_name
-from simulator.models.gas_component import GasComponent
+from simulator.models.gas_component import GasComponent, GasComponentSettings
 from simulator.models.model import SplitModel, State
-from simulator.models.particle_component import ParticleComponent
-from simulator.models.wave_component import WaveComponent
+from simulator.models.particle_component import ParticleComponent, ParticleComponentSettings
+from simulator.models.wave_component import WaveComponent, WaveComponentSettings
 from simulator.particles.population import Population
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
@@ -41,7 +41,7 @@ class CompositeSettings(Settings):
     components: Annotated[
         tuple[
             Annotated[
-                GasComponent.Settings | WaveComponent.Settings | ParticleComponent.Settings,
+                GasComponentSettings | WaveComponentSettings | ParticleComponentSettings,
                 Field(discriminator="kind"),
             ],
             ...,
@@ -131,7 +131,7 @@ class Composite(SplitModel):
     def populations(self) -> Mapping[str, Population]:
         return {n: part.population for n, part in self.parts.items() if part.population is not None}
 
-    def evolved(self, state: State) -> dict[str, Any]:
+    def contents(self, state: State) -> dict[str, Any]:
         kept = {EXPECTED: state.memory[EXPECTED]} if EXPECTED in state.memory else {}
         return {**state.fields, **state.particles, **kept}
 

@@ -132,7 +132,7 @@ class Model:
         """The particles that are matter of the model itself."""
         return {}
 
-    def evolved(self, state: "State") -> Any:
+    def contents(self, state: "State") -> Any:
         """The part of a state that the model's methods take for `fields`: the fields, and what else its steps
         change."""
         return state.fields

@@ -62,9 +62,13 @@ class ParticleComponent(Component):
         self.settings, self.gravity = settings, gravity.constant
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform, self.alone = make(real=True, every=True), self
-        self.population = Population(settings.name, RECORDS, settings.count, Domain(self.transform.physical))
+        self._population = Population(settings.name, RECORDS, settings.count, Domain(self.transform.physical))
         total = settings.count if settings.reproducible else None
         self.assignment = Assignment(self.transform, settings.assignment, total)
+
+    @property
+    def population(self) -> Population:
+        return self._population
 
     @property
     def domain(self) -> Domain:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -122,10 +122,10 @@ def one_step(
 def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
     """dt comes from the rate of the previous step's last kick, which the memory carries."""
     dt, origin, since, time = choose(state.memory["rate"])
-    evolved, rate = integrator.alternate(model, model.evolved(state), state.time, dt)
+    evolved, rate = integrator.alternate(model, model.contents(state), state.time, dt)
     fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
     memory = {name: evolved.get(name, value) for name, value in state.memory.items()} | {"rate": rate}
-    particles = {name: evolved[name] for name in state.particles}
+    particles: Any = {name: evolved[name] for name in state.particles}
     new = State(fields, time, state.step + 1, dt, origin, since, memory, particles=particles)
     return _with_room(state, new)
 

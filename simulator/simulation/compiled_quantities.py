@@ -36,7 +36,7 @@ class CompiledQuantities:
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: the shell spectra of a state."""
-        return jax.jit(lambda state: self.model.spectra(self.model.evolved(state)))
+        return jax.jit(lambda state: self.model.spectra(self.model.contents(state)))
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
         """Compiled: what the particles `name` see of the fluid's quantities `names`, as records `fluid_velocity` and
@@ -65,7 +65,7 @@ class CompiledQuantities:
         if name not in self._values:
             seen = self.model.transform.physical.as_seen
             self._values[name] = jax.jit(
-                lambda state: seen(self.model.field_values(name, self.model.evolved(state)))
+                lambda state: seen(self.model.field_values(name, self.model.contents(state)))
             )
         return self._values[name]
 

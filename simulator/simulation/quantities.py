@@ -24,7 +24,7 @@ def force_of(forcing: Forcing | None, state: State) -> Force | None:
 
 def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, jax.Array]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    row = model.diagnostics(model.evolved(state), state.time)
+    row = model.diagnostics(model.contents(state), state.time)
     rate = row.pop("rate")
     force = force_of(forcing, state)
     if forcing is not None and model.budget != "none":

@@ -202,7 +202,7 @@ class Simulation(CompiledQuantities):
                 f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite",
                 "A smaller time.cfl or time.dt",
             )
-        if name is None and (reason := self.model.trouble(self.model.evolved(self.state))) is not None:
+        if name is None and (reason := self.model.trouble(self.model.contents(self.state))) is not None:
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
         return f"{name or 'the rate of change'} is not finite", cure

@@ -143,7 +143,7 @@ time: {{stop: 1.0, dt: 0.01}}
 
     @jax.jit
     def waves_of(state: State):
-        sources = run.model.sources(run.model.evolved(state))
+        sources = run.model.sources(run.model.contents(state))
         modes = run.model.density_modes({name: values for name, (values, _) in sources.items()})
         return {name: jax.numpy.where(first, f, 0).sum().real for name, f in modes.items()}
 
