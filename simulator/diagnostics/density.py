@@ -4,7 +4,7 @@ Sums are taken on the devices: a plane, a profile or a histogram leaves a device
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -14,7 +14,8 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.diagnostics.measured import Measured
-from simulator.models import Fields, Model, State
+from simulator.diagnostics.planes import values_of
+from simulator.models import Model, State
 from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout
@@ -24,15 +25,15 @@ PLANES = {"xy": "z", "xz": "y", "yz": "x"}
 """The axes of a projection, and the axis of the integral."""
 _NEWTON_STEPS = 3
 
-Densities = Mapping[str, Callable[[Fields], jax.Array]]
-"""Functions from fields to values (x, y, z) of mass densities, by name."""
+Densities = Mapping[str, Callable[[State], jax.Array]]
+"""Functions of the state to values (x, y, z) of mass densities, by name."""
 
 
-def densities(model: Model) -> dict[str, Callable[[Fields], jax.Array]]:
-    """The mass densities of a model, the total one first: its fields `density` and `NAME_density`."""
+def densities(model: Model) -> dict[str, Callable[[State], jax.Array]]:
+    """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
     names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
     ordered = sorted(names, key=lambda name: (name != "density", name))
-    return {name: partial(model.field_values, name) for name in ordered}
+    return {name: values_of(model, name) for name in ordered}
 
 
 # ---- projections -----------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def projections(transform: Transform, given: Densities) -> Measured:
     def compute(state: State) -> dict[str, jax.Array]:
         planes = {}
         for name, values in given.items():
-            inside = jnp.where(physical.inside(), values(state.fields), 0)
+            inside = jnp.where(physical.inside(), values(state), 0)
             for plane, along in PLANES.items():
                 i = AXES.index(along)
                 total = inside.sum(i) * grid.spacing[i]
@@ -133,7 +134,7 @@ def profiles(
     cell = grid.volume / grid.points
 
     def compute(state: State) -> dict[str, jax.Array]:
-        values = {name: density(state.fields) for name, density in given.items()}
+        values = {name: density(state) for name, density in given.items()}
         peak = densest(layout, physical, values[main], transform.forward(values[main]))
         squares = []
         for x, c, length in zip(physical.coordinates(), peak.place, grid.box, strict=True):
@@ -195,7 +196,7 @@ def log_densities(transform: Transform, given: Densities, bins: int, reach: tupl
     def compute(state: State) -> dict[str, jax.Array]:
         shares_by_name = {}
         for name, density in given.items():
-            values = density(state.fields).astype(jnp.float64)
+            values = density(state).astype(jnp.float64)
             mean = physical.mean(values)
             usable = physical.inside() & (values > 0)
             contrast = jnp.log10(jnp.where(usable, values, 1) / mean)

@@ -8,27 +8,32 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.diagnostics.measured import Measured
-from simulator.models import Fields, State
+from simulator.models import Model, State
 from simulator.spectral import Transform
 
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 
-def mid_planes(transform: Transform, scalars: Mapping[str, Callable[[Fields], jax.Array]]) -> Measured:
-    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields on the planes through the grid point N/2 of the third
-    axis; in two dimensions only `NAME/xy`. `scalars` are functions from fields to values (x, y, z)."""
+def values_of(model: Model, name: str) -> Callable[[State], jax.Array]:
+    """The values (..., x, y, z) of a field as a function of the state."""
+    return lambda state: model.field_values(name, model.contents(state))
+
+
+def mid_planes(transform: Transform, scalars: Mapping[str, Callable[[State], jax.Array]]) -> Measured:
+    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields, given as functions to values (x, y, z), on the planes
+    through the grid point N/2 of the third axis; in two dimensions only `NAME/xy`."""
     grid, seen = transform.grid, transform.physical.as_seen
     shape = grid.seen(grid.shape)
     whole = NamedSharding(transform.layout.mesh, PartitionSpec())
 
     def compute(state: State) -> dict[str, jax.Array]:
-        fields, planes = state.fields, dict[str, jax.Array]()
+        planes = dict[str, jax.Array]()
         for name, values in scalars.items():
-            cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(fields)), shape).items()}
-            # Planes are small and written by process 0, so they are replicated on every device.
+            cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(state)), shape).items()}
+            # Planes are small, and process 0 writes them: every device has them whole.
             planes |= {n: lax.with_sharding_constraint(plane, whole) for n, plane in cut.items()}
-            # One field after the other, so that two whole fields are never in memory.
-            fields, planes = lax.optimization_barrier((fields, planes))
+            # One field after the other: never two whole fields in memory.
+            state, planes = lax.optimization_barrier((state, planes))
         return planes
 
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)

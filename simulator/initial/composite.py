@@ -7,6 +7,7 @@ from pydantic import Field, create_model
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, start_of
+from simulator.models.component import PARTICLES
 from simulator.models.composite import Composite as Model
 from simulator.models.composite import joined
 from simulator.settings import Settings
@@ -48,8 +49,12 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             fields = {}
             for name, part in model.parts.items():
                 settings = given[name]
+                initial = parts[settings.kind](settings)
                 try:
-                    fields[name] = start_of(parts[settings.kind](settings), part.alone, files)
+                    if part.population is None:
+                        fields[name] = start_of(initial, part.alone, files)
+                    else:
+                        fields[name] = {PARTICLES: initial.place(part, files)}
                 except UserError as error:
                     raise UserError(f"components.{name}: {error}") from error
             return joined(fields)

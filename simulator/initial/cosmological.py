@@ -1,4 +1,4 @@
-"""Linear structure: a Zel'dovich wave in gas, and a Gaussian random field of density in an expanding box."""
+"""Linear structure: a Zel'dovich wave in gas or particles, and a Gaussian random density in an expanding box."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -9,9 +9,15 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
-from simulator.initial.linear_power import LinearPowerSettings, linear_power
+from simulator.initial.lattice import Motion, at_lattice, lattice_shift, on_lattice
+from simulator.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.initial.soliton import wave_model
-from simulator.settings import Points, Positive, Real, Seed, Settings
+from simulator.models.cosmology import Background
+from simulator.models.particle_component import ParticleComponent
+from simulator.particles import ParticleSet
+from simulator.settings import Integer, Points, Positive, Real, Seed, Settings
+from simulator.spectral import Layout, Transform
+from simulator.spectral.operators import gradient, translate
 from simulator.spectral.random import gaussian
 
 
@@ -32,6 +38,7 @@ class ZeldovichWave(Initial):
 
     In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
     velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84 (1970), without expansion.
+    Particles begin on a lattice with these displacements; in an expanding box, where A grows like D(a), too.
     """
 
     Settings = ZeldovichWaveSettings
@@ -61,11 +68,29 @@ class ZeldovichWave(Initial):
 
         return from_values(transform, values)
 
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        s, i = self.settings, "xyz".index(self.settings.axis)
+        k = s.mode * matter.transform.grid.fundamental[i]
+        if matter.background is None:
+            growth = math.sqrt(4 * math.pi * matter.gravity * s.density)
+        else:
+            growth = matter.background.initial_growth()
+
+        def motion(q: jax.Array) -> Motion:
+            displacement = jnp.zeros_like(q).at[i].set(s.amplitude * jnp.sin(k * q[i]) / k)
+            return displacement, growth * displacement
+
+        return on_lattice(matter, s.density, motion)
+
 
 class CosmologicalSettings(LinearPowerSettings):
     kind: Literal["cosmological"] = "cosmological"
     seed: Seed = 0
     """Seed of the random density contrast."""
+    order: Annotated[Integer, Field(ge=1, le=2)] = 2
+    """Of particles: 1 for displacements of the Zel'dovich approximation, 2 for those of second order."""
+    share: Annotated[Positive, Field(le=1)] = 1.0
+    """The share of this component in the matter of the background."""
 
 
 class Cosmological(Initial):
@@ -74,34 +99,27 @@ class Cosmological(Initial):
     delta(k) has variance P(k) D(a)^2 / V with D(1) = 1; psi = sqrt(rho (1 + delta)) exp(i S) with the phase of the
     velocity that makes it grow, (hbar/m) k^2 S = d delta / d tau = f a^2 H delta. The mean density is that of the
     background, 3 H0^2 Omega_m / (8 pi G). One seed gives one field on any number of devices and any grid.
+
+    Particles begin on a lattice, displaced by D psi_1 + D_2 psi_2 with div psi_1 = -delta at D = 1 and div psi_2 =
+    sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta: Jenkins, Mon. Not. R. Astron. Soc. 403, 1859 (2010).
     """
 
     Settings = CosmologicalSettings
 
     def build_for(self, model: Any, files: Files) -> Fields:
         wave = wave_model(model, "cosmological")
-        if wave.background is None:
-            raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
+        background = self._background(wave)
         power = linear_power(self.settings, wave, files)
-        background, layout, transform = wave.background, wave.real.layout, wave.transform
         c = background.settings
         growth = background.growth(c.start) / background.growth(1.0)
-        speed = background.growth_rate(c.start) * c.start**2 * float(background.hubble(c.start))
-        mean = 3 * c.hubble**2 * c.matter / (8 * math.pi * wave.gravity)
+        speed = background.initial_growth()
+        mean = self._mean_density(background, wave.gravity)
+        layout, transform = wave.real.layout, wave.transform
 
         @jax.jit
         def build():
+            delta = growth * self._contrast(layout, power)
             k = jnp.sqrt(layout.k_squared())
-            inside = jnp.ones((1, 1, 1), bool)
-            for axis, n in zip("xyz", transform.grid.shape, strict=True):
-                inside = inside & (
-                    2 * abs(layout.integers(axis)) < n
-                )  # no Nyquist planes: they have no phase
-            variance = power(jnp.maximum(k, 1e-300)) / transform.grid.volume
-            usable = inside & (k > 0) & layout.mask
-            delta = (
-                jnp.where(usable, growth * jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
-            )
             velocity_phase = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
             kind = jnp.result_type(transform.dtype, jnp.complex64)
             contrast, phase = (
@@ -117,3 +135,73 @@ class Cosmological(Initial):
                 f"an earlier model.cosmology.start, or less power, is needed"
             )
         return {"psi": psi}
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        background = self._background(matter)
+        if self.settings.library is not None:
+            raise UserError(
+                "library: needs model.units, which a composite does not have; give a table of k and P"
+            )
+        power = linear_power(self.settings, matter, files)
+        a, unit = background.settings.start, background.growth(1.0)
+        tempo = a**2 * float(background.hubble(a))
+        growth = background.growth(a) / unit
+        second, second_rate = background.second_growth(a)
+        rates = background.growth_rate(a) * tempo, second_rate * tempo
+        density = self._mean_density(background, matter.gravity)
+        transform = matter.transform
+
+        @jax.jit
+        def build() -> tuple[jax.Array, jax.Array]:
+            layout = transform.layout
+            # On the points of the lattice from here on: so the products of second order are taken there, too.
+            delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
+            delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+            first = growth * gradient(layout, -inverse_laplacian(layout, delta))
+            if self.settings.order == 1:
+                return first, rates[0] * first
+            factor = second / unit**2
+            more = factor * gradient(layout, inverse_laplacian(layout, second_order_source(transform, delta)))
+            return first + more, rates[0] * first + rates[1] * more
+
+        displacement, velocity = (at_lattice(matter, modes) for modes in build())
+        return on_lattice(matter, density, lambda q: (displacement(q), velocity(q)))
+
+    def _background(self, matter: Any) -> Background:
+        if matter.background is None:
+            raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
+        if not matter.gravity:
+            raise UserError("kind: cosmological needs gravity; model.gravitational_constant must not be 0")
+        return matter.background
+
+    def _mean_density(self, background: Background, gravity: float) -> float:
+        c = background.settings
+        return self.settings.share * 3 * c.hubble**2 * c.matter / (8 * math.pi * gravity)
+
+    def _contrast(self, layout: Layout, power: Power) -> jax.Array:
+        """Coefficients of delta at D = 1; none on Nyquist planes, where they have no phase."""
+        k = jnp.sqrt(layout.k_squared())
+        inside = jnp.ones((1, 1, 1), bool)
+        for axis, n in zip("xyz", layout.grid.shape, strict=True):
+            inside = inside & (2 * abs(layout.integers(axis)) < n)
+        variance = power(jnp.maximum(k, 1e-300)) / layout.grid.volume
+        usable = inside & (k > 0) & layout.mask
+        return jnp.where(usable, jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
+
+
+def inverse_laplacian(layout: Layout, field: jax.Array) -> jax.Array:
+    """Coefficients of the solution without mean of lap phi = f."""
+    return -layout.inverse_k_squared(field.real.dtype) * field
+
+
+def second_order_source(transform: Transform, delta: jax.Array) -> jax.Array:
+    """Coefficients of sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta, from products on the grid."""
+    layout, phi = transform.layout, inverse_laplacian(transform.layout, delta)
+    k = layout.wavenumbers(delta.real.dtype)
+
+    def bend(i: int, j: int) -> jax.Array:
+        return transform.inverse(layout.constrain(-k[i] * k[j] * phi))
+
+    xx, yy, zz = (bend(i, i) for i in range(3))
+    source = xx * yy + yy * zz + zz * xx - bend(0, 1) ** 2 - bend(1, 2) ** 2 - bend(2, 0) ** 2
+    return transform.forward(source)

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.models import Fields, Model
+from simulator.models.particle_component import ParticleComponent
+from simulator.particles import ParticleSet
+from simulator.particles.start import StoredParticles
 from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
 
@@ -25,6 +28,10 @@ class Files(Protocol):
 
     def snapshot(self, path: str) -> "Stored":
         """A snapshot or checkpoint of a run."""
+        ...
+
+    def particles(self, path: str, name: str) -> StoredParticles:
+        """The particles of a snapshot or checkpoint."""
         ...
 
 
@@ -59,6 +66,13 @@ class Initial:
     def build_for(self, model: Model, files: Files) -> Fields:
         """`build` for the fields that the model accepts from initial conditions."""
         return self.build(model.transform, model.initial_shapes, files)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """The particles of a composite where they live, with all their records."""
+        raise UserError(
+            f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
+            "cosmological, python or snapshot"
+        )
 
 
 def start_of(initial: Initial, model: Model, files: Files) -> Fields:

@@ -11,6 +11,9 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
+from simulator.models.particle_component import RECORDS, ParticleComponent
+from simulator.particles import ParticleSet
+from simulator.particles.start import python_positions
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
 
@@ -20,7 +23,8 @@ class PythonSettings(Settings):
     path: InputPath
     """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
-    """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...)."""
+    """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...). For
+    particles function(id, **parameters) gives a dict of position (3, n), velocity (3, n), mass (n,) for ids (n,)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -65,6 +69,21 @@ class Python(Initial):
             return fields
 
         return from_values(transform, values)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless they rest."""
+        s = self.settings
+        function = python_positions(s, files, RECORDS)
+
+        def start(ids: jax.Array) -> dict[str, jax.Array]:
+            found = dict(function(ids))
+            if "mass" not in found:
+                raise UserError(
+                    f"{s.path}: {s.function}: gives no mass; a dict with position and mass is needed"
+                )
+            return {"velocity": jnp.zeros_like(found["position"]), **found}
+
+        return matter.population.made(start)
 
 
 def line_of(error: BaseException, path: Path) -> str:

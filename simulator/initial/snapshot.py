@@ -6,7 +6,9 @@ from typing import Any, Literal
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.initial.initial import Fields, Files, Initial
+from simulator.initial.initial import Files, Initial
+from simulator.models.particle_component import ParticleComponent
+from simulator.particles import ParticleSet
 from simulator.settings import InputPath, Settings
 
 
@@ -26,7 +28,24 @@ class Snapshot(Initial):
     Settings = SnapshotSettings
     composite = True
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: Files) -> Any:
+        particles = {name: self.place(model.parts[name], files) for name in model.populations}
+        return self._fields(model, files) | particles if model.fields else particles
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """The particles of the same name; all of their records have to be there."""
+        stored = files.particles(str(self.settings.path), matter.population.name)
+        population = matter.population
+        if missing := [name for name in population.records if name not in stored.records]:
+            raise UserError(f"{self.settings.path}: {population.name} have no {missing[0]}; not matter")
+        if stored.count != population.count:
+            raise UserError(
+                f"{self.settings.path}: holds {stored.count} {population.name}, and the model's count is "
+                f"{population.count}; they have to be equal"
+            )
+        return population.adopted(stored, population.records)
+
+    def _fields(self, model: Any, files: Files) -> dict[str, Any]:
         path, transform = str(self.settings.path), model.transform
         stored = files.snapshot(path)
         theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))

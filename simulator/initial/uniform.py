@@ -4,11 +4,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
+import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
+from simulator.initial.lattice import Motion, on_lattice
+from simulator.models.particle_component import ParticleComponent
+from simulator.particles import ParticleSet
 from simulator.settings import Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
 
@@ -18,11 +22,11 @@ class UniformSettings(Settings):
     density: Positive = 1.0
     """Mass density everywhere."""
     velocity: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
-    """Velocity of gas; a wave function is at rest."""
+    """Of gas and particles; a wave function rests."""
 
 
 class Uniform(Initial):
-    """The same density and velocity, or the wave function sqrt(density), everywhere."""
+    """The same density and velocity, or the wave function sqrt(density), everywhere; particles on a cubic lattice."""
 
     Settings = UniformSettings
 
@@ -43,6 +47,17 @@ class Uniform(Initial):
             return {name: value for name, value in known.items() if name in wanted}
 
         return from_values(transform, values)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """A cubic lattice of equal masses."""
+        velocity = jnp.asarray(self.settings.velocity, jnp.float64)[:, None]
+        if not any(self.settings.velocity):
+            return on_lattice(matter, self.settings.density)
+        return on_lattice(
+            matter,
+            self.settings.density,
+            lambda q: (jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape)),
+        )
 
 
 class JeansWaveSettings(Settings):
@@ -66,9 +81,10 @@ class JeansWaveSettings(Settings):
 class JeansWave(Initial):
     """density (1 + amplitude cos(k . x)) at rest, or the eigenmode that grows if gravity exceeds pressure.
 
-    Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if omega^2 is negative,
-    the velocity is that of the growing mode, so that delta = A exp(gamma t) cos(k . x). Matter waves: the same with
-    omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho.
+    Gas: a standing wave, delta = A cos(omega t) cos(k . x), omega^2 = k^2 c^2 - 4 pi G rho; if that is negative
+    the velocity is the growing mode's, so that delta = A exp(gamma t) cos(k . x). Waves: the same with
+    omega^2 = (hbar/2m)^2 k^4 + k^2 g rho - 4 pi G rho. Particles: a lattice with displacements -A k / k^2 sin(k . q)
+    and the velocities of the growing mode, omega^2 = -4 pi G rho.
     """
 
     Settings = JeansWaveSettings
@@ -77,9 +93,7 @@ class JeansWave(Initial):
         s, transform = self.settings, model.transform
         if model.jeans_frequency_squared(1.0, s.density) is None:
             raise UserError("kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson")
-        if any(abs(m) > n for m, n in zip(s.mode, transform.grid.kept, strict=True)):
-            raise UserError(f"mode: {s.mode} is beyond the modes that the grid keeps, {transform.grid.kept}")
-        k = [m * unit for m, unit in zip(s.mode, transform.grid.fundamental, strict=True)]
+        k = self._wave_vector(transform)
         k2 = sum(q * q for q in k)
         growth = math.sqrt(max(0.0, -model.jeans_frequency_squared(k2, s.density)))
 
@@ -99,3 +113,21 @@ class JeansWave(Initial):
             return {"density": density, "velocity": jnp.stack(velocity)}
 
         return from_values(transform, values)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        s, k = self.settings, self._wave_vector(matter.transform)
+        k2 = sum(q * q for q in k)
+        growth = math.sqrt(max(0.0, -matter.jeans_frequency_squared(k2, s.density)))
+
+        def motion(q: jax.Array) -> Motion:
+            phase = sum(a * x for a, x in zip(k, q, strict=True))
+            displacement = -s.amplitude / k2 * jnp.asarray(k)[:, None] * jnp.sin(phase)
+            return displacement, growth * displacement
+
+        return on_lattice(matter, s.density, motion)
+
+    def _wave_vector(self, transform: Transform) -> list[float]:
+        mode, grid = self.settings.mode, transform.grid
+        if any(abs(m) > n for m, n in zip(mode, grid.kept, strict=True)):
+            raise UserError(f"mode: {mode} is beyond the modes that the grid keeps, {grid.kept}")
+        return [m * unit for m, unit in zip(mode, grid.fundamental, strict=True)]

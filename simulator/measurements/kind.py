@@ -67,7 +67,7 @@ class Subject:
         """The names in the result of a function of the fields, without computing it."""
         import jax
 
-        return tuple(jax.eval_shape(function, self.template.fields))
+        return tuple(jax.eval_shape(function, self.model.contents(self.template)))
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ class Python(Kind):
 
         def compute(state: "State") -> dict[str, Any]:
             try:
-                result = function(FieldView(subject.model, state.fields), state.time, **settings.parameters)
+                result = function(
+                    FieldView(subject.model, subject.model.contents(state)), state.time, **settings.parameters
+                )
             except jax.errors.JAXTypeError as error:
                 raise refused(
                     error, "uses numpy, or an if, on values; use jax.numpy instead, with jnp.where for an if"

@@ -89,7 +89,7 @@ class Render(Kind):
         return Measured(
             {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},
             {"image": ("row", "column", "channel")},
-            lambda state: {"image": volume.image(model.field_values(name, state.fields))},
+            lambda state: {"image": volume.image(model.field_values(name, model.contents(state)))},
             {"field": name, "azimuth": settings.camera.azimuth, "elevation": settings.camera.elevation},
         )
 

@@ -1,6 +1,5 @@
 """The three mid-planes of scalar fields: slices.h5."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
@@ -26,15 +25,13 @@ class Slices(Kind):
     with_snapshots = True
 
     def measured(self, subject: Subject, settings: SliceSettings | None) -> "Measured":
-        from simulator.diagnostics.planes import mid_planes
+        from simulator.diagnostics.planes import mid_planes, values_of
 
         asked = settings.fields if settings is not None else None
         for name in asked or ():
             check_scalar(name, subject)
         names = asked or subject.model.pictured
-        return mid_planes(
-            subject.transform, {name: partial(subject.model.field_values, name) for name in names}
-        )
+        return mid_planes(subject.transform, {name: values_of(subject.model, name) for name in names})
 
 
 def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:

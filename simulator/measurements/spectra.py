@@ -1,5 +1,6 @@
 """Shell spectra, and spectra across and along an axis: spectra.h5."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from simulator.measurements.cadence import SeriesCadence
@@ -24,7 +25,10 @@ class Spectra(Kind):
         from simulator.diagnostics.measured import directional_spectra, in_shells
 
         model, layout = subject.model, subject.transform.layout
-        shells = in_shells(layout, subject.names(model.spectra), lambda state: model.spectra(state.fields))
+        shells = in_shells(
+            layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
+        )
+        shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
         if settings.axis is None:
             return shells
         if not (energies := subject.names(model.spectral_energies)):

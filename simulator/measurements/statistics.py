@@ -44,9 +44,9 @@ class Statistics(Kind):
         start = float(getattr(settings, "from"))
 
         def quantities(state: State) -> dict[str, jax.Array]:
-            row = model.diagnostics(state.fields, state.time)
+            row = model.diagnostics(model.contents(state), state.time)
             values = {name: value for name, value in row.items() if name != "rate"}
-            values |= {f"spectrum/{n}": e for n, e in model.spectra(state.fields).items()}
+            values |= {f"spectrum/{n}": e for n, e in model.spectra(model.contents(state)).items()}
             for name, rate in shell_spectra(layout, model.transfers(state.fields)).items():
                 values |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
             return dict(sorted(values.items()))

@@ -7,14 +7,16 @@ gives its density as values on the grid and gets the potential in the same form,
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 import jax
 from pydantic import AfterValidator
 
 from simulator.errors import shown
-from simulator.models.fields import DerivedField, Fields, FieldSpec
+from simulator.models.cosmology import CosmologySettings
+from simulator.models.fields import DerivedField, FieldSpec
 from simulator.models.fluid import free_name
+from simulator.particles.population import Population
 from simulator.settings import Settings
 from simulator.spectral import Transform
 
@@ -30,6 +32,19 @@ def _usable(name: str) -> str:
 ComponentName = Annotated[str, AfterValidator(_usable)]
 
 
+PARTICLES = "particles"
+
+
+@dataclass(frozen=True)
+class Gravity:
+    """What all matter of a composite shares."""
+
+    constant: float
+    """G, length^3 / (mass time^2)."""
+    cosmology: CosmologySettings | None = None
+    """The expanding background; None: a static box."""
+
+
 @dataclass(frozen=True)
 class Potential:
     """The potential of all matter at one moment."""
@@ -37,7 +52,7 @@ class Potential:
     transform: Transform
     """The transform of real fields with all their modes."""
     modes: jax.Array
-    """Coefficients of Phi, without mean."""
+    """Coefficients of Phi, without mean; in an expanding background of a Phi."""
     fall: jax.Array
     """sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse."""
 
@@ -47,49 +62,60 @@ class Potential:
         return self.transform.inverse(self.modes)
 
 
-class Component(Protocol):
-    """One kind of matter. Its own names of fields have no prefix; the composite adds it."""
+class Component:
+    """One kind of matter. Its fields carry no prefix here; the composite adds it. Particles are the entry `PARTICLES`
+    of its fields."""
 
     Settings: ClassVar[type[Settings]]
-    fields: Sequence[FieldSpec]
+    fields: Sequence[FieldSpec] = ()
     """Evolved fields."""
     transform: Transform
-    """The transform of all these fields."""
+    """Of all its fields."""
     alone: Any
-    """The model of this matter alone under the composite's gravity; the component takes its initial conditions."""
+    """The model of this matter alone under the composite's gravity, whose initial conditions it takes; of particles
+    the component itself."""
 
-    def source(self, fields: Fields) -> tuple[jax.Array, Any]:
-        """Mass density on the grid (x, y, z), zero in padding, and intermediate results for `kick` (its `work`)."""
-        ...
+    @property
+    def population(self) -> Population | None:
+        """The particles that it is made of; None: it consists of fields."""
+        return None
+
+    def source(self, fields: Any) -> tuple[jax.Array, Any]:
+        """Mass density on the grid (x, y, z), zero in padding, and whatever `kick` can use of the work."""
+        raise TypeError(f"{type(self).__name__} does not define source")
 
     def kick(
-        self, fields: Fields, work: Any, potential: Potential, time: jax.Array, duration: jax.Array
-    ) -> tuple[Fields, jax.Array]:
-        """The fields after `duration` in the potential without motion, which leaves the density unchanged; and the
-        rate (1/time, double) that limits dt: dt = cfl / rate, NaN if no step can be taken."""
-        ...
+        self, fields: Any, work: Any, potential: Potential, time: jax.Array, duration: jax.Array
+    ) -> tuple[Any, jax.Array]:
+        """The fields after they have felt the potential for a while without moving, which leaves the density as it
+        is; and the rate (1/time, double) that limits dt: dt = cfl / rate, NaN where no step can be taken."""
+        raise TypeError(f"{type(self).__name__} does not define kick")
 
-    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
-        """The fields after `duration` without the potential, accurate to at least second order."""
-        ...
+    def drift(self, fields: Any, duration: jax.Array) -> Any:
+        """The fields after a while without the potential, at least of second order in `duration`."""
+        raise TypeError(f"{type(self).__name__} does not define drift")
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+    def diagnostics(self, fields: Any, time: jax.Array) -> dict[str, jax.Array]:
         """Columns; among them `energy` (box mean, without gravity), `kinetic_energy`, `mass`, `max_density` and
         `mean_momentum_x`, `mean_momentum_y`, `mean_momentum_z`."""
-        ...
+        raise TypeError(f"{type(self).__name__} does not define diagnostics")
 
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        """Shell spectra on shells of the grid's width, (shells,) each, with any number of shells."""
-        ...
+    def spectra(self, fields: Any) -> dict[str, jax.Array]:
+        """Shell spectra on shells of the grid's width, (shells,) each, however many."""
+        return {}
 
     def derived(self) -> Mapping[str, DerivedField]:
         """Fields beyond the evolved ones."""
-        ...
+        return {}
 
-    def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        """Why no step can be taken from these fields, and a remedy; None if one can."""
-        ...
+    def energy_slope(self, work: Any, scale_factor: jax.Array) -> jax.Array | float:
+        """The derivative of `energy` by the scale factor while the fields stay; `work` is that of `source`."""
+        return 0.0
+
+    def trouble(self, fields: Any) -> tuple[str, str] | None:
+        """Why no step can be taken from these fields, and what may help."""
+        return None
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        """Lines about the run's resolution, from the component's columns of a row."""
-        ...
+        """What its columns of a row say about the run's resolution."""
+        return []

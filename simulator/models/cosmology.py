@@ -74,6 +74,11 @@ class Background:
         slopes = [jnp.exp(2 * x) * self.hubble(jnp.exp(x)) for x in ends]
         return jnp.exp(_hermite((time - low) / (high - low), high - low, ends, slopes))
 
+    def speed(self, time: jax.Array) -> jax.Array:
+        """da / d tau = a^3 H, traced."""
+        a = self.scale_factor(time)
+        return a**3 * self.hubble(a)
+
     def scale_factor_at(self, time: float) -> float:
         """a(tau) for one time, without JAX."""
         u, tau = self._table
@@ -92,6 +97,39 @@ class Background:
         inner = a * x**2
         integral = (weights / 2 * 2 * a * x / (inner * self.hubble(inner) / s.hubble) ** 3).sum()
         return float(2.5 * s.matter * self.hubble(a) / s.hubble * integral)
+
+    def second_growth(self, a: float) -> tuple[float, float]:
+        """D_2(a) and d ln D_2 / d ln a of second-order Lagrangian displacements, D_2 = -3/7 D^2 while matter
+        dominates:
+
+            D_2'' = 3/2 H0^2 Omega_m a (D_2 - D^2)
+
+        in supercomoving time, with D of `growth`. Bouchet et al., Astron. Astrophys. 296, 575 (1995).
+        """
+        first = min(1e-3, 0.1 * a)
+        source, steps = 1.5 * self.settings.hubble**2 * self.settings.matter, 400
+        h = (math.log(a) - math.log(first)) / steps
+
+        def slope(u: float, y: np.ndarray) -> np.ndarray:
+            """d/du of (D_2, dD_2/d tau), u = ln a."""
+            x = math.exp(u)
+            return np.array([y[1], source * x * (y[0] - self.growth(x) ** 2)]) / (x**2 * self.hubble(x))
+
+        early = -3 / 7 * self.growth(first) ** 2
+        y = np.array([early, 2 * early * first**2 * self.hubble(first)])
+        for n in range(steps):
+            u = math.log(first) + n * h
+            k1 = slope(u, y)
+            k2 = slope(u + h / 2, y + h / 2 * k1)
+            k3 = slope(u + h / 2, y + h / 2 * k2)
+            k4 = slope(u + h, y + h * k3)
+            y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        return float(y[0]), float(y[1] / (y[0] * a**2 * self.hubble(a)))
+
+    def initial_growth(self) -> float:
+        """d ln D / d tau = f a^2 H at the start, 1 / supercomoving time."""
+        a = self.settings.start
+        return self.growth_rate(a) * a**2 * float(self.hubble(a))
 
     def growth_rate(self, a: float) -> float:
         """f = d ln D / d ln a."""

@@ -6,7 +6,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from simulator.models.component import ComponentName, Potential
+from simulator.errors import UserError
+from simulator.models.component import Component, ComponentName, Gravity, Potential
 from simulator.models.fields import DENSITY, MOMENTUM, DerivedField, Fields
 from simulator.models.self_gravitating_gas import GasSettings, SelfGravitatingGas, SelfGravitatingGasSettings
 from simulator.spectral import Local, Points, Transform
@@ -20,7 +21,7 @@ class GasComponentSettings(GasSettings):
     """Prefix of the names of its fields and columns."""
 
 
-class GasComponent:
+class GasComponent(Component):
     """Drift: the hydrodynamics of `SelfGravitatingGas` by a Runge-Kutta step of order 4. Kick: m <- m - dt rho grad
     Phi, which is exact because the density stays constant."""
 
@@ -28,8 +29,14 @@ class GasComponent:
     fields = (DENSITY, MOMENTUM)
 
     def __init__(
-        self, settings: GasComponentSettings, gravity: float, make: Callable[..., Transform], files: object
+        self, settings: GasComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
     ):
+        """Raises UserError, beginning with the key, for gas whose pressure changes with the expansion."""
+        if gravity.cosmology is not None and settings.sound_speed and settings.polytropic_exponent != 5 / 3:
+            raise UserError(
+                "polytropic_exponent: in supercomoving variables the equation of gas stays the same for 5/3 only, "
+                f"not for {settings.polytropic_exponent:g}; take 5/3, or cold gas (sound_speed: 0)"
+            )
         self.transform, self._integrator = make(), RungeKutta4()
         values = {name: getattr(settings, name) for name in GasSettings.model_fields if name != "kind"}
 
@@ -40,7 +47,7 @@ class GasComponent:
             )
             return SelfGravitatingGas(gas_settings, self.transform)
 
-        self.alone, self.free = gas(gravity), gas(0.0)
+        self.alone, self.free = gas(gravity.constant), gas(0.0)
 
     def source(self, fields: Fields) -> tuple[jax.Array, None]:
         return self.transform.inverse(fields["density"]), None
@@ -86,6 +93,3 @@ class GasComponent:
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
         return self.free.trouble(fields)
-
-    def warnings(self, row: Mapping[str, float]) -> list[str]:
-        return []

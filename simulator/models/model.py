@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from simulator.diagnostics.spectra import shell_spectra
 from simulator.models.fields import DerivedField, Fields, FieldSpec
 from simulator.particles.particle_set import ParticleSet
+from simulator.particles.population import Populations
 from simulator.settings import Settings
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift, evaluate_moved
@@ -125,6 +126,21 @@ class Model:
         """The evolved fields from those of an initial condition; fields that are not in `names` were not set, and are
         zero."""
         return fields
+
+    @property
+    def populations(self) -> Populations:
+        """The particles that are matter of the model itself."""
+        return {}
+
+    def contents(self, state: "State") -> Any:
+        """The part of a state that the model's methods take for `fields`: the fields, and what else its steps
+        change."""
+        return state.fields
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The fields that snapshots hold unless a run names others."""
+        return tuple(self.fields)
 
     @property
     def parts(self) -> Mapping[str, Any]:
@@ -250,6 +266,11 @@ class Model:
         """Other quadratic quantities of each mode (*order), by name: fluxes, helicities, parts of the energy."""
         return {}
 
+    @property
+    def spectra_attributes(self) -> Mapping[str, str]:
+        """Remarks on the spectra, by name: attributes of their file."""
+        return {}
+
     def transfers(self, fields: Fields) -> Fields:
         """The rate at which the nonlinear terms add energy to each mode (*order), by name; empty: not defined."""
         return {}
@@ -308,4 +329,4 @@ class State:
     history: dict[str, Fields] = field(default_factory=dict)
     """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
     particles: dict[str, ParticleSet] = field(default_factory=dict)
-    """The particles that move with the fluid, by name."""
+    """The particles, by name: those that are matter, or those that move with the fluid."""

@@ -5,7 +5,8 @@ from typing import Literal
 
 import jax
 
-from simulator.models.component import ComponentName, Potential
+from simulator.errors import UserError
+from simulator.models.component import Component, ComponentName, Gravity, Potential
 from simulator.models.fields import PSI, DerivedField, Fields
 from simulator.models.schrodinger_poisson import (
     SchrodingerPoisson,
@@ -21,26 +22,31 @@ class WaveComponentSettings(WaveSettings):
     """Prefix of the names of its fields and columns."""
 
 
-class WaveComponent:
-    """Drift and kick are those of `SchrodingerPoisson`, both exact, in the potential of all matter."""
+class WaveComponent(Component):
+    """Drift and kick are those of `SchrodingerPoisson`, exact each, in the potential of all matter."""
 
     Settings = WaveComponentSettings
     fields = (PSI,)
 
     def __init__(
-        self, settings: WaveComponentSettings, gravity: float, make: Callable[..., Transform], files: object
+        self, settings: WaveComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
     ):
+        """Raises UserError, beginning with the key, for a trap or an absorber in an expanding background."""
+        if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
+            raise UserError(
+                "external_potential: a cosmology excludes external_potential and absorber; keep one of them"
+            )
         self.transform, real = make(real=False, every=True), make(real=True, every=True)
         values = {name: getattr(settings, name) for name in WaveSettings.model_fields if name != "kind"}
 
-        def wave(gravity: float) -> SchrodingerPoisson:
+        def wave(constant: float) -> SchrodingerPoisson:
             # Not validated: the values were checked already, and those of a batch of runs are arrays.
-            wave_settings = SchrodingerPoissonSettings.model_construct(
-                **values, gravitational_constant=gravity
+            own = SchrodingerPoissonSettings.model_construct(
+                **values, gravitational_constant=constant, cosmology=gravity.cosmology
             )
-            return SchrodingerPoisson(wave_settings, self.transform, real, files)
+            return SchrodingerPoisson(own, self.transform, real, files)
 
-        self.alone, self.free = wave(gravity), wave(0.0)
+        self.alone, self.free = wave(gravity.constant), wave(0.0)
 
     def source(self, fields: Fields) -> tuple[jax.Array, jax.Array]:
         """|psi|^2, and the values of psi."""
@@ -66,8 +72,12 @@ class WaveComponent:
     def derived(self) -> Mapping[str, DerivedField]:
         return self.free.derived()
 
-    def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        return None
+    def energy_slope(self, work: jax.Array, scale_factor: jax.Array) -> jax.Array | float:
+        """Of the interaction energy g rho^2 / (2 a)."""
+        if not (g := self.free.settings.self_interaction):
+            return 0.0
+        square = self.alone.real.physical.mean((work.real**2 + work.imag**2) ** 2)
+        return -0.5 * g / scale_factor**2 * square
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         return self.free.warnings(row)

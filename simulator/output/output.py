@@ -160,7 +160,7 @@ class Output:
     def _saved(self) -> tuple[str, ...]:
         """Fields of a snapshot."""
         simulation = self._simulation
-        return simulation.config.output.snapshots.fields or tuple(simulation.model.fields)
+        return simulation.config.output.snapshots.fields or simulation.model.stored
 
     def snapshot(self, state: State) -> None:
         """Writes fields for people, in physical space, in the background."""
@@ -211,10 +211,10 @@ class Output:
         fields, species = simulation.config.output.snapshots.sample, []
         for name, held in state.particles.items():
             particles = held.without("start_velocity")
-            if fields:
+            if fields and name in simulation.swarm.kinds:
                 sampled = self._compute(f"particles {name}", simulation.sampled(name, fields), state)
                 particles = particles.with_records(sampled)
-            species += particle_datasets(name, particles, simulation.swarm)
+            species += particle_datasets(particles, simulation.populations[name])
         return species
 
     def checkpoint(self, state: State, schedule: Schedule) -> None:
@@ -230,7 +230,7 @@ class Output:
         self._writer.submit(
             self._folder / "checkpoints",
             int(state.step),
-            [*datasets(state, simulation.model, simulation.swarm), *self._recorder.datasets()],
+            [*datasets(state, simulation.model, simulation.populations), *self._recorder.datasets()],
             {
                 "time": float(state.time),
                 "box": list(simulation.config.grid.box),

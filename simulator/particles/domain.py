@@ -1,7 +1,7 @@
 """The distribution of particles: each lives on the device that owns its plane of the grid. Also the exchange of ghost
 planes between neighbouring devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -156,15 +156,22 @@ class Domain:
         n, spacing = self.physical.grid.shape[axis], self.physical.grid.spacing[axis]
         return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
 
+    def starts(self, below: int) -> Mapping[int, jax.Array]:
+        """The first plane along every cut axis of a device's block with `below` ghost planes before its own. To be
+        called inside of shard_map."""
+        return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
+
     def after(self, array: jax.Array, before: jax.Array) -> jax.Array:
-        """`after` for arrays of particles, which are distributed over all devices; `before` may be a number."""
+        """`after` for arrays of particles, which lie on all devices; `before` may also be a number, or values
+        (x, y, z) on the grid."""
         if not self.cuts:
             return array
         spec = self.spec(array.ndim)
+        place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
         return jax.shard_map(
             after,
             mesh=self.physical.mesh,
-            in_specs=(spec, self.spec(before.ndim) if before.ndim else PartitionSpec()),
+            in_specs=(spec, place),
             out_specs=spec,
             check_vma=False,
         )(array, before)
@@ -174,6 +181,13 @@ class Domain:
         To be called inside shard_map; starts after `before` is computed."""
         for cut in self.cuts:
             block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
+        return block
+
+    def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
+        """A device's own part of a block with ghost planes, with the sums that its neighbours hold in theirs: the
+        transpose of `extended`. To be called inside of shard_map."""
+        for cut in reversed(self.cuts):
+            block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
         return block
 
 
@@ -206,3 +220,19 @@ def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, bef
             received = jnp.where(jnp.asarray(receives)[device], received, old)
         whole = lax.dynamic_update_slice_in_dim(whole, received, start, axis)
     return whole
+
+
+def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
+    own, here = lax.slice_in_dim(block, below, below + cut.extent, axis=axis), lax.axis_index(cut.name)
+    before = block
+    valid = cut.planes - here * cut.extent  # planes of padding belong to nobody
+    plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
+    own = jnp.where(plane < valid, own, 0)
+    for pairs, first, planes, _ in cut.rounds(below, above):
+        start = below + first
+        sent = lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)
+        back = [(device, source) for source, device in pairs]
+        got = before = lax.ppermute(after(sent, before), cut.name, back)
+        index = jnp.asarray(planes)[here]
+        own = own.at[(slice(None),) * axis + (index,)].add(got)
+    return own

@@ -1,9 +1,9 @@
 """Interpolation of fields at the particles' positions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,28 +13,39 @@ from simulator.spectral import Layout, Transform
 from simulator.spectral.grid import AXES
 
 Interpolation = Literal["cubic_spline", "linear"]
+"""Between points of the grid, for particles that move with a fluid."""
+Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
 REACH = 2
 """The number of planes by which a particle may leave its device's planes within a step."""
 
 
 class _Kernel(NamedTuple):
     below: int
-    """Number of points used below the one at or below the particle."""
+    """Points used below the base point."""
     points: int
-    """Number of points along each axis."""
+    """Along each axis."""
+    nearest: bool = False
+    """The base point is the nearest one, else the one at or below the particle."""
 
 
-KERNELS: Mapping[Interpolation, _Kernel] = {"cubic_spline": _Kernel(1, 4), "linear": _Kernel(0, 2)}
+KERNELS: Mapping[Weights, _Kernel] = {
+    "cubic_spline": _Kernel(1, 4),
+    "quadratic_spline": _Kernel(1, 3, nearest=True),
+    "linear": _Kernel(0, 2),
+}
 
 
-def weights(kind: Interpolation, fraction: jax.Array) -> list[jax.Array]:
-    """Weights of the points along one axis for a particle at the fraction `fraction` of the way to the next point.
+def weights(kind: Weights, fraction: jax.Array) -> list[jax.Array]:
+    """Weights of the points along one axis for a particle at `fraction` spacings after the base point.
 
-    Those of the cubic B-spline are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6.
+    The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6; the quadratic
+    one's, with s between -1/2 and 1/2, (1/2 - s)^2/2, 3/4 - s^2, (1/2 + s)^2/2.
     """
     s = fraction
     if kind == "linear":
         return [1 - s, s]
+    if kind == "quadratic_spline":
+        return [0.5 * (0.5 - s) ** 2, 0.75 - s * s, 0.5 * (0.5 + s) ** 2]
     r = 1 - s
     return [
         r * r * r / 6,
@@ -62,7 +73,9 @@ class Sampler:
     continuously differentiable with an error of order dx^4, or linearly, with an error of order dx^2."""
 
     transform: Transform
-    kind: Interpolation
+    kind: Weights
+    reach: int = REACH
+    """Planes that a particle may be away from its device's own."""
 
     @property
     def domain(self) -> Domain:
@@ -72,8 +85,8 @@ class Sampler:
         """Values (components, entries) of the fields with coefficients (components, *order) at positions (3,
         entries).
 
-        A position may lie up to `REACH` planes outside its device's part of the box, and outside the box; beyond that
-        the values are NaN.
+        A position may lie up to `reach` planes outside its device's part of the box, and outside the box; farther
+        away the values are NaN.
         """
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
@@ -81,15 +94,14 @@ class Sampler:
         return self.of_values(self.transform.inverse(modes), position)
 
     def of_values(self, values: jax.Array, position: jax.Array) -> jax.Array:
-        """The same, from spline coefficients or values (components, x, y, z) on the grid."""
-        domain = self.domain
-        physical, kernel = domain.physical, KERNELS[self.kind]
+        """The same from the spline's coefficients, or from values (components, x, y, z), on the grid."""
+        domain, physical = self.domain, self.domain.physical
         if not domain.cuts:
             return self._local(values, position, {})
+        below, above = self.ghosts
 
         def local(block: jax.Array, position: jax.Array) -> jax.Array:
-            below, above = kernel.below + REACH, kernel.points - 1 - kernel.below + REACH
-            starts = {cut.axis: jax.lax.axis_index(cut.name) * cut.extent - below for cut in domain.cuts}
+            starts = domain.starts(below)
             return self._local(domain.extended(block, below, above, position), position, starts)
 
         return jax.shard_map(
@@ -100,18 +112,27 @@ class Sampler:
             check_vma=False,
         )(values, position)
 
-    def _local(self, block: jax.Array, position: jax.Array, starts: Mapping[int, jax.Array]) -> jax.Array:
-        """Values at positions (3, n) from one device's block (components, x, y, z). `starts` gives its first plane
-        along each cut axis."""
+    @property
+    def ghosts(self) -> tuple[int, int]:
+        """Planes of the neighbours that a device needs before its own and after them."""
+        kernel = KERNELS[self.kind]
+        above = kernel.points - 1 - kernel.below + kernel.nearest
+        return kernel.below + self.reach, above + self.reach
+
+    def neighbours(
+        self, position: jax.Array, extents: Sequence[int], starts: Mapping[int, jax.Array], dtype: Any
+    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+        """The points around positions (3, n) in a device's block (x, y, z) of these extents, whose first plane along
+        a cut axis is `starts`: along each axis their offsets in the flat block and their weights, (points, n) both;
+        and whether the block holds all of them, (n,)."""
         grid, kernel = self.transform.grid, KERNELS[self.kind]
-        extents = block.shape[1:]
         strides = (extents[1] * extents[2], extents[2], 1)
         offsets, factors = [], []
         inside = jnp.ones(position.shape[1:], bool)
         for axis in range(3):
             scaled = position[axis] / grid.spacing[axis]
-            base = jnp.floor(scaled)
-            factors.append(jnp.stack(weights(self.kind, scaled - base)).astype(block.dtype))
+            base = jnp.floor(scaled + 0.5) if kernel.nearest else jnp.floor(scaled)
+            factors.append(jnp.stack(weights(self.kind, scaled - base)).astype(dtype))
             first = base.astype(jnp.int32) - kernel.below
             points = jnp.arange(kernel.points, dtype=jnp.int32)[:, None]
             if axis in starts:
@@ -121,6 +142,12 @@ class Sampler:
             else:
                 index = (first + points) % grid.shape[axis]
             offsets.append(index * strides[axis])
+        return offsets, factors, inside
+
+    def _local(self, block: jax.Array, position: jax.Array, starts: Mapping[int, jax.Array]) -> jax.Array:
+        """Values at positions (3, n) from one device's block (components, x, y, z)."""
+        kernel = KERNELS[self.kind]
+        offsets, factors, inside = self.neighbours(position, block.shape[1:], starts, block.dtype)
         flat = block.reshape(block.shape[0], -1)
         total = jnp.zeros((block.shape[0], *position.shape[1:]), block.dtype)
 

@@ -131,9 +131,17 @@ def lattice_positions(count: int, domain: Domain) -> Positions:
     return positions
 
 
-def python_positions(start: PythonStart, files: Files, takes: Mapping[str, int]) -> Positions:
-    """The result of a user's function. `takes`: the records that a start may set, with their numbers of
-    components."""
+class PythonFile(Protocol):
+    """A function of a user's file."""
+
+    path: Any
+    function: str
+    parameters: dict[str, Any]
+
+
+def python_positions(start: PythonFile, files: Files, takes: Mapping[str, int]) -> Positions:
+    """The result of a user's function. `takes`: the records that a start may set, with their numbers of components
+    (0: a scalar)."""
     function, where = files.function(str(start.path), start.function), f"{start.path}: {start.function}"
 
     def positions(ids: jax.Array) -> dict[str, jax.Array]:
@@ -150,6 +158,9 @@ def python_positions(start: PythonStart, files: Files, takes: Mapping[str, int])
             raise UserError(f"{where}: gives {given}; these particles take {', '.join(takes)}")
         records = {}
         for name, value in values.items():
+            if not takes[name]:
+                records[name] = jnp.broadcast_to(jnp.asarray(value, jnp.float64), ids.shape)
+                continue
             parts = list(value)
             if len(parts) != takes[name]:
                 raise UserError(f"{where}: {name} has {len(parts)} components; {takes[name]} are needed")

@@ -2,20 +2,19 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import PartitionSpec
 
-from simulator.errors import RunFailure, UserError
+from simulator.errors import UserError
 from simulator.particles import PARTICLES
 from simulator.particles.domain import Domain
 from simulator.particles.interpolation import Sampler
 from simulator.particles.migration import settled
-from simulator.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
+from simulator.particles.particle_set import ParticleSet
+from simulator.particles.population import Population, Sets, are_finite
 from simulator.particles.sampled import SpectralFluid
 from simulator.particles.species import Species
 from simulator.particles.start import (
@@ -32,8 +31,6 @@ from simulator.particles.start import (
 )
 from simulator.spectral import Fields, Transform
 from simulator.spectral.operators import curl
-
-Sets = dict[str, ParticleSet]
 
 
 class Flow(Protocol):
@@ -67,16 +64,15 @@ class Swarm:
         self.flow, self.domain = flow, Domain(flow.transform.physical)
         self.kinds: dict[str, Kind] = {}
         self._starts: dict[str, Positions] = {}
-        self.capacities: dict[str, int] = {}
-        owners = int(self.domain.owners.sum()) if settings else 1
+        self.populations: dict[str, Population] = {}
         for number, s in enumerate(settings):
             try:
-                self._add(s, owners, files)
+                self._add(s, files)
             except UserError as error:
                 raise UserError(f"{number}.{error}") from error
 
-    def _add(self, settings: Any, owners: int, files: Files | None) -> None:
-        assert files is not None  # only a swarm without species may omit them
+    def _add(self, settings: Any, files: Files | None) -> None:
+        assert files is not None  # only a swarm without species does without
         species = PARTICLES[settings.kind](settings)
         start, stored, count = settings.start, None, settings.count
         match start:
@@ -96,48 +92,11 @@ class Swarm:
                 self._starts[settings.name] = positions
             case RandomStart():
                 self._starts[settings.name] = random_positions(start.seed, self.domain)
-        capacity = capacity_for(count, owners)
-        if capacity > EACH_MOST:
-            raise UserError(
-                f"count: {count} are too many for {owners} devices, whose buffers hold up to {EACH_MOST} each"
-            )
-        self.capacities[settings.name] = capacity
+        self.populations[settings.name] = Population(settings.name, species.records, count, self.domain)
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = Kind(species, sampler, stored, count)
 
     # ---- the start -----------------------------------------------------------------------------------------
-
-    def template(self) -> Sets:
-        """Shapes and types of the particles, in buffers of the present size."""
-        devices = self.domain.devices
-        sets = {}
-        for name, kind in self.kinds.items():
-            entries = devices * self.capacities[name]
-
-            def empty(
-                records: Mapping[str, int] = kind.species.records, entries: int = entries
-            ) -> ParticleSet:
-                return ParticleSet(
-                    {
-                        r: jnp.zeros((n, entries) if n else (entries,), jnp.float64)
-                        for r, n in records.items()
-                    },
-                    jnp.zeros(entries, jnp.int64),
-                    jnp.zeros(devices, jnp.int32),
-                    jnp.int32(0),
-                )
-
-            sets[name] = jax.eval_shape(empty)
-        return sets
-
-    def shardings(self, sets: Sets) -> Sets:
-        """The shardings of the arrays of particles."""
-
-        def place(particles: ParticleSet) -> ParticleSet:
-            along = jax.tree.map(lambda array: self.domain.sharding(len(array.shape)), particles)
-            return replace(along, needed=cast(Any, self.domain.everywhere))
-
-        return {name: place(particles) for name, particles in sets.items()}
 
     def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
         """The initial particles on their devices, and the numbers that their steps need.
@@ -174,39 +133,12 @@ class Swarm:
         return jnp.sqrt(layout.inner(omega, omega).sum())
 
     def _placed(self, name: str, kind: Kind) -> ParticleSet:
-        """The particles on their devices, with the records that their start sets."""
-        if kind.stored is not None:
-            takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
-            particles = kind.stored.restore(self.domain, takes, self.capacities[name])
-        else:
-            particles = self._made(self._starts[name], kind.count, self.capacities[name])
-        inside = jax.jit(partial(_inside, domain=self.domain))(particles)
-        if not bool(inside):
-            box = " x ".join(f"{length:g}" for length in self.domain.box)
-            raise UserError(
-                f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
-            )
-        return self.homed(name, particles)
-
-    def _made(self, positions: Positions, count: int, capacity: int) -> ParticleSet:
-        """New particles: every owner of planes makes an equal share of them, by id."""
-        domain = self.domain
-        owners = np.cumsum(domain.owners) - 1
-        share = int(domain.owners.sum())
-        bounds = np.array([count * i // share for i in range(share + 1)], np.int64)
-        first = np.where(domain.owners, bounds[np.maximum(owners, 0)], 0)
-        counts = np.where(domain.owners, bounds[np.maximum(owners, 0) + 1] - first, 0)
-
-        def make() -> ParticleSet:
-            place = jnp.arange(capacity)
-            ids = jnp.asarray(first)[:, None] + place
-            ids = jnp.where(place < jnp.asarray(counts)[:, None], ids, NOBODY).reshape(-1)
-            ids = jax.lax.with_sharding_constraint(ids, domain.sharding(1)) if domain.cuts else ids
-            records = positions(jnp.maximum(ids, 0))
-            return ParticleSet(dict(records), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
-
-        shapes = jax.eval_shape(make)
-        return jax.jit(make, out_shardings=self.shardings({"": shapes})[""])()
+        """The particles where they live, with the records that their start gives."""
+        population = self.populations[name]
+        if kind.stored is None:
+            return population.made(self._starts[name])
+        takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
+        return population.adopted(kind.stored, takes)
 
     def _begun(self, sets: Sets, fields: Fields) -> Sets:
         """The particles with all records: those that the start has not set come from the species, or are zero."""
@@ -223,44 +155,6 @@ class Swarm:
             kept = {r: jnp.where(particles.valid, a, 0) for r, a in records.items()}
             complete[name] = replace(particles, records=kept)
         return complete
-
-    # ---- growing -----------------------------------------------------------------------------------------
-
-    def homed(self, name: str, particles: ParticleSet) -> ParticleSet:
-        """The particles on their devices, in larger buffers if these are too small; `capacities` follow."""
-        particles = jax.jit(partial(settled, domain=self.domain))(particles)
-        while bool(particles.crowded):
-            capacity = self._room(name, int(particles.needed))
-            particles = jax.jit(
-                partial(grown, capacity=capacity), out_shardings=self.shardings({"": particles})[""]
-            )(particles)
-            particles = jax.jit(partial(settled, domain=self.domain))(particles)
-        self.capacities[name] = particles.capacity
-        return particles
-
-    def restored(self, name: str, stored: StoredParticles) -> ParticleSet:
-        """The particles on disk, on their devices."""
-        return self.homed(
-            name, stored.restore(self.domain, self.kinds[name].species.records, self.capacities[name])
-        )
-
-    def _room(self, name: str, needed: int) -> int:
-        count = self.kinds[name].count
-        capacity = min(count, needed + needed // 8 + 16)
-        if capacity > EACH_MOST:
-            raise RunFailure(
-                f"{name}: a device would have to hold {needed} particles, and {EACH_MOST} are the most; "
-                "more devices are needed"
-            )
-        return capacity
-
-    def crowded(self, sets: Sets) -> str | None:
-        """The species whose buffers have to grow before the next step; None if there is none."""
-        return next((name for name, particles in sets.items() if bool(particles.crowded)), None)
-
-    def lost(self, sets: Sets) -> str | None:
-        """The species with a particle that is not finite; None if there is none."""
-        return next((name for name, particles in sets.items() if not bool(jax.jit(_finite)(particles))), None)
 
     def too_slow(self, dt: float, memory: Mapping[str, jax.Array]) -> str | None:
         """Why a fixed step of `dt` does not resolve some particles; None if it resolves all."""
@@ -375,23 +269,11 @@ class Swarm:
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
             for array in last:
                 new["position"] = self.domain.after(new["position"], array)
-            finite &= _finite(before.with_records(new))
-            step = new["position"] - before.records["position"]
-            new["displacement"] = before.records["displacement"] + step
+            finite &= are_finite(before.with_records(new))
+            way = new["position"] - before.records["position"]
+            new["displacement"] = before.records["displacement"] + way
             new["position"] = self.domain.wrapped(new["position"])
             kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             after[name] = settled(before.with_records(kept), self.domain)
             last = [after[name].needed]
         return after, finite
-
-
-def _inside(particles: ParticleSet, domain: Domain) -> jax.Array:
-    position = particles.records["position"]
-    box = jnp.asarray(domain.box)[:, None]
-    inside = ((position >= 0) & (position < box)).all(0)
-    return (inside | ~particles.valid).all()
-
-
-def _finite(particles: ParticleSet) -> jax.Array:
-    finite = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
-    return jnp.stack(finite).all()

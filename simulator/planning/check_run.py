@@ -108,14 +108,16 @@ def _check_particles(simulation: Simulation, state: float, needs: float, free: f
     if 2 * sum(held.values()) < state:
         return
     name = max(held, key=lambda name: held[name])
-    count = simulation.swarm.kinds[name].count
-    # A step needs memory in proportion to the data that it advances.
+    count = simulation.populations[name].count
+    # A step needs memory in proportion to what it advances.
     fit = int(count * (free * state / needs - (state - held[name])) / held[name])
     cures = [f"count: {fit}"] if fit > 0 else []
     devices = len(simulation.cluster.devices)
     cures.append(f"{_counted(ceil(needs / free * devices))} like these")
+    of_model = name in simulation.model.populations
+    block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
     raise simulation.config.error(
-        f"particles.{list(sets).index(name)}.count",
+        f"{block}.{list(names).index(name)}.count",
         f"{count} {name} are most of the {size(needs)} or more that a step needs on each of {_counted(devices)}, "
         f"which {'has' if devices == 1 else 'have'} {size(free)} free; what would fit: {', or '.join(cures)}",
     )

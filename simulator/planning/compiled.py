@@ -72,7 +72,7 @@ def _lowered(simulation: "Simulation", program: Program) -> Any:
         case "diagnostics":
             return jax.jit(simulation.diagnostics).lower(state)
         case "output":
-            names = simulation.config.output.snapshots.fields or tuple(simulation.model.fields)
+            names = simulation.config.output.snapshots.fields or simulation.model.stored
             largest = max((simulation.values(name) for name in names), key=lambda f: _size(f, state))
             return jax.jit(largest).lower(state)
 

@@ -22,6 +22,7 @@ from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import begin
 from simulator.simulation.stored_fields import StoredFields
+from simulator.simulation.stored_particles import particles_in
 
 
 class Recomputed:
@@ -54,7 +55,7 @@ class Recomputed:
         """
         simulation = self.simulation
         model = simulation.model
-        make = jax.jit(lambda fields: begin(fields, model, simulation.integrator, simulation.forcing))
+        make = jax.jit(lambda given: begin(given, model, simulation.integrator, simulation.forcing))
         for snapshot in self.snapshots:
             if steps is not None and snapshot.step not in steps:
                 continue
@@ -65,8 +66,12 @@ class Recomputed:
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
             stored = StoredFields(str(snapshot.path))
-            fields = {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
-            state = make(fields)
+            given = {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
+            given |= {
+                name: population.restored(particles_in(str(snapshot.path), name))
+                for name, population in model.populations.items()
+            }
+            state = make(given)
             time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
             memory = {
                 name: jnp.float64(jnp.nan) if name == RESIDUAL else m for name, m in state.memory.items()

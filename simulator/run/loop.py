@@ -17,6 +17,7 @@ from simulator.errors import RunFailure
 from simulator.models import State
 from simulator.output.output import Output
 from simulator.output.schedule import Schedule, WallTimer
+from simulator.particles.population import crowded
 from simulator.run.signals import Flag, Watch, stop_reason
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
@@ -178,9 +179,9 @@ class Loop:
             state = self._take_steps(self._simulation.state, until)
             jax.block_until_ready(state)
         self._simulation.state = state
-        self._make_room(state)
+        grew = self._make_room(state)
         seconds = self._clock() - began
-        if float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
+        if not grew and float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
             self._fail(
                 f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "
                 "all earlier output is intact. The flow is under-resolved: use a finer grid or more viscosity"
@@ -188,12 +189,13 @@ class Loop:
         self._speed = (int(state.step) - moment.step) / max(seconds, 1e-9)
         return seconds
 
-    def _make_room(self, state: State) -> None:
-        """Enlarges particle buffers that are too small, and uses the programs for the larger buffers from then on."""
+    def _make_room(self, state: State) -> bool:
+        """Grows buffers of particles that are too small, and from here on takes programs for the larger ones. Whether
+        there were any."""
         simulation = self._simulation
-        name = simulation.swarm.crowded(state.particles)
+        name = crowded(state.particles)
         if name is None:
-            return
+            return False
         with self._spent.on("particles"):
             simulation.state = simulation.grow(state)
         self._take_steps = simulation.advance
@@ -201,5 +203,6 @@ class Loop:
         if simulation.cluster.is_first:
             simulation.report(
                 f"step {int(state.step)}: {name} crowd on a device; buffers grow to "
-                f"{simulation.swarm.capacities[name]} particles each"
+                f"{simulation.populations[name].capacity} particles each"
             )
+        return True

@@ -125,10 +125,31 @@ def one_step(
 def _split_step(model: SplitModel, integrator: Splitting, state: State, choose: Callable) -> State:
     """One split step. dt comes from the rate of the previous step's last kick, which the memory carries."""
     dt, origin, since, time = choose(state.memory["rate"])
-    fields, rate = integrator.alternate(model, state.fields, state.time, dt)
-    fields = _constrained(model, state, fields, dt)
-    memory = {**state.memory, "rate": rate}
-    return State(fields, time, state.step + 1, dt, origin, since, memory, particles=state.particles)
+    evolved, rate = integrator.alternate(model, model.contents(state), state.time, dt)
+    fields = _constrained(model, state, {name: evolved[name] for name in state.fields}, dt)
+    memory = {name: evolved.get(name, value) for name, value in state.memory.items()} | {"rate": rate}
+    particles: Any = {name: evolved[name] for name in state.particles}
+    new = State(fields, time, state.step + 1, dt, origin, since, memory, particles=particles)
+    return _with_room(state, new)
+
+
+def _with_room(state: State, new: State) -> State:
+    """The new state; where particles did not find room on the way, the old one, which tells how much is needed. Where
+    no step could be taken, the old particles."""
+    shared = [particles for particles in new.particles.values() if particles.devices > 1]
+    held = new
+    if shared:
+        full = jnp.stack([particles.crowded for particles in shared]).any()
+        held = jax.tree.map(lambda old, new: jnp.where(full, old, new), state, new)
+    taken = jnp.isfinite(new.dt)
+    particles = {
+        name: replace(
+            jax.tree.map(lambda old, new: jnp.where(taken, new, old), state.particles[name], found),
+            needed=new.particles[name].needed,
+        )
+        for name, found in held.particles.items()
+    }
+    return replace(held, particles=particles)
 
 
 def _constrained(model: Model, state: State, fields: Fields, dt: jax.Array) -> Fields:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.models import Model, State
-from simulator.particles.swarm import Swarm
+from simulator.particles.population import Populations
 from simulator.simulation.stored_particles import ParticlesOnDisk, particle_datasets
 from simulator.spectral import Layout, Transform
 from simulator.spectral.layout import PhysicalLayout
@@ -37,8 +38,8 @@ def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     return tuple(_COMPONENTS[:n] if n <= 3 else tuple(map(str, range(n))) for n in lead)
 
 
-def datasets(state: State, model: Model, swarm: Swarm | None = None) -> list[Dataset]:
-    """Everything that the next step needs, at full precision. `swarm` describes the state's particles."""
+def datasets(state: State, model: Model, populations: Populations = MappingProxyType({})) -> list[Dataset]:
+    """Everything that the next step needs, at full precision. `populations`: those of the state's particles."""
 
     def field(stored: str, name: str, array: jax.Array) -> Dataset:
         layout = model.transform_of(name).layout
@@ -54,15 +55,14 @@ def datasets(state: State, model: Model, swarm: Swarm | None = None) -> list[Dat
         for name, array in tree.items()
     ]
     particles: list[Dataset] = []
-    if swarm is not None:
-        for name, particle_set in state.particles.items():
-            particles += particle_datasets(name, particle_set, swarm)
+    for name, found in state.particles.items():
+        particles += particle_datasets(found, populations[name])
     return [*fields, *clock, *memory, *history, *particles]
 
 
-def load(folder: Path, like: State, model: Model, swarm: Swarm | None = None) -> State:
-    """The state stored in `folder`, in the layouts of the model, with the particles on their devices. `like` gives
-    names, shapes and types; particle buffers may become larger than in `like`."""
+def load(folder: Path, like: State, model: Model, populations: Populations = MappingProxyType({})) -> State:
+    """The state stored in `folder`, in the layouts of the model, with the particles where they live. `like` tells
+    names, shapes and types; buffers of particles may be larger than there."""
     snapshot = open_snapshot(folder)
 
     def field(stored: str, name: str, array: jax.Array) -> jax.Array:
@@ -86,9 +86,9 @@ def load(folder: Path, like: State, model: Model, swarm: Swarm | None = None) ->
             kept: {name: field(_history_name(kept, name), name, array) for name, array in tree.items()}
             for kept, tree in like.history.items()
         },
-        particles={name: swarm.restored(name, ParticlesOnDisk(snapshot, name)) for name in like.particles}
-        if swarm is not None
-        else {},
+        particles={
+            name: populations[name].restored(ParticlesOnDisk(snapshot, name)) for name in like.particles
+        },
     )
 
 

@@ -35,8 +35,8 @@ class CompiledQuantities:
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        """The compiled function from a state to its shell spectra."""
-        return jax.jit(lambda state: self.model.spectra(state.fields))
+        """Compiled: the shell spectra of a state."""
+        return jax.jit(lambda state: self.model.spectra(self.model.contents(state)))
 
     def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
         """The compiled function from a state to the fluid's quantities `names` at the positions of the particles
@@ -64,7 +64,9 @@ class CompiledQuantities:
             raise KeyError(name)
         if name not in self._values:
             seen = self.model.transform.physical.as_seen
-            self._values[name] = jax.jit(lambda state: seen(self.model.field_values(name, state.fields)))
+            self._values[name] = jax.jit(
+                lambda state: seen(self.model.field_values(name, self.model.contents(state)))
+            )
         return self._values[name]
 
     @cached_property

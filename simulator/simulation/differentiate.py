@@ -96,7 +96,7 @@ class Gradient:
         step = step_of(
             simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, computed_again
         )
-        found, shardings = [], start.shardings(simulation.model, simulation.swarm, state)
+        found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
             kept = self._kept or max(1, isqrt(count) - 1)

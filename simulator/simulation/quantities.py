@@ -9,7 +9,8 @@ from simulator.config import RunConfig
 from simulator.diagnostics.budget import RESIDUAL, injection, residual_now
 from simulator.errors import did_you_mean
 from simulator.forcing import Forcing
-from simulator.models import Fields, Force, Model, State
+from simulator.models import Force, Model, State
+from simulator.particles import ParticleSet, population
 from simulator.particles.sampled import ACCELERATION, COMPONENTS
 from simulator.particles.swarm import Swarm
 
@@ -23,7 +24,7 @@ def force_of(forcing: Forcing | None, state: State) -> Force | None:
 
 def diagnostics_of(model: Model, forcing: Forcing | None, state: State) -> dict[str, jax.Array]:
     """The scalars of a row of diagnostics.csv, in the model's order, `rate` last."""
-    row = model.diagnostics(state.fields, state.time)
+    row = model.diagnostics(model.contents(state), state.time)
     rate = row.pop("rate")
     force = force_of(forcing, state)
     if forcing is not None and model.budget != "none":
@@ -85,9 +86,12 @@ def sampled(
     return {f"fluid_{n}": v if len(v) > 1 else v[0] for n, v in values.items()}
 
 
-def are_finite(fields: Fields) -> dict[str, jax.Array]:
-    """Whether each field is finite everywhere."""
-    return {name: jnp.isfinite(field).all() for name, field in fields.items()}
+def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, jax.Array]:
+    """Whether each field is finite everywhere, and each particle of a set."""
+    return {
+        name: population.are_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
+        for name, a in given.items()
+    }
 
 
 class PhysicalFields(Mapping[str, jax.Array]):

@@ -12,7 +12,9 @@ import numpy as np
 
 from simulator.config import RunConfig
 from simulator.forcing import Forcing
-from simulator.models import Fields, Model, State
+from simulator.models import Model, State
+from simulator.particles import population
+from simulator.particles.population import Populations
 from simulator.processes import discover
 from simulator.processes.start import Cluster
 from simulator.simulation import checkpoint, quantities, start
@@ -110,11 +112,18 @@ class Simulation(CompiledQuantities):
         """The initial condition as a state. Raises UserError if it cannot be built."""
         warn = self.report if self.cluster.is_first else lambda line: None
         state = jax.jit(self.begin)(start.initial_fields(self.config, self.model, self.inputs, warn))
-        return start.with_particles(self.config, state, self.swarm)
+        state = start.with_particles(self.config, state, self.swarm)
+        self.__dict__.pop("template", None)
+        return state
 
-    def begin(self, fields: Fields) -> State:
-        """The first state of a run, from its spectral fields."""
-        return start.begin(fields, self.model, self.integrator, self.forcing)
+    def begin(self, given: Mapping[str, Any]) -> State:
+        """The state that a run begins with, from its spectral fields and the particles that are matter."""
+        return start.begin(given, self.model, self.integrator, self.forcing)
+
+    @property
+    def populations(self) -> Populations:
+        """All particles, by name: those that are matter of the model, and those that move with the fluid."""
+        return {**self.model.populations, **self.swarm.populations}
 
     def check_start(self) -> None:
         """Refuses an initial condition that cannot be built, or for which no dt can be chosen."""
@@ -131,12 +140,12 @@ class Simulation(CompiledQuantities):
         return jax.tree.map(
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
             self.template,
-            start.shardings(self.model, self.swarm, self.template),
+            start.shardings(self.model, self.populations, self.template),
         )
 
     def placed(self, state: State) -> State:
-        """The state with the shardings of the compiled loop's result, so that the loop is compiled only once."""
-        return jax.jit(lambda s: s, out_shardings=start.shardings(self.model, self.swarm, state))(state)
+        """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
+        return jax.jit(lambda s: s, out_shardings=start.shardings(self.model, self.populations, state))(state)
 
     def grow(self, state: State) -> State:
         """The state with its particles on their devices, in larger buffers if these are too small.
@@ -144,13 +153,13 @@ class Simulation(CompiledQuantities):
         `template` follows; programs compiled for smaller buffers do not accept the new state. Raises RunFailure if
         the buffers cannot grow.
         """
-        particles = {name: self.swarm.homed(name, held) for name, held in state.particles.items()}
+        particles = {name: self.populations[name].homed(found) for name, found in state.particles.items()}
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
     def restored(self, folder: Path) -> State:
-        """The state in a checkpoint; `template` follows if particle buffers had to grow."""
-        state = checkpoint.load(folder, self.template, self.model, self.swarm)
+        """The state in a checkpoint; `template` follows where buffers of particles had to grow."""
+        state = checkpoint.load(folder, self.template, self.model, self.populations)
         self.__dict__.pop("template", None)
         return state
 
@@ -188,12 +197,12 @@ class Simulation(CompiledQuantities):
     def trouble(self) -> tuple[str, str]:
         """The reason why no further step can be taken from the current state, and a remedy."""
         name = self.nonfinite()
-        if name is None and (lost := self.swarm.lost(self.state.particles)) is not None:
+        if name is None and (lost := population.lost(self.state.particles)) is not None:
             return (
                 f"one of the {lost} moved farther in a step than its device can see, or its rate is not finite",
                 "A smaller time.cfl or time.dt",
             )
-        if name is None and (reason := self.model.trouble(self.state.fields)) is not None:
+        if name is None and (reason := self.model.trouble(self.model.contents(self.state))) is not None:
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
         return f"{name or 'the rate of change'} is not finite", cure

@@ -1,6 +1,6 @@
 """The start of a run: the initial condition as a state, checked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,6 +16,8 @@ from simulator.forcing import Forcing
 from simulator.initial import INITIALS, start_of
 from simulator.models import Fields, Model, State
 from simulator.models.equation import Equation
+from simulator.particles.population import Populations
+from simulator.particles.population import shardings as particle_shardings
 from simulator.particles.swarm import Swarm
 from simulator.simulation.advance import TimeStep, beginning, rate_of
 from simulator.simulation.inputs import Inputs
@@ -23,9 +25,14 @@ from simulator.simulation.quantities import are_finite, force_of
 from simulator.stepping.integrator import Integrator
 
 
-def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> Fields:
-    """The initial condition in spectral space. Solenoidal fields are projected; `warn` gets a line if that removes
-    energy. Raises UserError if the condition cannot be built or is not finite."""
+def initial_fields(
+    config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]
+) -> dict[str, Any]:
+    """The initial condition: fields in spectral space, and particles that are matter of the model.
+
+    Solenoidal fields are projected; `warn` gets a line where that removes something. Raises UserError where the
+    condition cannot be built or is not finite.
+    """
     initial = INITIALS[config.initial.kind](config.initial)
     try:
         fields = start_of(initial, model, cast(Any, inputs))
@@ -38,7 +45,7 @@ def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callab
     finite = jax.device_get(jax.jit(are_finite)(fields))
     if bad := [name for name in fields if not finite[name]]:
         raise config.error("initial", f"{' and '.join(bad)} has values that are not finite")
-    return {name: fields[name] for name in model.fields}
+    return {name: fields[name] for name in (*model.fields, *model.populations)}
 
 
 def traced_fields(config: RunConfig, model: Model, inputs: Inputs) -> Fields:
@@ -68,14 +75,17 @@ def _solenoidal(model: Model, field: jax.Array) -> tuple[jax.Array, float]:
     return kept, float(removed) / float(total) if float(total) > 0 else 0.0
 
 
-def begin(fields: Fields, model: Model, integrator: Integrator, forcing: Forcing | None) -> State:
-    """The first state of a run, with the memory and history that its steps need."""
-    memory = model.memory(fields, jnp.float64(0))
+def begin(given: Mapping[str, Any], model: Model, integrator: Integrator, forcing: Forcing | None) -> State:
+    """The state at the beginning of a run, with the memory and history that its steps need. `given` are the fields
+    and the particles that are matter of the model."""
+    memory = model.memory(dict(given), jnp.float64(0))
+    fields = {name: given[name] for name in model.fields}
     if forcing is not None:
         memory |= forcing.memory()
     if model.budget == "step":
         memory[RESIDUAL] = jnp.float64(0)
-    return beginning(fields, memory, integrator.begin(fields))
+    particles = {name: given[name] for name in model.populations}
+    return beginning(fields, memory, integrator.begin(fields), particles)
 
 
 def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
@@ -84,27 +94,29 @@ def with_particles(config: RunConfig, state: State, swarm: Swarm) -> State:
         particles, memory = swarm.start(state.fields)
     except UserError as error:
         raise config.error_below("particles", error) from error
-    return replace(state, particles=particles, memory=state.memory | memory)
+    return replace(state, particles=state.particles | particles, memory=state.memory | memory)
 
 
 def with_particle_templates(state: State, swarm: Swarm) -> State:
     """The shapes and types of a state, including its particles."""
     memory = jax.eval_shape(swarm.memory, jax.ShapeDtypeStruct((), jnp.float64))
-    return replace(state, particles=swarm.template(), memory=state.memory | memory)
+    particles = {name: population.template for name, population in swarm.populations.items()}
+    return replace(state, particles=state.particles | particles, memory=state.memory | memory)
 
 
-def templates(model: Model) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types of a model's spectral fields."""
+def templates(model: Model) -> dict[str, Any]:
+    """Shapes and types of a model's spectral fields, and of the particles that are its matter."""
     kind = np.result_type(model.transform.dtype, np.complex64)
-    return {
+    fields = {
         name: jax.ShapeDtypeStruct((*lead, *model.transform_of(name).layout.shape), kind)
         for name, lead in model.shapes.items()
     }
+    return fields | {name: population.template for name, population in model.populations.items()}
 
 
-def shardings(model: Model, swarm: Swarm, state: State) -> State:
-    """Shardings of the state that the compiled loop returns: fields in their layouts, particles on their devices,
-    everything else on every device."""
+def shardings(model: Model, populations: Populations, state: State) -> State:
+    """Where the compiled loop leaves the arrays of a state: fields in their layouts, particles on the devices where
+    they live, all else on every device."""
     everywhere = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def spectral(fields: Fields) -> dict[str, NamedSharding]:
@@ -114,7 +126,10 @@ def shardings(model: Model, swarm: Swarm, state: State) -> State:
         jax.tree.map(lambda array: everywhere, state),
         fields=spectral(state.fields),
         history={name: spectral(fields) for name, fields in state.history.items()},
-        particles=swarm.shardings(state.particles),
+        particles={
+            name: particle_shardings(particles, populations[name].domain)
+            for name, particles in state.particles.items()
+        },
     )
 
 

@@ -11,19 +11,19 @@ import numpy as np
 from simulator.errors import RunFailure, UserError
 from simulator.particles import Domain, ParticleSet
 from simulator.particles.particle_set import NOBODY, id_sum
-from simulator.particles.swarm import Swarm
+from simulator.particles.population import Population
 from simulator.storage import Axis, Dataset, Snapshot, open_snapshot
 
 _COMPONENTS = {3: ("x", "y", "z"), 9: tuple(i + j for i in "xyz" for j in "xyz")}
 
 
-def particle_datasets(name: str, particles: ParticleSet, swarm: Swarm) -> Iterator[Dataset]:
-    """The records of a species, `NAME.position` and so on, and `NAME.id`.
+def particle_datasets(particles: ParticleSet, population: Population) -> Iterator[Dataset]:
+    """The records of particles, `NAME.position` and so on, and `NAME.id`.
 
     Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up.
     """
-    domain = swarm.domain
-    shares = _checked_shares(name, particles, swarm.kinds[name].count, domain)
+    name, domain = population.name, population.domain
+    shares = _checked_shares(name, particles, population.count, domain)
     axis = (Axis(name=f"{name}.particle", size=sum(shares)),)
     for record, array in {"id": particles.id, **particles.records}.items():
         yield Dataset(

@@ -138,19 +138,20 @@ def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
 
 
 _DIMENSIONS = {
-    "position": (1, 0),
-    "positionOffset": (1, 0),
-    "displacement": (1, 0),
-    "velocity": (1, -1),
-    "fluid_velocity": (1, -1),
-    "fluid_acceleration": (1, -2),
+    "position": (1, 0, 0),
+    "positionOffset": (1, 0, 0),
+    "displacement": (1, 0, 0),
+    "velocity": (1, 0, -1),
+    "mass": (0, 1, 0),
+    "fluid_velocity": (1, 0, -1),
+    "fluid_acceleration": (1, 0, -2),
 }
-"""Powers of length and time of records of particles; yt asks for those of positions."""
+"""Powers of length, mass and time of records of particles; yt asks for those of positions."""
 
 
 def _record_attributes(record: str) -> dict[str, Any]:
-    length, time = _DIMENSIONS.get(record, (0, 0))
-    return {"unitDimension": np.array([length, 0, time, 0, 0, 0, 0], float), "timeOffset": 0.0}
+    powers = _DIMENSIONS.get(record, (0, 0, 0))
+    return {"unitDimension": np.array([*powers, 0, 0, 0, 0], float), "timeOffset": 0.0}
 
 
 def _lay_out_species(iteration: h5py.Group, species: str, count: int) -> None:

@@ -101,8 +101,14 @@ initial: {kind: uniform}
     "composite": """
 model:
   kind: composite
-  components: [{kind: self_gravitating_gas, sound_speed: 1}, {kind: schrodinger_poisson}]
-initial: {kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}}}
+  cosmology: {start: 0.1}
+  components:
+    - {kind: self_gravitating_gas, sound_speed: 0}
+    - {kind: schrodinger_poisson}
+    - {kind: particles, count: 64}
+initial:
+  kind: composite
+  components: {gas: {kind: uniform}, waves: {kind: uniform}, particles: {kind: uniform}}
 """
     + MATTER,
 }
@@ -139,7 +145,7 @@ def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[st
     patterns = []
     for name in known:
         text = re.sub(r"NAME", lambda _: f"({ends})" if ends else "NAME", re.escape(name))
-        patterns.append(text.replace("COMPONENT", "(gas|waves)").replace("_P", r"_\d+"))
+        patterns.append(text.replace("COMPONENT", "(gas|waves|particles)").replace("_P", r"_\d+"))
     return [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)]
 
 

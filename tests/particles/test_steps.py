@@ -7,6 +7,7 @@ import pytest
 from particle_cases import advanced, by_id, simulation, source
 
 from simulator.errors import UserError
+from simulator.particles.population import crowded
 from simulator.simulation.quantities import velocity_rate
 from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import dot, gradient, squared
@@ -107,7 +108,7 @@ def test_a_step_waits_for_larger_buffers_and_loses_nobody():
     had = state.particles["tracers"].capacity
     while float(state.time) < end - 1e-9:
         state = advanced(run, state, end)
-        if run.swarm.crowded(state.particles):
+        if crowded(state.particles):
             state, grew = run.grow(state), grew + 1
     found = state.particles["tracers"]
     assert grew >= 1 and found.capacity > had and not bool(found.crowded)

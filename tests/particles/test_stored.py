@@ -34,7 +34,7 @@ def saved(tmp_path_factory):
     """The checkpoint of a run on 4 devices, and its state later on."""
     run, folder = simulation(FLOW, devices=4), tmp_path_factory.mktemp("checkpoints")
     state = advanced(run, run.state, 10.0, 3)
-    datasets = checkpoint.datasets(state, run.model, run.swarm)
+    datasets = checkpoint.datasets(state, run.model, run.populations)
     saved = save(folder, 3, datasets, {"time": float(state.time)})
     later = advanced(run, state, 10.0, 3)
     return saved, {name: by_id(found) for name, found in later.particles.items()}, later
@@ -67,7 +67,7 @@ def test_buffers_grow_where_a_checkpoint_needs_it(saved):
     """On other devices most particles may live on one; the template follows."""
     folder, _, _ = saved
     run = simulation(FLOW, devices=2)
-    run.swarm.capacities["tracers"] = 10
+    run.populations["tracers"].capacity = 10
     found = run.restored(folder)
     assert found.particles["tracers"].capacity == run.template.particles["tracers"].capacity > 10
     assert len(by_id(found.particles["tracers"])["position"][0]) == 150
@@ -80,7 +80,7 @@ def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
     for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
         broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
         with pytest.raises(RunFailure, match=r"tracers: .* some are lost or doubled"):
-            checkpoint.datasets(broken, run.model, run.swarm)
+            checkpoint.datasets(broken, run.model, run.populations)
 
 
 def test_a_start_from_a_snapshot(saved):

@@ -43,11 +43,25 @@ output:
   spectra: {every: 0.1}
   snapshots: {fields: [waves_psi, gas_momentum, density]}
 """
+DARK = """\
+model:
+  kind: composite
+  cosmology: {start: 0.1}
+  components: [{kind: particles, name: dark, count: 960}, {kind: schrodinger_poisson}]
+grid: {shape: [12, 10, 8], box: [6, 5, 4]}
+initial:
+  kind: composite
+  components: {dark: {kind: cosmological, amplitude: 0.5, share: 0.8}, waves: {kind: uniform, density: 0.05}}
+time: {stop: 0.4, dt: 0.05}
+devices: {platform: cpu, count: 2}
+output: {diagnostics: {every_steps: 1}, spectra: {every: 0.1}}
+"""
 CASES = [
     pytest.param(WAVE, "psi", id="wave"),
     pytest.param(GAS, "momentum", id="gas", marks=pytest.mark.slow),
     pytest.param(FORCED, "momentum", id="forced", marks=pytest.mark.slow),
     pytest.param(BOTH, "gas_momentum", id="both", marks=pytest.mark.slow),
+    pytest.param(DARK, "dark_density", id="dark", marks=pytest.mark.slow),
 ]
 
 

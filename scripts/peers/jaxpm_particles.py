@@ -1,0 +1,66 @@
+"""JaxPM: particles displaced from a given density contrast, and moved by its particle mesh to another scale factor.
+
+Called by `compare_jaxpm.py` with a Python that has jaxpm (0.1.6): jaxpm_particles.py GIVEN.npz FOUND.npz. JaxPM takes
+gradients by a difference formula and leaves the window of the assignment in; here it is given the derivative of the
+modes and the divided-out window instead, so that both programs solve the same equations; and the second-order growth
+factor that is 3/7 D^2 early, where its own, normalised at a = 1, is 0.8 % smaller for Omega_m = 0.3.
+"""
+
+import sys
+import time
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402
+import jax_cosmo as jc  # noqa: E402
+import jaxpm.pm as pm  # noqa: E402
+import numpy as np  # noqa: E402
+from jax.experimental.ode import odeint  # noqa: E402
+
+given = np.load(sys.argv[1])
+contrast, n = jnp.asarray(given["contrast"]), given["contrast"].shape[0]
+start, stop, matter = float(given["start"]), float(given["stop"]), float(given["matter"])
+
+
+def derivative(kvec, direction, order=1):
+    k = kvec[direction]
+    return 1j * jnp.where(abs(abs(k) - jnp.pi) < 1e-9, 0, k)
+
+
+pm.gradient_kernel = derivative
+cosmo = jc.Cosmology(
+    Omega_c=matter - 0.05, Omega_b=0.05, h=0.7, n_s=0.96, sigma8=0.8, Omega_k=0.0, w0=-1.0, wa=0.0
+)
+pm.growth_factor_second = lambda cosmo, a: jnp.atleast_1d(jnp.asarray(given["second"]))
+displacement, momentum, _ = pm.lpt(cosmo, contrast, a=start, order=2)
+lattice = jnp.stack(jnp.meshgrid(*[jnp.arange(n, dtype=jnp.float64)] * 3, indexing="ij"), -1)
+position = lattice + 0.5 + displacement
+
+plain = pm.invlaplace_kernel
+
+
+def sharp(kvec, fd=False):
+    window = 1.0
+    for k in kvec:
+        window = window * jnp.sinc(k / (2 * jnp.pi)) ** 2
+    return plain(kvec, fd) / window**2
+
+
+pm.invlaplace_kernel = sharp
+moved = pm.make_ode_fn((n, n, n))
+times = jnp.array([start, stop])
+final = odeint(moved, (position, momentum), times, cosmo, rtol=1e-6, atol=1e-6)[0][-1]
+
+# A step for the clock: one force at the last positions and the update of both.
+force = jax.jit(lambda x, v: moved((x, v), stop, cosmo))
+jax.block_until_ready(force(final, momentum))
+begun = time.perf_counter()
+jax.block_until_ready(force(final, momentum))
+np.savez(
+    sys.argv[2],
+    displaced=np.asarray(position),
+    moved=np.asarray(final),
+    seconds=time.perf_counter() - begun,
+)

@@ -1,0 +1,65 @@
+"""Particles that are displaced from a lattice."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from simulator.models.particle_component import ParticleComponent
+from simulator.particles import ParticleSet
+from simulator.particles.interpolation import Sampler
+from simulator.particles.start import lattice_positions, lattice_shape
+
+Motion = tuple[jax.Array, jax.Array]
+"""Displacements and velocities (3, entries)."""
+
+
+def on_lattice(
+    matter: ParticleComponent, density: float, motion: Callable[[jax.Array], Motion] | None = None
+) -> ParticleSet:
+    """Particles of equal masses on a cubic lattice, where they live; `motion` gives displacements and velocities at
+    the lattice's points (3, entries).
+
+    Raises UserError, beginning with the key `count`, where so many make no lattice.
+    """
+    population = matter.population
+    points = lattice_positions(population.count, matter.domain)
+    mass = density * matter.transform.grid.volume / population.count
+
+    def start(ids: jax.Array) -> dict[str, jax.Array]:
+        position = points(ids)["position"]
+        return {
+            "position": position,
+            "velocity": jnp.zeros_like(position),
+            "mass": jnp.full(ids.shape, mass, jnp.float64),
+        }
+
+    particles = population.made(start)
+    if motion is None:
+        return particles
+
+    def moved(particles: ParticleSet) -> ParticleSet:
+        position, valid = particles.records["position"], particles.valid
+        displacement, velocity = (jnp.where(valid, found, 0) for found in motion(position))
+        inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
+        return particles.with_records({"position": inside, "velocity": velocity})
+
+    return population.homed(jax.jit(moved)(particles))
+
+
+def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
+    """By how much the lattice is moved against points of the grid, along each axis: less than a spacing."""
+    domain, spacing = matter.domain, matter.transform.grid.spacing
+    cells = lattice_shape(matter.population.count, domain)
+    halves = [0.5 * length / n for length, n in zip(domain.box, cells, strict=True)]
+    x, y, z = (half - h * (half // h) for half, h in zip(halves, spacing, strict=True))
+    return x, y, z
+
+
+def at_lattice(matter: ParticleComponent, moved: jax.Array) -> Callable[[jax.Array], jax.Array]:
+    """A vector field at the lattice's points, as a function of these (3, entries), from the coefficients (3, *order)
+    of the field moved by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a
+    cubic spline through them."""
+    sampler = Sampler(matter.transform, "cubic_spline")
+    shift = jnp.asarray(lattice_shift(matter))[:, None]
+    return lambda position: sampler(moved, position - shift).astype(jnp.float64)

@@ -1,0 +1,121 @@
+"""Mass of particles on the points of the grid, and the window that this puts on its modes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, log2
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.particles.domain import Domain
+from simulator.particles.interpolation import KERNELS, Sampler, Weights
+from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
+
+Scheme = Literal["cic", "tsc", "pcs"]
+_WEIGHTS: dict[Scheme, Weights] = {"cic": "linear", "tsc": "quadratic_spline", "pcs": "cubic_spline"}
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Cloud in cell, triangular shaped cloud or piecewise cubic spline: B-splines over 2, 3 or 4 points of an axis.
+
+    Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Particles have to be at home.
+    """
+
+    transform: Transform
+    scheme: Scheme
+    total: int | None = None
+    """Sums are of whole numbers, the same on any number of devices, fine enough for so many particles; None: sums of
+    floating-point numbers."""
+
+    @property
+    def kind(self) -> Weights:
+        return _WEIGHTS[self.scheme]
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Interpolates with the same weights."""
+        return Sampler(self.transform, self.kind, reach=0)
+
+    @property
+    def domain(self) -> Domain:
+        return self.sampler.domain
+
+    def window(self, layout: Layout) -> jax.Array:
+        """The factor prod_i sinc(k_i dx_i / 2)^p of every mode, p = 2, 3, 4."""
+        window, power = jnp.ones((1, 1, 1)), KERNELS[self.kind].points
+        for axis, n in zip(AXES, layout.grid.shape, strict=True):
+            window = window * jnp.sinc(layout.integers(axis) / n) ** power
+        return window
+
+    def deposit(self, position: jax.Array, mass: jax.Array) -> jax.Array:
+        """Mass per cell (x, y, z), zero in padding, of particles of `mass` (entries,) at positions (3, entries); mass
+        is 0 in empty entries."""
+        domain = self.domain
+        scale = None if self.total is None else _scale(mass, self.total)
+        if not domain.cuts:
+            return self._unscaled(self._local(position, mass, scale, (0, 0)), scale)
+        below, above = self.sampler.ghosts
+
+        def local(position: jax.Array, mass: jax.Array, scale: jax.Array | None) -> jax.Array:
+            return domain.folded(self._local(position, mass, scale, (below, above)), below, above)
+
+        everywhere = jax.sharding.PartitionSpec()
+        values = jax.shard_map(
+            local,
+            mesh=domain.physical.mesh,
+            in_specs=(domain.spec(2), domain.spec(1), everywhere),
+            out_specs=domain.physical.spec,
+            check_vma=False,
+        )(position, mass, scale)
+        return self._unscaled(values, scale)
+
+    def _unscaled(self, values: jax.Array, scale: jax.Array | None) -> jax.Array:
+        return values if scale is None else (values / scale).astype(self.transform.dtype)
+
+    def _local(
+        self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
+    ) -> jax.Array:
+        """One device's block with its ghost planes, in units of 1 / scale where that is given."""
+        domain, dtype = self.domain, self.transform.dtype if scale is None else np.dtype(np.float64)
+        extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
+        for cut in domain.cuts:
+            extents[cut.axis] += sum(ghosts)
+        starts = domain.starts(ghosts[0]) if domain.cuts else {}
+        offsets, factors, inside = self.sampler.neighbours(position, extents, starts, dtype)
+        given = jnp.where(inside, mass, 0).astype(dtype)
+        points, sums = KERNELS[self.kind].points, dtype
+        if scale is not None:
+            given, sums = given * scale, np.dtype(np.int64)
+
+        def line(number: jax.Array, flat: jax.Array) -> jax.Array:
+            i, j = number // points, number % points
+            start, part = offsets[0][i] + offsets[1][j], factors[0][i] * factors[1][j] * given
+            for k in range(points):
+                share = part * factors[2][k]
+                share = share if scale is None else jnp.rint(share).astype(sums)
+                flat = flat.at[start + offsets[2][k]].add(share, mode="drop")
+            return flat
+
+        flat = jnp.zeros(extents[0] * extents[1] * extents[2], sums)
+        return jax.lax.fori_loop(0, points**2, line, flat).reshape(extents)
+
+
+def _scale(mass: jax.Array, total: int) -> jax.Array:
+    """A power of two with which the sum of all masses stays a 64-bit integer."""
+    room = 62 - ceil(log2(max(total, 2)))
+    return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
+
+
+def cloud(layout: Layout, diameter: float) -> jax.Array:
+    """The transform of a sphere of this diameter a whose density falls linearly from its centre to 0 at its edge,
+    12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq. 8-3. Such spheres attract each
+    other like points where they do not overlap."""
+    x = jnp.sqrt(layout.k_squared()) * diameter / 2
+    small = x < 0.1
+    y = jnp.where(small, 1.0, x)
+    shape = 12 / y**4 * (2 - 2 * jnp.cos(y) - y * jnp.sin(y))
+    return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape)
