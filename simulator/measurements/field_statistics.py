@@ -12,7 +12,7 @@ from simulator.settings import Real
 if TYPE_CHECKING:
     from simulator.diagnostics.measured import Measured
 
-Names = Annotated[tuple[str, ...], AfterValidator(distinct)]
+Names: Any = Annotated[tuple[str, ...], AfterValidator(distinct)]
 # `from` is a word of Python, so that the class cannot be written as such.
 FieldStatisticsSettings: Any = create_model(
     "FieldStatisticsSettings",

@@ -59,7 +59,7 @@ def _source(name: str, stored: Mapping[str, object]) -> str:
         return name
     if name == "speed":
         return "velocity"
-    return next((s for s in stored if name.startswith(f"{s}_")), name)
+    return max((s for s in stored if name.startswith(f"{s}_")), key=len, default=name)
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:
