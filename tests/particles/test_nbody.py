@@ -255,7 +255,7 @@ def test_the_window_is_the_transform_of_the_spline():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model.components.0.count=500"], "components.dark: count: 500 makes no lattice"),
+        (["model.components.0.count=500"], "components.dark: count: 500 does not fill a lattice"),
         (["model.components.0.assignment=ngp"], "model.components.0.assignment: "),
         (
             ["initial.components.dark={kind: taylor_green}"],
