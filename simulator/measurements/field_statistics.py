@@ -20,7 +20,7 @@ FieldStatisticsSettings: Any = create_model(
     **{  # pyright: ignore
         "from": (Real, Field(default=0.0, description="The time from which on samples are taken.")),
         "fields": (
-            Names | None,  # pyright: ignore[reportOperatorIssue]
+            Names | None,
             Field(
                 default=None, description="Fields of real values, derived ones too; by default the model's."
             ),
