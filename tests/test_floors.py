@@ -99,6 +99,19 @@ def test_no_modules_form_a_circle() -> None:
     assert not left
 
 
+def test_no_packages_form_a_circle() -> None:
+    left = {name: set[str]() for name in floors()}
+    for module in modules():
+        if package(module) in left:
+            left[package(module)] |= {package(imported) for imported, _ in imports(module)} - {
+                package(module)
+            }
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left
+
+
 def test_imports_inside_functions_are_named() -> None:
     importers = {m for m in modules() if any(inside for _, inside in imports(m))}
     named = {m.removeprefix("simulator.") for m in importers}

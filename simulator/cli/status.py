@@ -63,7 +63,7 @@ _TEXT = 3  # the first columns are text; the others are numbers, aligned to the 
 def _print_table(folders: list[Path]) -> None:
     from datetime import datetime
 
-    from simulator.read.run_status import look_at
+    from simulator.run.run_status import look_at
 
     now = datetime.now().astimezone()
     rows = [_COLUMNS, *(look_at(folder, now).cells(now) for folder in folders)]

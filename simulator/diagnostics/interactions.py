@@ -7,12 +7,12 @@ import numpy as np
 from jax import lax
 
 from simulator.diagnostics.measured import Measured, in_shells
-from simulator.diagnostics.spectra import flux
 from simulator.models import State
 from simulator.models.advection import cross
 from simulator.models.fluid import transfer
 from simulator.spectral import Local, Transform
 from simulator.spectral.operators import curl, divergence, squared
+from simulator.statistics.spectra import flux
 
 SIGNS = ("positive", "negative")
 

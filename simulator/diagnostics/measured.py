@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from simulator.diagnostics.spectra import Bins, flux, shell_spectra, spectral_map
 from simulator.models import Model, State
 from simulator.spectral import Layout
 from simulator.spectral.layout import PhysicalLayout
+from simulator.statistics.spectra import Bins, flux, shell_spectra, spectral_map
 
 
 @dataclass(frozen=True)

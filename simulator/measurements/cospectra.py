@@ -16,7 +16,7 @@ class Cospectra(Kind):
 
     def measured(self, subject: Subject, settings: SeriesCadence) -> "Measured":
         from simulator.diagnostics.measured import in_shells
-        from simulator.diagnostics.spectra import shell_spectra
+        from simulator.statistics.spectra import shell_spectra
 
         model, layout = subject.model, subject.transform.layout
         if not (names := subject.names(model.cospectra)):

@@ -37,8 +37,8 @@ class Statistics(Kind):
 
         from simulator.diagnostics.measured import Carried, Measured, in_shells
         from simulator.diagnostics.over_time import Moments, empty, flattened, results, taken_in
-        from simulator.diagnostics.spectra import flux, shell_spectra
         from simulator.models import State
+        from simulator.statistics.spectra import flux, shell_spectra
 
         model, layout = subject.model, subject.transform.layout
         start = float(getattr(settings, "from"))

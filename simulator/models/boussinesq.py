@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
-from simulator.diagnostics.flow import absent, ratio
 from simulator.models.fields import BUOYANCY, Fields
 from simulator.models.fluid import (
     FlowSettings,
@@ -25,6 +24,7 @@ from simulator.models.navier_stokes import NavierStokes
 from simulator.settings import NonNegative, Real, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import divergence, hermitian
+from simulator.statistics.flow import absent, ratio
 
 
 class BoussinesqSettings(FlowSettings):

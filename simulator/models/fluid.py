@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from simulator.diagnostics.resolution import Damping
 from simulator.errors import shown
 from simulator.models.advection import cross
 from simulator.models.fields import (
@@ -23,6 +22,7 @@ from simulator.settings import Integer, NonNegative, Positive, Real, Settings, w
 from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, divergence, dot, fluctuation, squared
+from simulator.statistics.resolution import Damping
 
 RESERVED = frozenset(
     (

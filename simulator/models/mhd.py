@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
-from simulator.diagnostics.flow import absent, mean_and_rms, products_about
-from simulator.diagnostics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
 from simulator.models.advection import (
     Momentum,
     cross,
@@ -41,6 +39,8 @@ from simulator.models.navier_stokes import NavierStokes
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import curl, divergence, dot, inverse_curl, squared
+from simulator.statistics.flow import absent, mean_and_rms, products_about
+from simulator.statistics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
 
 
 class MhdSettings(FlowSettings):

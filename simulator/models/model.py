@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from simulator.diagnostics.spectra import shell_spectra
 from simulator.models.fields import DerivedField, Fields, FieldSpec
 from simulator.particles.particle_set import ParticleSet
 from simulator.particles.population import Populations
@@ -17,6 +16,7 @@ from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift, evaluate_moved
 from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Tree
+from simulator.statistics.spectra import shell_spectra
 
 Force = Callable[[Fields, jax.Array], Fields]
 """(fields, time) to accelerations, by name of the accelerated field."""

@@ -7,8 +7,6 @@ from typing import Any, Literal, Self
 import jax
 from pydantic import model_validator
 
-from simulator.diagnostics.flow import flow_scalars, ratio
-from simulator.diagnostics.resolution import unresolved
 from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.models.closures import ClosedMomentum, Closure, SubgridSettings, make_closure
 from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec
@@ -36,6 +34,8 @@ from simulator.settings import wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift
 from simulator.spectral.operators import project, squared
+from simulator.statistics.flow import flow_scalars, ratio
+from simulator.statistics.resolution import unresolved
 
 
 class NavierStokesSettings(FlowSettings):

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
-from simulator.diagnostics.resolution import UNDER_RESOLVED, tail_fraction
 from simulator.errors import UserError
 from simulator.models.cosmology import Background, CosmologySettings
 from simulator.models.density import center, density_power, from_center
@@ -40,6 +39,7 @@ from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import gradient, squared
 from simulator.spectral.poisson import Green, solve_poisson
+from simulator.statistics.resolution import UNDER_RESOLVED, tail_fraction
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
 GRAVITATIONAL_CONSTANT = 4.30091727e-6

@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from simulator.diagnostics.resolution import tail_fraction
-from simulator.diagnostics.spectra import shell_spectra
 from simulator.errors import UserError
 from simulator.models.density import center, center_velocity, density_power, faces
 from simulator.models.fields import (
@@ -33,6 +31,8 @@ from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import curl, divergence, dot, gradient, hermitian, project, squared
 from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
+from simulator.statistics.resolution import tail_fraction
+from simulator.statistics.spectra import shell_spectra
 
 
 class DampingSettings(Settings):

@@ -22,7 +22,7 @@ from simulator.errors import UserError, shown
 from simulator.processes.hardware import cpu_model
 
 # packages that contain rules: the transforms, and the pointwise functions that they run
-SOURCES = ("spectral", "models", "forcing", "initial", "stepping", "diagnostics")
+SOURCES = ("spectral", "models", "particles", "forcing", "initial", "stepping", "statistics", "diagnostics")
 LIMIT = 2 << 30  # bytes, over all folders
 
 

@@ -126,7 +126,7 @@ class Run:
         return read_state(self.path)
 
     def _repr_html_(self) -> str:
-        from simulator.read.display import flat, picture, table
+        from simulator.run.display import flat, picture, table
 
         rows = flat(
             {

@@ -19,7 +19,7 @@ from simulator.files import TEMPORARY, reason
 from simulator.output.ledger import GROWING, Ledger
 from simulator.output.ledger import NAME as LEDGER
 from simulator.output.series import SeriesReader
-from simulator.read.audit import ALTERED, Audit
+from simulator.run.audit import ALTERED, Audit
 from simulator.run.folder import CONFIG, series_names
 from simulator.run.lock import RunLock
 from simulator.run.state import NAME as STATE

@@ -11,10 +11,10 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.plotting import plot_run
 from simulator.read.open import Run, open_run
-from simulator.read.run_status import Status, look_at
 from simulator.report import page
 from simulator.report.captions import caption
 from simulator.report.health import Check, checks, log_of
+from simulator.run.run_status import Status, look_at
 
 NAME = "report.html"
 _SPENT = re.compile(r"^\S+ \S+ [\d.]+ \S+ in all: (.*)$", re.MULTILINE)

@@ -15,8 +15,8 @@ from simulator.output.ledger import NAME as LEDGER
 from simulator.output.ledger import Ledger
 from simulator.output.output import Output, events
 from simulator.output.schedule import Schedule
-from simulator.read.audit import Audit, lost_or_altered
 from simulator.run import fingerprint
+from simulator.run.audit import Audit, lost_or_altered
 from simulator.run.folder import Decision, RunFolder
 from simulator.run.log import RunLog
 from simulator.simulation import provenance

@@ -12,7 +12,7 @@ from simulator.config.load import make_config
 from simulator.measurements.python import PythonOutputSettings
 from simulator.models.equation import Equation
 from simulator.processes.start import Cluster
-from simulator.read.display import flat, picture, table
+from simulator.run.display import flat, picture, table
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
 from simulator.simulation.inputs import Inputs

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from simulator.config.execution import SlurmSettings
 from simulator.files import replace_file
-from simulator.read.run_status import remember_job
 from simulator.run.lock import RunLock
+from simulator.run.run_status import remember_job
 from simulator.run.submit_run import program, site_settings, wishes
 from simulator.slurm.hostlist import ranges
 from simulator.slurm.jobscript import render

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import RunFailure, UserError
-from simulator.read.run_status import look_at
 from simulator.run.alive import Holder, is_written, read_holder
 from simulator.run.lock import RunLock
+from simulator.run.run_status import look_at
 from simulator.slurm.queue import job_is_gone
 from simulator.sweeps.study_status import Stage, status_of
 

@@ -9,10 +9,10 @@ from math import pi
 import jax
 import jax.numpy as jnp
 
-from simulator.diagnostics.resolution import Damping, dissipation_scale, tail_fraction
 from simulator.spectral import Local, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared
+from simulator.statistics.resolution import Damping, dissipation_scale, tail_fraction
 
 
 def absent(coefficient: float | jax.Array) -> bool:
