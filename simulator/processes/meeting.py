@@ -133,6 +133,12 @@ class Guests:
         for connection, _ in self._here.values():
             _send(connection, message)
 
+    def dismiss(self) -> None:
+        """Closes the connections of strangers, and of processes that have not said who they are: they would wait."""
+        for connection in self._unread:
+            connection.close()
+        self._unread.clear()
+
     def close(self) -> None:
         for connection, _ in self._here.values():
             connection.close()
@@ -170,6 +176,8 @@ def await_all(server: socket.socket, allocation: Allocation, seconds: float, say
         guests.tell(over=str(error))
         guests.close()
         raise
+    finally:
+        guests.dismiss()
     if clock.spoke:
         say(f"all {allocation.num_processes} processes are here after {time.monotonic() - began:.0f} s")
     return guests

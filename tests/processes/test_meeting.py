@@ -172,6 +172,9 @@ def test_strangers_disturb_nobody():
     for text in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, b"[1]\n", b'{"run": 3}\n', b"half a li"):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(text)
+    silent = socket.create_connection((host, int(port)))
+    silent.settimeout(10)
+    time.sleep(0.3)  # it is accepted before all have come
     guests = [Guest(room, process(i)) for i in (1, 2, 3)]
     other = Guest(room, process(1, rendezvous="8.0.0.9"), seconds=1)  # of another step, sent here by mistake
     for guest in guests:
@@ -180,6 +183,8 @@ def test_strangers_disturb_nobody():
     room.ends()
     other.join()
     assert isinstance(other.found, meeting.NotAllCame)
+    with silent:
+        assert silent.recv(1) == b""  # who says nothing is not kept waiting
 
 
 @pytest.mark.smoke
