@@ -178,6 +178,16 @@ Few = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_whole)]
 """A number of objects that are processed one after another, such as solitons: from 1 to 1000."""
 Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
 """The seed of random numbers."""
+
+
+def _three(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        raise ValueError(f"three numbers are needed, one for each of x, y and z, not {shown(value)}")
+    return value
+
+
+Vector = Annotated[tuple[Real, Real, Real], BeforeValidator(_three)]
+"""A number for each of x, y and z."""
 Flag = Annotated[bool, Strict()]
 """`true` or `false`, without the texts and numbers that pydantic would convert."""
 

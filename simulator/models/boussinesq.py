@@ -11,7 +11,6 @@ from pydantic import model_validator
 from simulator.models.fields import BUOYANCY, Fields
 from simulator.models.fluid import (
     FlowSettings,
-    Vector,
     along,
     constant,
     power,
@@ -21,7 +20,7 @@ from simulator.models.fluid import (
 )
 from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
-from simulator.settings import NonNegative, Real, wrong
+from simulator.settings import NonNegative, Real, Vector, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import divergence, hermitian
 from simulator.statistics.flow import absent, ratio

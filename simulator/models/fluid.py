@@ -6,7 +6,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import shown
 from simulator.models.advection import cross
@@ -18,7 +18,7 @@ from simulator.models.fields import (
     Fields,
     by_name,
 )
-from simulator.settings import Integer, NonNegative, Positive, Real, Settings, wrong
+from simulator.settings import Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, divergence, dot, fluctuation, squared
@@ -73,15 +73,6 @@ def free_name(name: str) -> bool:
         and not name.startswith(("memory", "history", "series"))
         and not name.endswith("_deviation")
     )
-
-
-def _three(value: object) -> object:
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"three numbers are needed, one for each of x, y and z, not {shown(value)}")
-    return value
-
-
-Vector = Annotated[tuple[Real, Real, Real], BeforeValidator(_three)]
 
 
 class Hyperdiffusion(Settings):

@@ -1,23 +1,16 @@
 """Small spheres with inertia, dragged along by the fluid."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
-from pydantic import BeforeValidator, model_validator
+from pydantic import model_validator
 
-from simulator.errors import shown
 from simulator.particles.particle_set import ParticleSet
 from simulator.particles.sampled import ACCELERATION, VELOCITY, Fluid
 from simulator.particles.species import Memory, ParticleSettings, Records, Species, crossing_rate
-from simulator.settings import Positive, Real, wrong
-
-
-def _three(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"three numbers are needed, one for each of x, y and z, not {shown(value)}")
-    return value
+from simulator.settings import Positive, Vector, wrong
 
 
 class InertialSettings(ParticleSettings):
@@ -29,7 +22,7 @@ class InertialSettings(ParticleSettings):
     density_ratio: Positive | None = None
     """Density of the particles over that of the fluid; by default they are so heavy that the fluid's acceleration has
     no effect on them."""
-    gravity: Annotated[tuple[Real, Real, Real], BeforeValidator(_three)] = (0.0, 0.0, 0.0)
+    gravity: Vector = (0.0, 0.0, 0.0)
     """Gravitational acceleration (length / time^2), without buoyancy."""
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.run.folder import CONFIG, Action, Decision, RunFolder
+from simulator.run.folder import CONFIG, Action, Decision, RunFolder, in_words, within
 
 ATTRIBUTE = "configuration"
 
@@ -67,7 +67,7 @@ def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str]
     return [
         d
         for d in diff_configs(stored, now)
-        if d.change is Change.FROZEN and not any(d.key == a or d.key.startswith(f"{a}.") for a in allow)
+        if d.change is Change.FROZEN and not any(within(d.key, a) for a in allow)
     ]
 
 
@@ -79,7 +79,8 @@ def _edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | 
     if not wrong or not edited.issuperset(d.key for d in wrong):
         return None
     keys = ", ".join(
-        f"{d.key} is {_text(d.new)}, but the checkpoints were computed with {_text(d.old)}" for d in wrong
+        f"{d.key} is {in_words(d.new)}, but the checkpoints were computed with {in_words(d.old)}"
+        for d in wrong
     )
     return (
         f"{config_file}: was edited: {keys}; put it back, or allow the change: "
@@ -91,7 +92,7 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
     """Raises UserError if the frozen keys of `checkpoint` differ from those of `now`."""
     stored = stored_config(checkpoint)
     if stored is not None and (wrong := frozen_differences(stored, now, allow)):
-        keys = ", ".join(f"{d.key} (there {_text(d.old)}, now {_text(d.new)})" for d in wrong)
+        keys = ", ".join(f"{d.key} (there {in_words(d.old)}, now {in_words(d.new)})" for d in wrong)
         raise UserError(
             f"{checkpoint}: was computed with another {keys}; continue with its value, or allow the change: "
             f"{_allowing(wrong)}"
@@ -100,7 +101,3 @@ def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> 
 
 def _allowing(differences: list[Difference]) -> str:
     return " ".join(f"--allow {d.key}" for d in differences)
-
-
-def _text(value: object) -> str:
-    return "nothing" if value is None else str(value)

@@ -108,8 +108,8 @@ def decide(
 ) -> Decision:
     """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change nevertheless."""
     changed = [difference for difference in differences if difference[3] != "free"]
-    frozen = [d for d in changed if d[3] == "frozen" and not any(_within(d[0], key) for key in allow)]
-    lines = tuple(f"{key}: {_text(old)} -> {_text(new)}" for key, old, new, _ in changed)
+    frozen = [d for d in changed if d[3] == "frozen" and not any(within(d[0], key) for key in allow)]
+    lines = tuple(f"{key}: {in_words(old)} -> {in_words(new)}" for key, old, new, _ in changed)
     if found is Found.FOREIGN:
         return Decision(
             Action.REFUSE, (f"{path}: not a run of this program; choose another folder with --output DIR",)
@@ -119,7 +119,7 @@ def decide(
     if overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
     if frozen:
-        keys = ", ".join(f"{key} (there {_text(old)}, now {_text(new)})" for key, old, new, _ in frozen)
+        keys = ", ".join(f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in frozen)
         return Decision(
             Action.REFUSE,
             (
@@ -313,11 +313,13 @@ def _is_home(path: Path) -> bool:
     return home.is_relative_to(os.path.realpath(path))
 
 
-def _within(key: str, allowed: str) -> bool:
+def within(key: str, allowed: str) -> bool:
+    """Whether a key is `allowed`, or lies below it."""
     return key == allowed or key.startswith(allowed + ".")
 
 
-def _text(value: Any) -> str:
+def in_words(value: Any) -> str:
+    """The value of a key as messages tell it."""
     return "nothing" if value is None else str(value)
 
 
