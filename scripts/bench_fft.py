@@ -23,6 +23,7 @@ import numpy as np
 from peers.fftw_and_scipy import PYTHON, Scipy, mpi4py_fft
 from peers.published_transform import published_transform
 
+from simulator.benchmark.circumstances import circumstances
 from simulator.benchmark.fft import COMPONENTS, Compiled, Contender, compare, table, transforms
 from simulator.processes import discover
 from simulator.processes.hardware import usable_cores
@@ -77,7 +78,14 @@ def main() -> int:
     )
     print("\n".join(table(rows)))
     if args.json is not None:
-        args.json.write_text(json.dumps([vars(row) for row in rows], indent=1) + "\n")
+        result = {
+            "measured": circumstances(sys.argv[1:], "scripts/bench_fft.py"),
+            "shape": [x, y, z],
+            "precision": args.precision,
+            "devices": args.devices,
+            "transforms": [vars(row) for row in rows],
+        }
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
     cluster.close()
     return 0
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Compares the cost of a `schrodinger_poisson` step with that of the same step as peers write it, in one run.
 
     .venv/bin/python scripts/bench_gravity.py [--shape 128] [--devices 2] [--precision single] [--rounds 9]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares a step of this program with the same step of others, in turns in one run, as a Markdown table.
+"""Compares a step of this program with the same step of others, in turns in one run.
 
-    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--rounds 5] [--only navier_stokes] [--markdown FILE]
+    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--rounds 5] [--only navier_stokes] [--json FILE]
 
 Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
 published for JAX (complex transforms that return to their layout, 2 devices), and this program. Schrodinger-Poisson
@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from simulator.benchmark.circumstances import circumstances
 
 HERE = Path(__file__).resolve().parent
 PROBLEM = {"viscosity": 6.25e-4, "dt": 1e-3}
@@ -164,8 +165,8 @@ def contenders(wanted: list[tuple[str, Any, dict[str, Any]]], folder: Path) -> I
             contender.close()
 
 
-def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[str]:
-    """Rows of the table; ratios are those of this program's times to the row's."""
+def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """A row for each contender: median in seconds, and the ratios of this program's times to it."""
     with contenders(wanted, folder) as started:
         for _ in range(rounds):
             for contender in started:
@@ -175,10 +176,15 @@ def compare(what: str, wanted: list, folder: Path, rounds: int) -> list[str]:
         ours = [name for name in medians if name.startswith("simulator")]
         rows = []
         for name, seconds in medians.items():
-            ratios = [f"{medians[mine] / seconds:.2f}" if mine != name else "" for mine in ours]
-            rows.append(f"| {what} | {name} | {seconds * 1e3:.0f} ms | {' / '.join(filter(None, ratios))} |")
-            print(rows[-1], file=sys.stderr, flush=True)
+            ratios = [medians[mine] / seconds for mine in ours if name not in ours]
+            rows.append({"step": what, "program": name, "seconds": seconds, "ratios": ratios})
+            print(line(rows[-1]), flush=True)
         return rows
+
+
+def line(row: Mapping[str, Any]) -> str:
+    ratios = " / ".join(f"{ratio:.2f}" for ratio in row["ratios"])
+    return f"{row['step']:28} {row['program']:60} {row['seconds'] * 1e3:6.0f} ms  {ratios}"
 
 
 def check_energies(started: list[Contender]) -> None:
@@ -201,10 +207,10 @@ def main() -> int:
     parser.add_argument("--without", default="", help="peers to leave out, e.g. published,fluidsim")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser.add_argument("--folder", type=Path, default=Path(cache) / "simulator-peers", help="of the peers")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
     args = parser.parse_args()
     folder, left_out = args.folder.absolute(), args.without.split(",")
-    rows: list[str] = []
+    rows: list[dict[str, Any]] = []
     for n in map(int, args.shapes.split(",")):
         base = PROBLEM | {"n": n, "devices": args.devices, "steps": max(1, round(2 * 128**3 / n**3))}
         flow, wave = base | {"flow": True}, base | {"flow": False, "precision": "single", "dt": 1e-5}
@@ -219,24 +225,10 @@ def main() -> int:
             wanted = [w for w in wanted if w[0].removesuffix("_step.py") not in left_out]
             if args.only in (None, what):
                 rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)
-    about = f"{os.cpu_count()} cores of {processor()}, {memory()}, medians of {args.rounds} rounds in turns"
-    table = [about, "", "| step | program | time | here / it |", "| --- | --- | --- | --- |", *rows]
-    print("\n".join(table))
-    if args.markdown is not None:
-        args.markdown.write_text("\n".join(table) + "\n")
+    if args.json is not None:
+        measured = circumstances(sys.argv[1:], "scripts/bench_peers.py") | {"rounds": args.rounds}
+        args.json.write_text(json.dumps({"measured": measured, "rows": rows}, indent=1) + "\n")
     return 0
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
-def memory() -> str:
-    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
 
 
 if __name__ == "__main__":

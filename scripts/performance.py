@@ -3,10 +3,13 @@
 
     simulator bench step configs/taylor_green.yaml --json scripts/measured/step_64.json
     simulator bench fft --shape 128,128,128 --json scripts/measured/fft_128.json
+    scripts/bench_peers.py --json scripts/measured/peers_128.json
+    scripts/bench_fft.py --shape 128,128,128 --json scripts/measured/others_128.json
     scripts/performance.py [--check]
 
-Every file step_*.json is a row of the table of steps, every fft_*.json a table of transforms. With --check nothing is
-written, and the exit code is 1 where the page differs from the files.
+Every file step_*.json is a row of the table of steps; every other file is a table: fft_*.json of transforms,
+others_*.json of transforms beside those of other programs, peers_*.json of steps beside those of other programs. With
+--check nothing is written, and the exit code is 1 where the page differs from the files.
 """
 
 import argparse
@@ -106,7 +109,30 @@ def transforms(results: Results) -> list[str]:
     return lines[:-1]
 
 
-PARTS: Mapping[str, Callable[[Results], list[str]]] = {"step": steps, "fft": transforms}
+def peers(results: Results) -> list[str]:
+    lines: list[str] = []
+    for r in results:
+        rows = [
+            [
+                row["step"],
+                row["program"],
+                f"{1e3 * row['seconds']:.0f} ms",
+                " / ".join(f"{ratio:.2f}" for ratio in row["ratios"]),
+            ]
+            for row in r["rows"]
+        ]
+        head = ("step", "program", "time", "here / it")
+        command = ["```console", f"$ {r['measured']['command']}", "```"]
+        lines += [*circumstances([r]), "", *table(head, rows), "", *command, ""]
+    return lines[:-1]
+
+
+PARTS: Mapping[str, Callable[[Results], list[str]]] = {
+    "step": steps,
+    "fft": transforms,
+    "others": transforms,
+    "peers": peers,
+}
 
 
 def written(page: str, folder: Path) -> str:

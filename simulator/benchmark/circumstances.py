@@ -12,9 +12,9 @@ from simulator.processes.hardware import usable_cores
 from simulator.simulation.provenance import git_state, processor
 
 
-def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
+def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[str, Any]:
     """Date, version, commit (None without a checkout), processor, cores, memory (bytes), the load of the last minute
-    (processes that ran or waited, the benchmark's own among them) and the command `simulator ARGUMENTS`."""
+    (processes that ran or waited, the benchmark's own among them) and the command `PROGRAM ARGUMENTS`."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "version": metadata.version("simulator"),
@@ -23,14 +23,15 @@ def circumstances(arguments: Sequence[str]) -> dict[str, Any]:
         "cores": usable_cores(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "load": round(os.getloadavg()[0], 1),
-        "command": shlex.join(["simulator", *_without_file(arguments)]),
+        "command": shlex.join([program, *_without_files(arguments)]),
     }
 
 
-def _without_file(arguments: Sequence[str]) -> list[str]:
+def _without_files(arguments: Sequence[str]) -> list[str]:
     """The arguments that decide what is measured."""
     words = list(arguments)
-    if "--json" in words:
-        at = words.index("--json")
-        del words[at : at + 2]
+    for option in ("--json", "--folder"):
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
     return words
