@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from simulator.cli.parser import CommandParser, unknown_command
+from simulator.cli.parser import CommandParser, ShowVersion, unknown_command
 from simulator.errors import RunFailure, UserError
 
 COMMANDS = (
@@ -52,6 +52,7 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
         description="Pseudo-spectral simulations of fluids and self-gravitating matter in a periodic box.",
         epilog="example: simulator check configs/taylor_green.yaml",
     )
+    parser.add_argument("--version", action=ShowVersion, help="print the version and exit")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for command in commands:
         importlib.import_module(f"simulator.cli.{command}").add_parser(subparsers)

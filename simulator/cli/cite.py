@@ -1,9 +1,10 @@
 """`simulator cite`: how to cite the program and the methods of a run."""
 
 import argparse
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from simulator.cli.parser import program_version
 
 
 def add_parser(subparsers: Any) -> None:
@@ -35,14 +36,10 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    try:
-        number = version("simulator")
-    except PackageNotFoundError:
-        number = "unknown"
     return (
         "@software{simulator,\n"
         "  title = {simulator: distributed pseudo-spectral simulations of fluids and self-gravitating matter},\n"
-        f"  version = {{{number}}}\n"
+        f"  version = {{{program_version()}}}\n"
         "}"
     )
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,11 @@ def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.smoke
+def test_the_version_is_the_packages(capsys) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"simulator {version('simulator')}\n"
+
+
 def test_help_imports_nothing_heavy() -> None:
     """What makes `simulator --help` quick, stated so that a loaded machine cannot blur it."""
     done = python("-X", "importtime", "-m", "simulator", "--help")
