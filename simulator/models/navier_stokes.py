@@ -35,6 +35,7 @@ from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift
 from simulator.spectral.operators import project, squared
 from simulator.statistics.flow import flow_scalars, ratio
+from simulator.statistics.normal_modes import energy_parts
 from simulator.statistics.resolution import unresolved
 
 
@@ -214,8 +215,17 @@ class NavierStokes(Model):
         }
 
     def cospectra(self, fields: Fields) -> Fields:
-        """The flux u_i theta of every scalar along each axis."""
-        return scalar_fluxes(self.transform.layout, [s.name for s in self.settings.scalars], fields)
+        """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
+        layout, scalars = self.transform.layout, [s.name for s in self.settings.scalars]
+        return {**scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
+
+    def wave_parts(self, fields: Fields) -> Fields:
+        """The energy of waves and of the rest, if the linear terms make waves."""
+        rotation = self.settings.rotation
+        if not any(rotation):
+            return {}
+        axis = [x / hypot(*rotation) for x in rotation]
+        return energy_parts(self.transform.layout, fields["velocity"], None, rotation, 0.0, axis)
 
     def transfers(self, fields: Fields) -> Fields:
         """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid."""
