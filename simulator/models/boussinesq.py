@@ -133,6 +133,10 @@ class Boussinesq(NavierStokes):
             **(self._stratified(flow, diffused) if self.stable else {}),
         }
 
+    @property
+    def diffusivities(self) -> dict[str, float]:
+        return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
+
     def _stratified(self, flow: Mapping[str, jax.Array], diffused: jax.Array) -> dict[str, jax.Array]:
         """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is what diffusion takes from
         the variance of the buoyancy."""

@@ -9,18 +9,20 @@ from pydantic import model_validator
 
 from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.models.closures import ClosedMomentum, Closure, SubgridSettings, make_closure
-from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec
+from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
 from simulator.models.fluid import (
     FlowSettings,
     advection_rate,
     coriolis,
     damping_rate,
+    dissipation_rate,
     drag_rate,
     flow_fields,
     fluxes,
     power,
     pressure,
     scalar_diagnostics,
+    scalar_fields,
     scalar_fluxes,
     scalar_linear,
     scalar_spectra,
@@ -247,12 +249,21 @@ class NavierStokes(Model):
             **scalars,
         }
 
+    @property
+    def diffusivities(self) -> dict[str, float]:
+        """Those of the scalars, by name."""
+        return {s.name: s.diffusivity for s in self.settings.scalars}
+
     def derived(self) -> Mapping[str, DerivedField]:
         found = flow_fields(self.transform)
         # Of a stress only what accelerates the flow is known; a modal force has no divergence.
         if self.closure is None or self.closure.modal:
             found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
-        return found
+        return {
+            **found,
+            **by_name(dissipation_rate(self.transform, self.settings.viscosity)),
+            **scalar_fields(self.transform, self.diffusivities),
+        }
 
     def _pressure(self, fields: Fields) -> jax.Array:
         force = self.exact_force
