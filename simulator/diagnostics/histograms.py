@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 from simulator.diagnostics.measured import Measured
 from simulator.models import Fields, State
 from simulator.spectral import Transform
-from simulator.spectral.operators import curl, fluctuation
+from simulator.spectral.operators import curl, fluctuation, gradient
 from simulator.spectral.program import Program
 
 
@@ -55,8 +55,8 @@ def histograms(
     deviations. The components of a vector are taken together, each about its own mean; `NAME_deviation` is the root
     of their mean variance. Values beyond +-reach deviations are not counted.
 
-    Quantities: every field of the model; for vectors also the curl (`vorticity`, `current`); for the velocity also
-    `longitudinal_gradient` and `transverse_gradient`.
+    Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for vectors also the curl
+    (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
     """
     layout, counter = transform.layout, _Counter(transform, bins, reach)
     quantities: dict[str, Callable[[Fields], jax.Array]] = {}
@@ -70,6 +70,8 @@ def histograms(
 
     for field, lead in components.items():
         quantities[field] = (lambda f, n=field: f[n]) if lead else (lambda f, n=field: f[n][None])
+        if not lead:
+            quantities[f"{field}_gradient"] = lambda f, n=field: gradient(layout, f[n])
         if field in _CURLS:
             quantities[_CURLS[field]] = lambda f, n=field: curl(layout, f[n])
     if "velocity" in components:

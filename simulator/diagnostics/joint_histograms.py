@@ -44,10 +44,13 @@ def invariants(transform: Transform, velocity: jax.Array) -> dict[str, jax.Array
 def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float) -> Measured:
     """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
     fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
-    Values beyond +-reach units are in no bin. Beside it `A_mean` and `A_scale`, in the run's units."""
+    Values beyond +-reach units are in no bin.
+
+    `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the other is in a
+    bin, nan where there are none. They are in the run's units like `A_mean` and `A_scale`, its mean and its unit."""
     transform = model.transform
     names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
-    program = _counting(transform, bins)
+    program, averaging = _counting(transform, bins), _averaging(transform, bins)
     area = (2 * reach / bins) ** 2
 
     def quantities(fields: Fields) -> dict[str, _Quantity]:
@@ -77,6 +80,10 @@ def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, 
         for first, second in pairs:
             (counts,) = program(place(found[first]), place(found[second]))
             row[f"{first}_{second}"] = counts / (transform.grid.points * area)
+            for name, given in ((second, first), (first, second)):
+                values = transform.physical.constrain(found[name].values)
+                points, sums = averaging(place(found[given]), values)
+                row[f"{name}_given_{given}"] = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
         for name in names:
             row[f"{name}_mean"] = transform.physical.mean(found[name].values)
             row[f"{name}_scale"] = found[name].scale
@@ -84,6 +91,8 @@ def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, 
 
     centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
     variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
+    variables |= {f"{b}_given_{a}": ("first",) for a, b in pairs}
+    variables |= {f"{a}_given_{b}": ("second",) for a, b in pairs}
     variables |= {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
     attributes = {"pairs": [f"{a} {b}" for a, b in pairs]}
     return Measured({"first": centres, "second": centres}, variables, compute, attributes)
@@ -104,3 +113,20 @@ def _counting(transform: Transform, bins: int) -> Program:
     return Program(
         local, physical.mesh, [physical.spec, physical.spec], [PartitionSpec()], name="joint_histogram"
     )
+
+
+def _averaging(transform: Transform, bins: int) -> Program:
+    """The number of points in each bin of their places, and the sum of values over them: (bins,) both."""
+    physical = transform.physical
+    axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+    def local(place, values):
+        index = jnp.floor(place).ravel()
+        index = jnp.where((index >= 0) & (index < bins), index, bins).astype(jnp.int32)
+        values = jnp.where(index < bins, values.ravel(), 0).astype(jnp.float64)
+        none = jnp.zeros(bins + 1, jnp.float64)
+        found = none.at[index].add(1.0)[:-1], none.at[index].add(values)[:-1]
+        return tuple(lax.psum(v, axes) for v in found) if physical.mesh.size > 1 else found
+
+    both = [PartitionSpec(), PartitionSpec()]
+    return Program(local, physical.mesh, [physical.spec, physical.spec], both, name="conditional_mean")

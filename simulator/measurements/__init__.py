@@ -24,6 +24,7 @@ from simulator.measurements.slices import Slices
 from simulator.measurements.spectra import Spectra
 from simulator.measurements.spectral_maps import SpectralMaps
 from simulator.measurements.statistics import Statistics
+from simulator.measurements.strain import Strain
 from simulator.measurements.structure_functions import StructureFunctions
 from simulator.measurements.trajectories import Trajectories
 from simulator.measurements.transfer import Transfer
@@ -47,6 +48,7 @@ _OWN: tuple[Kind, ...] = (
     StructureFunctions(),
     Histograms(),
     JointHistograms(),
+    Strain(),
     Profiles(),
     Projections(),
     Probes(),

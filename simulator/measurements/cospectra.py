@@ -20,5 +20,5 @@ class Cospectra(Kind):
 
         model, layout = subject.model, subject.transform.layout
         if not (names := subject.names(model.cospectra)):
-            raise Unsupported("needs scalars, a magnetic field or a gas")
+            raise Unsupported("needs scalars, rotation, stratification, a magnetic field or a gas")
         return in_shells(layout, names, lambda state: shell_spectra(layout, model.cospectra(state.fields)))

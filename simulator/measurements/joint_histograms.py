@@ -1,4 +1,4 @@
-"""Joint probability densities of two quantities at a point: joint_histograms.h5."""
+"""Joint probability densities and conditional means of two quantities at a point: joint_histograms.h5."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +26,8 @@ class JointHistogramSettings(SeriesCadence):
 class JointHistograms(Kind):
     name = "joint_histograms"
     description = (
-        "Joint probability densities of pairs of quantities, such as Q and R, in joint_histograms.h5."
+        "Joint probability densities and conditional means of pairs of quantities, such as Q and R, in "
+        "joint_histograms.h5."
     )
     Settings = JointHistogramSettings
 

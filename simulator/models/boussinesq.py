@@ -24,6 +24,7 @@ from simulator.settings import NonNegative, Real, Vector, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import divergence, hermitian
 from simulator.statistics.flow import absent, ratio
+from simulator.statistics.normal_modes import energy_parts
 
 
 class BoussinesqSettings(FlowSettings):
@@ -132,6 +133,10 @@ class Boussinesq(NavierStokes):
             **(self._stratified(flow, diffused) if self.stable else {}),
         }
 
+    @property
+    def diffusivities(self) -> dict[str, float]:
+        return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
+
     def _stratified(self, flow: Mapping[str, jax.Array], diffused: jax.Array) -> dict[str, jax.Array]:
         """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is what diffusion takes from
         the variance of the buoyancy."""
@@ -156,8 +161,15 @@ class Boussinesq(NavierStokes):
         return {**super().spectral_energies(fields), **other}
 
     def cospectra(self, fields: Fields) -> Fields:
-        """Those of scalars, the buoyancy among them."""
+        """Those of scalars, the buoyancy among them, and the energy of waves."""
         return {**super().cospectra(fields), **scalar_fluxes(self.transform.layout, ["buoyancy"], fields)}
+
+    def wave_parts(self, fields: Fields) -> Fields:
+        if not self.stable:
+            return {}
+        frequency, layout = self.settings.stratification**0.5, self.transform.layout
+        u, theta = fields["velocity"], fields["buoyancy"] / frequency
+        return energy_parts(layout, u, theta, self.settings.rotation, frequency, self.up)
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""

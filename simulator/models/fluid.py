@@ -11,17 +11,19 @@ from pydantic import AfterValidator, Field, model_validator
 from simulator.errors import shown
 from simulator.models.advection import cross
 from simulator.models.fields import (
+    DISSIPATION_RATE,
     SPEED,
     VORTICITY,
     VORTICITY_MAGNITUDE,
     DerivedField,
     Fields,
+    FieldSpec,
     by_name,
 )
 from simulator.settings import Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import curl, divergence, dot, fluctuation, squared
+from simulator.spectral.operators import curl, divergence, dot, fluctuation, gradient, squared
 from simulator.statistics.resolution import Damping
 
 RESERVED = frozenset(
@@ -35,6 +37,7 @@ RESERVED = frozenset(
             "pressure",
             "potential",
             "speed",
+            "dissipation_rate",
         ),
         *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
         *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
@@ -65,13 +68,14 @@ LONGEST_NAME = 64
 
 def free_name(name: str) -> bool:
     """Whether `name` may name fields, columns and files. Names of carried arrays begin with `memory_`, `history_` and
-    `series_`, and a quantity of histograms ends with `_deviation`."""
+    `series_`, quantities of histograms end with `_deviation` and `_gradient`, and fields made from a scalar as in
+    `scalar_fields`."""
     return (
         name.isidentifier()
         and len(name) <= LONGEST_NAME
         and name not in RESERVED
         and not name.startswith(("memory", "history", "series"))
-        and not name.endswith("_deviation")
+        and not name.endswith(("_deviation", "_gradient", "_gradient_magnitude", "_dissipation_rate"))
     )
 
 
@@ -280,6 +284,41 @@ def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, Deriv
         DerivedField(SPEED, lambda f: jnp.sqrt(squared(inverse(f[name])))),
         DerivedField(VORTICITY_MAGNITUDE, lambda f: jnp.sqrt(squared(inverse(curl(layout, f[name]))))),
     )
+
+
+def strain_rate(layout: Layout, velocity: jax.Array) -> jax.Array:
+    """Coefficients (6, *order) of S_ij = (du_i/dx_j + du_j/dx_i) / 2: xx, yy, zz, xy, xz, yz."""
+    k, u = layout.wavenumbers(velocity.real.dtype), velocity
+    pairs = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
+
+
+def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> DerivedField:
+    """2 nu S_ij S_ij at every point; its mean is the dissipation by viscosity."""
+
+    def values(fields: Fields) -> jax.Array:
+        s = transform.inverse(strain_rate(transform.layout, fields["velocity"]))
+        return 2 * viscosity * (dot(s[:3], s[:3]) + 2 * dot(s[3:], s[3:]))
+
+    return DerivedField(DISSIPATION_RATE, values)
+
+
+def scalar_fields(transform: Transform, diffusivities: Mapping[str, float]) -> dict[str, DerivedField]:
+    """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D |grad theta|^2, whose
+    mean is the column `NAME_dissipation`."""
+
+    def squares(name: str, fields: Fields) -> jax.Array:
+        return squared(transform.inverse(gradient(transform.layout, fields[name])))
+
+    found = []
+    for name, diffusivity in diffusivities.items():
+        found += [
+            DerivedField(FieldSpec(f"{name}_gradient_magnitude"), lambda f, n=name: jnp.sqrt(squares(n, f))),
+            DerivedField(
+                FieldSpec(f"{name}_dissipation_rate"), lambda f, n=name, d=diffusivity: 2 * d * squares(n, f)
+            ),
+        ]
+    return by_name(*found)
 
 
 def pressure(

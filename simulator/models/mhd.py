@@ -247,6 +247,9 @@ class Mhd(NavierStokes):
             "elsasser_minus": 0.25 * squared(u - b),
         }
 
+    def wave_parts(self, fields: Fields) -> Fields:
+        return {}  # the waves of a rotating conductor are not those of a rotating flow
+
     def transfers(self, fields: Fields) -> Fields:
         """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
         `induction`."""

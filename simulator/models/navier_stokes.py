@@ -9,18 +9,20 @@ from pydantic import model_validator
 
 from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.models.closures import ClosedMomentum, Closure, SubgridSettings, make_closure
-from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec
+from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
 from simulator.models.fluid import (
     FlowSettings,
     advection_rate,
     coriolis,
     damping_rate,
+    dissipation_rate,
     drag_rate,
     flow_fields,
     fluxes,
     power,
     pressure,
     scalar_diagnostics,
+    scalar_fields,
     scalar_fluxes,
     scalar_linear,
     scalar_spectra,
@@ -35,6 +37,7 @@ from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift
 from simulator.spectral.operators import project, squared
 from simulator.statistics.flow import flow_scalars, ratio
+from simulator.statistics.normal_modes import energy_parts
 from simulator.statistics.resolution import unresolved
 
 
@@ -214,8 +217,17 @@ class NavierStokes(Model):
         }
 
     def cospectra(self, fields: Fields) -> Fields:
-        """The flux u_i theta of every scalar along each axis."""
-        return scalar_fluxes(self.transform.layout, [s.name for s in self.settings.scalars], fields)
+        """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
+        layout, scalars = self.transform.layout, [s.name for s in self.settings.scalars]
+        return {**scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
+
+    def wave_parts(self, fields: Fields) -> Fields:
+        """The energy of waves and of the rest, if the linear terms make waves."""
+        rotation = self.settings.rotation
+        if not any(rotation):
+            return {}
+        axis = [x / hypot(*rotation) for x in rotation]
+        return energy_parts(self.transform.layout, fields["velocity"], None, rotation, 0.0, axis)
 
     def transfers(self, fields: Fields) -> Fields:
         """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid."""
@@ -237,12 +249,21 @@ class NavierStokes(Model):
             **scalars,
         }
 
+    @property
+    def diffusivities(self) -> dict[str, float]:
+        """Those of the scalars, by name."""
+        return {s.name: s.diffusivity for s in self.settings.scalars}
+
     def derived(self) -> Mapping[str, DerivedField]:
         found = flow_fields(self.transform)
         # Of a stress only what accelerates the flow is known; a modal force has no divergence.
         if self.closure is None or self.closure.modal:
             found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
-        return found
+        return {
+            **found,
+            **by_name(dissipation_rate(self.transform, self.settings.viscosity)),
+            **scalar_fields(self.transform, self.diffusivities),
+        }
 
     def _pressure(self, fields: Fields) -> jax.Array:
         force = self.exact_force

@@ -36,6 +36,12 @@ def joint_histogram(series: SeriesReader, first: str, second: str, labels: Label
     for i, (c, limit) in enumerate(((x, axes.set_xlim), (y, axes.set_ylim))):
         reached, step = c[(density > 0).any(1 - i)], c[1] - c[0]
         limit(max(reached[0] - 3 * step, c[0] - step), min(reached[-1] + 3 * step, c[-1] + step))
+    given = f"{second}_given_{first}"
+    if given in series.variables and (second_scale := float(series.one(f"{second}_scale", last))) > 0:
+        centre = 0.0 if second in _INVARIANTS else float(series.one(f"{second}_mean", last))
+        mean = (np.asarray(series.one(given, last)) - centre) / second_scale
+        axes.plot(x, mean, color="#D55E00", linewidth=1.3)
+        axes.set_title(f"{labels.moment(series.time[last])}; the line is the mean at each abscissa")
     if (first, second) == ("R", "Q"):
         curve = np.linspace(*axes.get_xlim(), 401)
         axes.plot(curve, -np.cbrt(27 / 4 * curve**2), color="#444444", linewidth=1.0, linestyle="--")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from simulator.measurements import KINDS, Curves
 from simulator.output.series import SeriesReader
-from simulator.plotting import curves, density, particles, probes, statistics
+from simulator.plotting import curves, density, particles, probes, statistics, strain
 from simulator.plotting.joint_histograms import joint_histogram, pairs
 from simulator.plotting.labels import Labels
 from simulator.plotting.slices import fields, projections, slices
@@ -110,6 +110,10 @@ def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
     return probes.pictures(series, labels)
 
 
+def _strain(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    return strain.pictures(series, labels)
+
+
 def _cospectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     described = KINDS["cospectra"].curves
     for name in names(series):
@@ -139,4 +143,5 @@ PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "probes": _probes,
     "spectral_maps": _spectral_maps,
     "cospectra": _cospectra,
+    "strain": _strain,
 }

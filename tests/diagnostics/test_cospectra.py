@@ -138,6 +138,6 @@ def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
 
 def test_a_model_without_other_quantities_is_refused():
     with pytest.raises(
-        UserError, match=r"output\.cospectra: needs scalars, a magnetic field or a gas, which"
+        UserError, match=r"output\.cospectra: needs scalars, rotation, stratification, a magnetic"
     ):
         measured("navier_stokes", model={"viscosity": 1}, initial={"kind": "abc"})

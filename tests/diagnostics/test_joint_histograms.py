@@ -1,5 +1,9 @@
 """Joint probability densities: the counts of numpy, on any number of devices, and what theory says of Q and R."""
 
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -38,7 +42,7 @@ def test_counts_are_numpys(count):
     """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
     simulation = configured(count)
     state, measured = simulation.state, series_of(simulation)["joint_histograms"]
-    row = {name: np.asarray(v) for name, v in measured.compute(state).items()}
+    row = {name: np.asarray(v) for name, v in jax.jit(measured.compute)(state).items()}
     cut = (..., *(slice(n) for n in SHAPE))
     u, speed, dye = (np.asarray(simulation.values(n)(state))[cut] for n in ("velocity", "speed", "dye"))
     k = np.meshgrid(
@@ -60,9 +64,42 @@ def test_counts_are_numpys(count):
         found = row[name] * speed.size * (6 / 21) ** 2
         np.testing.assert_allclose(found, counts, atol=1e-9, err_msg=name)
         assert found.sum() > 0.9 * speed.size
+        for axis, (given, other) in enumerate(((first, second), (second, first))):
+            names = name.split("_")[:: 1 if axis == 0 else -1]
+            scale = float(row[f"{names[1]}_scale"])
+            mean = 0.0 if name == "R_Q" else float(row[f"{names[1]}_mean"])
+            points = np.histogram(given, edges)[0]
+            sums = np.histogram(given, edges, weights=other * scale + mean)[0]
+            expected = np.where(points > 0, sums / np.maximum(points, 1), np.nan)
+            np.testing.assert_allclose(
+                row[f"{names[1]}_given_{names[0]}"], expected, rtol=1e-11, atol=1e-12 * scale
+            )
     assert row["Q_scale"] == pytest.approx(unit, rel=1e-12)
     assert abs(row["Q_mean"]) < 1e-13 * unit and abs(row["R_mean"]) < 1e-13 * unit**1.5
     assert row["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
+
+
+def test_the_conditional_dissipation_of_a_sine_is_a_parabola():
+    """theta = sin x has |grad theta|^2 = 1 - theta^2; and the mean of a dissipation rate is its column."""
+    pairs = [["dye", "dye_dissipation_rate"], ["dye_gradient_magnitude", "dissipation_rate"]]
+    simulation = configured(pairs=pairs)
+    state, grid = simulation.state, simulation.transform.grid
+    row = jax.jit(series_of(simulation)["joint_histograms"].compute)(state)
+    columns = simulation.diagnostics(state)
+    assert float(row["dye_dissipation_rate_mean"]) == pytest.approx(
+        float(columns["dye_dissipation"]), rel=1e-12
+    )
+    assert float(row["dissipation_rate_mean"]) == pytest.approx(
+        float(columns["viscous_dissipation"]), rel=1e-12
+    )
+    sine = np.broadcast_to(np.sin(np.arange(grid.shape[0]) * grid.spacing[0])[:, None, None], grid.shape)
+    state = replace(state, fields={**state.fields, "dye": simulation.transform.forward(jnp.asarray(sine))})
+    measured = series_of(simulation)["joint_histograms"]
+    found = np.asarray(jax.jit(measured.compute)(state)["dye_dissipation_rate_given_dye"])
+    theta, there = measured.coordinates["first"] / np.sqrt(2), np.isfinite(found)
+    assert there.sum() == 7  # values of the sine at 12 points
+    width = 6 / 21 / np.sqrt(2)
+    np.testing.assert_allclose(found[there], 0.02 * (1 - theta[there] ** 2), atol=0.02 * width)
 
 
 @pytest.mark.parametrize(

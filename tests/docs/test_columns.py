@@ -20,7 +20,8 @@ output:
   histograms: {every: 1}
   spectral_maps: {every: 1}
   field_statistics: {every: 1}
-  joint_histograms: {every: 1, pairs: [[R, Q], [speed, vorticity_magnitude]]}
+  joint_histograms: {every: 1, pairs: [[R, Q], [vorticity_magnitude, dissipation_rate]]}
+  strain: {every: 1}
   probes: {every: 1, points: [[0, 0, 0]], lines: [{axis: x, through: [0, 0, 0], name: LINE}]}
 """
 COSPECTRA = "  cospectra: {every: 1}\n"
