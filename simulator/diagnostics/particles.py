@@ -1,6 +1,6 @@
 """Measurements of particles: paths of some of them, and statistics of all."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,14 @@ import numpy as np
 from simulator.diagnostics.measured import Measured
 from simulator.models import State
 from simulator.particles import ParticleSet
+from simulator.particles.population import Population, Populations
 from simulator.particles.sampled import COMPONENTS
-from simulator.particles.swarm import Swarm
 
 AXES = "xyz"
 Sampled = Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]
 """(state, species, quantities) to the fluid at these particles, as records `fluid_velocity` and so on."""
-Rate = Callable[[State], jax.Array]
-"""Coefficients of the velocity's partial derivative with respect to time."""
+Motion = Callable[[State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]
+"""A state to the function from a species and its particles to their velocity and acceleration, (3, entries) both."""
 
 
 def _component_names(record: str, components: int) -> list[str]:
@@ -25,29 +25,26 @@ def _component_names(record: str, components: int) -> list[str]:
     return [record + end for end in ends]
 
 
-def _ready_after(swarm: Swarm, state: State, name: str, last: jax.Array | None) -> State:
-    """The state, with the positions of a species available only after `last`, so that exchanges keep their order."""
+def ready_after(population: Population, state: State, last: jax.Array | None) -> State:
+    """The state, with the positions of a population available only after `last`, so that exchanges keep their
+    order."""
     if last is None:
         return state
-    particles = state.particles[name]
-    position = swarm.domain.after(particles.records["position"], last)
-    changed = {**state.particles, name: particles.with_records({"position": position})}
+    particles = state.particles[population.name]
+    position = population.domain.after(particles.records["position"], last)
+    changed = {**state.particles, population.name: particles.with_records({"position": position})}
     return State(**{**vars(state), "particles": changed})
 
 
 def trajectories(
-    swarm: Swarm, sampled: Sampled, names: Collection[str], most: int, see: tuple[str, ...]
+    populations: Populations, sampled: Sampled, names: Collection[str], most: int, see: tuple[str, ...]
 ) -> Measured:
     """Paths of at most `most` particles of each of the species `names`, with evenly spaced ids: `NAME/position_x`,
     ... over the coordinate `NAME_id`, with `NAME/displacement_x`, ..., other records, and the quantities `see`."""
-    strides = {name: -(-swarm.kinds[name].count // most) for name in names}
+    strides = {name: -(-populations[name].count // most) for name in names}
     records = {
         name: {
-            **{
-                r: 3
-                for r in ("position", "displacement", "velocity")
-                if r in swarm.kinds[name].species.records
-            },
+            **{r: 3 for r in ("position", "displacement", "velocity") if r in populations[name].records},
             **{f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
         }
         for name in names
@@ -57,19 +54,19 @@ def trajectories(
         row: dict[str, jax.Array] = {}
         last = None
         for name in names:
-            state = _ready_after(swarm, state, name, last)
+            state = ready_after(populations[name], state, last)
             particles = state.particles[name]
             values = {**particles.records, **(sampled(state, name, see) if see else {})}
             for record, components in records[name].items():
                 array = values[record] if values[record].ndim > 1 else values[record][None]
-                last = swarm.chosen(name, particles, array, strides[name])
+                last = populations[name].chosen(particles, array, strides[name])
                 for i, variable in enumerate(_component_names(record, components)):
                     row[f"{name}/{variable}"] = last[i]
             last = values[next(reversed(values))]
         return row
 
     return Measured(
-        {f"{name}_id": np.arange(0, swarm.kinds[name].count, strides[name]) for name in names},
+        {f"{name}_id": np.arange(0, populations[name].count, strides[name]) for name in names},
         {
             f"{name}/{variable}": (f"{name}_id",)
             for name in names
@@ -77,38 +74,50 @@ def trajectories(
             for variable in _component_names(record, components)
         },
         compute,
+        {"box": [float(length) for length in populations[names[0]].domain.box]},
     )
 
 
-def statistics(swarm: Swarm, rate: Rate, bins: int, reach: float) -> Measured:
-    """Means over all particles of each species: dispersion, velocity, its autocorrelation, and acceleration."""
+def statistics(
+    populations: Populations,
+    motion: Motion,
+    falling: Mapping[str, Sequence[float]],
+    bins: int,
+    reach: float,
+) -> Measured:
+    """Means over all particles of each species: velocity, acceleration, dispersion and autocorrelation where the
+    start is known, settling velocity of species that feel a gravitational acceleration (`falling`)."""
     edges = np.linspace(-reach, reach, bins + 1)
-    numbers = [
-        *(f"mean_velocity_{a}" for a in AXES),
-        *(f"dispersion_{a}" for a in AXES),
-        "velocity_variance",
-        "velocity_autocorrelation",
-        "acceleration_variance",
-    ]
 
     def compute(state: State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
-        change, last = rate(state), None
-        for name in swarm.kinds:
-            state = _ready_after(swarm, state, name, last)
-            particles = state.particles[name]
-            velocity, acceleration = swarm.motion(name, state.fields, change, particles, state.memory)
-            means = _means(particles, velocity, acceleration, swarm.kinds[name].count)
+        last, move = None, motion(state)
+        for name, population in populations.items():
+            particles = ready_after(population, state, last).particles[name]
+            velocity, acceleration = move(name, particles)
+            means = _means(particles, velocity, acceleration, population.count)
+            if name in falling:
+                drift = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES])
+                means["settling_velocity"] = drift @ _direction(falling[name])
             means["acceleration"] = _density(particles, acceleration, means["acceleration_variance"], edges)
             row |= {f"{name}/{key}": value for key, value in means.items()}
             last = acceleration
         return row
 
     variables: dict[str, tuple[str, ...]] = {}
-    for name in swarm.kinds:
-        variables |= {f"{name}/{key}": () for key in numbers}
+    for name, population in populations.items():
+        keys = [f"mean_velocity_{a}" for a in AXES] + ["velocity_variance", "acceleration_variance"]
+        if "displacement" in population.records:
+            keys += [*(f"dispersion_{a}" for a in AXES), "velocity_autocorrelation"]
+        if name in falling:
+            keys.append("settling_velocity")
+        variables |= {f"{name}/{key}": () for key in keys}
         variables[f"{name}/acceleration"] = ("sigma",)
     return Measured({"sigma": (edges[1:] + edges[:-1]) / 2}, variables, compute)
+
+
+def _direction(pull: Sequence[float]) -> np.ndarray:
+    return np.asarray(pull) / np.linalg.norm(pull)
 
 
 def _means(
@@ -117,17 +126,18 @@ def _means(
     def mean(values: jax.Array) -> jax.Array:
         return jnp.where(particles.valid, values, 0).sum(-1) / count
 
-    displacement, start = particles.records["displacement"], particles.records["start_velocity"]
-    square, start_square = (mean((v * v).sum(0)) for v in (velocity, start))
-    drift = mean(velocity)
-    autocorrelation = mean((velocity * start).sum(0)) / jnp.sqrt(square * start_square)
-    return {
+    square, drift = mean((velocity * velocity).sum(0)), mean(velocity)
+    means = {
         **{f"mean_velocity_{a}": drift[i] for i, a in enumerate(AXES)},
-        **{f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)},
         "velocity_variance": square - (drift**2).sum(),
-        "velocity_autocorrelation": autocorrelation,
         "acceleration_variance": mean((acceleration**2).sum(0)),
     }
+    if "displacement" in particles.records:
+        displacement, start = particles.records["displacement"], particles.records["start_velocity"]
+        product = mean((velocity * start).sum(0))
+        means |= {f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)}
+        means["velocity_autocorrelation"] = product / jnp.sqrt(square * mean((start * start).sum(0)))
+    return means
 
 
 def _density(

@@ -13,6 +13,7 @@ from simulator.measurements.helicity import Helicity
 from simulator.measurements.histograms import Histograms
 from simulator.measurements.joint_histograms import JointHistograms
 from simulator.measurements.kind import Curves, Kind, Subject, Unsupported
+from simulator.measurements.pair_correlation import PairCorrelation
 from simulator.measurements.particle_statistics import ParticleStatistics
 from simulator.measurements.probes import Probes
 from simulator.measurements.profiles import Profiles
@@ -54,6 +55,7 @@ _OWN: tuple[Kind, ...] = (
     Probes(),
     Python(),
     ParticleStatistics(),
+    PairCorrelation(),
     Trajectories(),
     Helicity(),
     ShellToShell(),

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from simulator.diagnostics.measured import Measured
     from simulator.initial import Files
     from simulator.models import Fields, Model, State
+    from simulator.particles import ParticleSet
+    from simulator.particles.population import Populations
     from simulator.particles.swarm import Swarm
     from simulator.spectral import Transform
 
@@ -27,15 +29,23 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class ParticleSubject:
-    """The particles of a run, and the quantities of the fluid at their positions."""
+    """The particles of a run: those that move with a fluid, and those that are matter."""
 
+    populations: "Populations"
+    """All of them, by name."""
     swarm: "Swarm"
+    """Those that move with a fluid."""
+    motion: "Callable[[State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]"
+    """A state to the function from a name and its particles to their velocity and acceleration, (3, entries) both."""
     sampled: "Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]"
-    """(state, species, quantities) to records `fluid_velocity` and so on."""
-    velocity_rate: "Callable[[State], jax.Array]"
-    """Coefficients of the partial time derivative of the velocity."""
+    """(state, species, quantities) to records `fluid_velocity` and so on, for particles that move with a fluid."""
     quantities: tuple[str, ...]
-    """The quantities that can be sampled at the particles."""
+    """The quantities that can be sampled at these."""
+
+    def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
+        """The names that a setting `particles` asks for; None stands for all. Refuses unknown ones."""
+        self.check(asked or (), self.populations, "particles")
+        return asked or tuple(self.populations)
 
     def check(self, names: tuple[str, ...], known: "Collection[str]", key: str) -> None:
         """Refuses names that are not in `known`."""
@@ -60,7 +70,10 @@ class Subject:
     def particles(self) -> ParticleSubject:
         """The particles. Raises Unsupported if there are none."""
         if self.carried is None:
-            raise Unsupported("there are no particles; the block `particles` names some", of_model=False)
+            raise Unsupported(
+                "there are no particles; the block `particles` names some",
+                of_model=False,
+            )
         return self.carried
 
     def names(self, function: "Callable[[Fields], Mapping[str, Any]]") -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Dispersion, velocity and acceleration of particles: particle_statistics.h5."""
+"""Velocity, acceleration and, with a fluid, dispersion of particles: particle_statistics.h5."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,4 +28,6 @@ class ParticleStatistics(Kind):
         from simulator.diagnostics.particles import statistics
 
         particles = subject.particles
-        return statistics(particles.swarm, particles.velocity_rate, settings.bins, settings.range)
+        return statistics(
+            particles.populations, particles.motion, particles.swarm.falling, settings.bins, settings.range
+        )

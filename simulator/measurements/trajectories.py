@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field
 
 from simulator.measurements.cadence import SeriesCadence, distinct
-from simulator.measurements.kind import Kind, Subject
+from simulator.measurements.kind import Kind, Subject, Unsupported
 from simulator.settings import Integer
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ class TrajectorySettings(SeriesCadence):
     particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
     """Names of the species; by default all."""
     sample: tuple[str, ...] = ()
-    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields."""
+    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields; none
+    for particles that are matter."""
 
 
 class Trajectories(Kind):
@@ -30,8 +31,10 @@ class Trajectories(Kind):
         from simulator.diagnostics.particles import trajectories
 
         particles = subject.particles
-        species = tuple(particles.swarm.kinds)
-        names = settings.particles or species
-        particles.check(names, species, "particles")
+        names = particles.species(settings.particles)
         particles.check(settings.sample, particles.quantities, "sample")
-        return trajectories(particles.swarm, particles.sampled, names, settings.count, settings.sample)
+        if settings.sample and (matter := [name for name in names if name not in particles.swarm.kinds]):
+            raise Unsupported(
+                f"{matter[0]} is matter itself and moves with no fluid; leave the key out", "sample"
+            )
+        return trajectories(particles.populations, particles.sampled, names, settings.count, settings.sample)

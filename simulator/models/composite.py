@@ -19,6 +19,7 @@ from simulator.models.gas_component import GasComponent, GasComponentSettings
 from simulator.models.model import SplitModel, State
 from simulator.models.particle_component import ParticleComponent, ParticleComponentSettings
 from simulator.models.wave_component import WaveComponent, WaveComponentSettings
+from simulator.particles.particle_set import ParticleSet
 from simulator.particles.population import Population
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
@@ -145,6 +146,17 @@ class Composite(SplitModel):
     def drift(self, fields: Any, duration: jax.Array) -> Any:
         moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
         return joined(moved) | _beside(fields)
+
+    def acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+        values = {name: density for name, (density, _) in self.sources(fields).items()}
+        potential = self._potential(values, self._attracting(values), self._scale_factor(time))
+
+        def of(name: str, particles: ParticleSet) -> jax.Array:
+            part = self.parts[name]
+            assert isinstance(part, ParticleComponent)
+            return part.acceleration(particles, potential)
+
+        return of
 
     def kick(self, fields: Any, time: jax.Array, duration: jax.Array) -> tuple[Any, jax.Array]:
         sources = self.sources(fields)

@@ -33,12 +33,13 @@ def measured(simulation: Simulation, name: str) -> Measured:
 def series_of(simulation: Simulation) -> dict[str, Measured]:
     """The measurement of each series of a run, by name. Raises UserError for one that the model does not allow."""
     carried = None
-    if simulation.swarm.kinds:
+    if simulation.populations:
         model, forcing, swarm = simulation.model, simulation.forcing, simulation.swarm
         carried = ParticleSubject(
+            simulation.populations,
             swarm,
+            partial(quantities.motion, model, forcing, swarm),
             partial(quantities.sampled, model, forcing, swarm),
-            partial(quantities.velocity_rate, model, forcing),
             quantities.sampled_names(model),
         )
     files = cast(Any, simulation.inputs)

@@ -50,6 +50,10 @@ class Inertial(Species):
         return 0.0 if ratio is None else 3 / (2 * ratio + 1)
 
     @property
+    def gravity(self) -> tuple[float, float, float]:
+        return self.settings.gravity
+
+    @property
     def _key(self) -> str:
         return f"{self.name}_relaxation_time"
 

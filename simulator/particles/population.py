@@ -8,6 +8,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from simulator.errors import RunFailure, UserError
 from simulator.particles.domain import Domain
@@ -92,6 +93,30 @@ class Population:
             return ParticleSet(dict(given), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
 
         return jax.jit(make, out_shardings=shardings(jax.eval_shape(make), domain))()
+
+    # ---- some of them ------------------------------------------------------------------------------------
+
+    def chosen(self, particles: ParticleSet, values: jax.Array, stride: int) -> jax.Array:
+        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in this order, as
+        (components, particles), replicated on every device."""
+        domain, most = self.domain, -(-self.count // stride)
+
+        def local(ids: jax.Array, values: jax.Array) -> jax.Array:
+            place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
+            return (
+                jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
+            )
+
+        if domain.devices == 1:
+            return local(particles.id, values)[0]
+        parts = jax.shard_map(
+            local,
+            mesh=domain.physical.mesh,
+            in_specs=(domain.spec(1), domain.spec(2)),
+            out_specs=PartitionSpec(domain.names),
+            check_vma=False,
+        )(particles.id, values)
+        return parts.sum(0)
 
     # ---- growing -----------------------------------------------------------------------------------------
 

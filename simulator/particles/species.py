@@ -68,6 +68,11 @@ class Species:
         return self.settings.name
 
     @property
+    def gravity(self) -> tuple[float, float, float]:
+        """The gravitational acceleration (length / time^2) that acts on the particles."""
+        return (0.0, 0.0, 0.0)
+
+    @property
     def records(self) -> dict[str, int]:
         """All records with their numbers of components (0: a scalar). `displacement` is the path since the start,
         through the faces of the box, `start_velocity` the velocity at the start."""

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
 from simulator.errors import UserError
 from simulator.particles import PARTICLES
@@ -95,6 +94,12 @@ class Swarm:
         self.populations[settings.name] = Population(settings.name, species.records, count, self.domain)
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = Kind(species, sampler, stored, count)
+
+    @property
+    def falling(self) -> dict[str, tuple[float, float, float]]:
+        """The gravitational acceleration of the species that feel one."""
+        pulls = {name: kind.species.gravity for name, kind in self.kinds.items()}
+        return {name: pull for name, pull in pulls.items() if any(pull)}
 
     # ---- the start -----------------------------------------------------------------------------------------
 
@@ -218,28 +223,6 @@ class Swarm:
         kind = self.kinds[name]
         fluid = SpectralFluid(kind.sampler, self.flow.velocity(fields), rate, fields)
         return kind.species.motion(particles.records, fluid, memory)
-
-    def chosen(self, name: str, particles: ParticleSet, values: jax.Array, stride: int) -> jax.Array:
-        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in this order, as
-        (components, particles), replicated on every device."""
-        domain, most = self.domain, -(-self.kinds[name].count // stride)
-
-        def local(ids: jax.Array, values: jax.Array) -> jax.Array:
-            place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
-            return (
-                jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
-            )
-
-        if domain.devices == 1:
-            return local(particles.id, values)[0]
-        parts = jax.shard_map(
-            local,
-            mesh=domain.physical.mesh,
-            in_specs=(domain.spec(1), domain.spec(2)),
-            out_specs=PartitionSpec(domain.names),
-            check_vma=False,
-        )(particles.id, values)
-        return parts.sum(0)
 
     def linear(self, memory: Mapping[str, jax.Array]) -> Fields:
         """Linear factors of all `moving`."""

@@ -1,4 +1,5 @@
-"""Pictures of particles: paths, dispersion and autocorrelation against time, probability density of acceleration."""
+"""Pictures of particles: paths, dispersion and autocorrelation against time, probability density of acceleration,
+settling velocity, radial distribution function."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,10 +20,7 @@ def paths(series: SeriesReader, name: str) -> Figure:
     """Paths of up to 60 particles, seen along z, with a dot at the last position. They continue through the faces of
     the box."""
     few = evenly(len(series.coordinates[f"{name}_id"]), MOST_PATHS)
-    ways = []
-    for axis in "xy":
-        way = series[f"{name}/displacement_{axis}"][:, few]
-        ways.append(series[f"{name}/position_{axis}"][0, few] - way[0] + way)
+    ways = [_way(series, name, axis, few) for axis in "xy"]
     result = figure(WIDTH, 5.6)
     axes = result.subplots()
     result.subplots_adjust(left=0.13, right=0.97, top=0.94, bottom=0.11)
@@ -36,13 +34,36 @@ def paths(series: SeriesReader, name: str) -> Figure:
     return result
 
 
+def _way(series: SeriesReader, name: str, axis: str, few: list[int]) -> np.ndarray:
+    """One coordinate of some particles (row, particle), continued through the faces of the box. Where no displacement
+    is stored, a particle is taken to move by less than half the box between two rows."""
+    position = series[f"{name}/position_{axis}"][:, few]
+    if f"{name}/displacement_{axis}" in series:
+        way = series[f"{name}/displacement_{axis}"][:, few]
+        return position[0] - way[0] + way
+    return np.unwrap(position, axis=0, period=float(series.attributes["box"]["xyz".index(axis)]))
+
+
+def settling(series: SeriesReader) -> Figure:
+    """The mean velocity along gravity of the species that feel one, against time."""
+    result = figure(WIDTH, 3.4)
+    axes = result.subplots()
+    result.subplots_adjust(left=0.13, right=0.97, top=0.96, bottom=0.15)
+    for number, name in enumerate(n for n in species(series) if f"{n}/settling_velocity" in series):
+        axes.plot(series.time, series[f"{name}/settling_velocity"], color=f"C{number}", label=name)
+    axes.legend()
+    axes.set_xlabel("$t$")
+    axes.set_ylabel(r"settling velocity $\langle v \cdot g / |g| \rangle$")
+    return result
+
+
 def dispersion(series: SeriesReader) -> Figure:
     """Mean squared displacement since the start, and the autocorrelation of the velocity, against time."""
     result = figure(WIDTH, 5.2)
     above, below = result.subplots(2, 1, sharex=True, gridspec_kw={"hspace": 0.08})
     result.subplots_adjust(left=0.15, right=0.97, top=0.965, bottom=0.1)
     later = series.time > series.time[0]
-    for number, name in enumerate(species(series)):
+    for number, name in enumerate(n for n in species(series) if f"{n}/dispersion_x" in series):
         square = np.sum([series[f"{name}/dispersion_{axis}"] for axis in "xyz"], axis=0)
         moved = later & (square > 0)
         above.plot(series.time[moved] - series.time[0], square[moved], color=f"C{number}", label=name)
@@ -88,4 +109,33 @@ def acceleration(series: SeriesReader, name: str) -> Figure:
         return result
     axes.set_yscale("log")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return result
+
+
+def pair_correlation(series: SeriesReader) -> Figure:
+    """The radial distribution function of each species at up to six times, the last one bold with its error."""
+    result = figure(WIDTH, 4.2)
+    axes = result.subplots()
+    result.subplots_adjust(left=0.13, right=0.97, top=0.96, bottom=0.14)
+    r, drawn = series.coordinates["r"], False
+    for number, name in enumerate(species(series)):
+        for index in evenly(len(series), MOST_CURVES):
+            g, pairs = (series.one(f"{name}/{quantity}", index) for quantity in ("g", "pairs"))
+            some, last = pairs > 0, index == len(series) - 1
+            drawn |= bool(some.any())
+            label = rf"{name}, $t = {series.time[index]:.4g}$" if last else None
+            error = (g / np.sqrt(np.maximum(pairs, 1)))[some] if last else None
+            axes.errorbar(
+                r[some], g[some], error, color=f"C{number}", alpha=1.0 if last else 0.3,
+                linewidth=1.3 if last else 0.8, label=label, marker="." if last else None,
+            )  # fmt: skip
+    axes.axhline(1, color="#888888", linewidth=0.7)
+    axes.set_xlabel("$r$")
+    axes.set_ylabel("radial distribution function $g(r)$")
+    if not drawn:
+        note(axes, "no pairs at these distances")
+        return result
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.legend()
     return result

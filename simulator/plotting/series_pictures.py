@@ -92,9 +92,17 @@ def _trajectories(series: SeriesReader, labels: Labels, diagnostics: Diagnostics
 
 
 def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    yield "dispersion", partial(particles.dispersion, series)
+    stored = [name.partition("/")[2] for name in series.variables]
+    if "dispersion_x" in stored:
+        yield "dispersion", partial(particles.dispersion, series)
+    if "settling_velocity" in stored:
+        yield "settling_velocity", partial(particles.settling, series)
     for name in particles.species(series):
         yield f"acceleration_{name}", partial(particles.acceleration, series, name)
+
+
+def _pair_correlation(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield "pair_correlation", partial(particles.pair_correlation, series)
 
 
 def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
@@ -139,6 +147,7 @@ PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "slices": _slices,
     "trajectories": _trajectories,
     "particle_statistics": _particle_statistics,
+    "pair_correlation": _pair_correlation,
     "render": _render,
     "probes": _probes,
     "spectral_maps": _spectral_maps,

@@ -77,6 +77,22 @@ def velocity_rate(model: Model, forcing: Forcing | None, state: State) -> jax.Ar
     return explicit["velocity"] + model.linear_terms()["velocity"] * state.fields["velocity"]
 
 
+def motion(
+    model: Model, forcing: Forcing | None, swarm: Swarm, state: State
+) -> Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]:
+    """The function from a name and its particles to their velocity and acceleration, (3, entries) both."""
+    change = velocity_rate(model, forcing, state) if swarm.kinds else None
+    pull = model.acceleration(model.contents(state), state.time) if model.populations else None
+
+    def of(name: str, particles: ParticleSet) -> tuple[jax.Array, jax.Array]:
+        if change is not None and name in swarm.kinds:
+            return swarm.motion(name, state.fields, change, particles, state.memory)
+        assert pull is not None
+        return particles.records["velocity"], pull(name, particles)
+
+    return of
+
+
 def sampled(
     model: Model, forcing: Forcing | None, swarm: Swarm, state: State, name: str, names: tuple[str, ...]
 ) -> dict[str, jax.Array]:

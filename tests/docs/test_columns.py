@@ -44,11 +44,12 @@ forcing: {kind: linear, coefficient: 0.1}
 model: {kind: navier_stokes, viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1}]}
 initial: {kind: abc}
 particles:
-  - {name: SPECIES, kind: inertial, count: 8, relaxation_time: 1}
+  - {name: SPECIES, kind: inertial, count: 8, relaxation_time: 1, gravity: [0, 0, -1]}
 output:
   spectra: {every: 1}
   transfer: {every: 1}
   particle_statistics: {every: 1}
+  pair_correlation: {every: 1}
   trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}
 """,
     "large_eddies": """
