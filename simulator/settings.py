@@ -188,6 +188,18 @@ def _three(value: Any) -> Any:
 
 Vector = Annotated[tuple[Real, Real, Real], BeforeValidator(_three)]
 """A number for each of x, y and z."""
+
+
+def _two_or_three(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) not in (2, 3):
+        raise ValueError(f"a number for each axis of the grid is needed, not {shown(value)}")
+    return value
+
+
+AxisVector = Annotated[
+    tuple[Real, ...], Field(json_schema_extra={"minItems": 2, "maxItems": 3}), BeforeValidator(_two_or_three)
+]
+"""A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the grid."""
 Flag = Annotated[bool, Strict()]
 """`true` or `false`, without the texts and numbers that pydantic would convert."""
 

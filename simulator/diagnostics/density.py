@@ -121,8 +121,8 @@ def profile_edges(grid: Grid, bins: int, reach: tuple[float, float] | None = Non
 def profiles(
     transform: Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
 ) -> Measured:
-    """`NAME` (r,): means of densities over spherical shells about the densest point of the first density, at periodic
-    distances; nan for shells without grid points.
+    """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the densest point of the
+    first density, at periodic distances; nan for shells without grid points.
 
     `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,) is
     the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and `peak_density`
@@ -155,13 +155,14 @@ def profiles(
             "points": points,
             "enclosed_mass": jnp.cumsum(sums[2]) * cell,
             **{
-                f"center_{axis}": jnp.mod(x, n) for axis, x, n in zip(AXES, peak.place, grid.box, strict=True)
+                f"center_{name}": jnp.mod(peak.place[i], grid.box[i])
+                for i, name in ((AXES.index(axis), name) for axis, name in grid.names.items())
             },
             "peak_density": peak.density,
         }
 
     middles = np.sqrt(edges[:-1] * edges[1:])
-    scalars = (*(f"center_{axis}" for axis in AXES), "peak_density")
+    scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
     variables: dict[str, tuple[str, ...]] = {name: ("r",) for name in (*given, "radius", "points")}
     variables |= {"enclosed_mass": ("r_outer",)} | dict.fromkeys(scalars, ())
     return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)

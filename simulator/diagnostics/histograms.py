@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 from simulator.diagnostics.measured import Measured
 from simulator.models import Fields, State
 from simulator.spectral import Transform
-from simulator.spectral.operators import curl, fluctuation, gradient
+from simulator.spectral.operators import curl, fluctuation, gradient, wavenumbers
 from simulator.spectral.program import Program
 
 
@@ -63,7 +63,7 @@ def histograms(
 
     def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[Fields], jax.Array]:
         def modes(fields: Fields) -> jax.Array:
-            k = layout.wavenumbers(fields[field].real.dtype)
+            k = wavenumbers(layout, fields[field].real.dtype)
             return jnp.stack([1j * k[j] * fields[field][i] for i, j in pairs])
 
         return modes
@@ -73,10 +73,11 @@ def histograms(
         if not lead:
             quantities[f"{field}_gradient"] = lambda f, n=field: gradient(layout, f[n])
         if field in _CURLS:
-            quantities[_CURLS[field]] = lambda f, n=field: curl(layout, f[n])
+            quantities[_CURLS[field]] = lambda f, n=field: _components(curl(layout, f[n]))
     if "velocity" in components:
-        quantities["longitudinal_gradient"] = derivatives("velocity", [(i, i) for i in range(3)])
-        others = [(i, j) for i in range(3) for j in range(3) if i != j]
+        axes = range(len(transform.grid.axes))
+        quantities["longitudinal_gradient"] = derivatives("velocity", [(i, i) for i in axes])
+        others = [(i, j) for i in axes for j in axes if i != j]
         quantities["transverse_gradient"] = derivatives("velocity", others)
 
     def compute(state: State) -> dict[str, jax.Array]:
@@ -91,3 +92,8 @@ def histograms(
 
 
 _CURLS = {"velocity": "vorticity", "magnetic": "current"}
+
+
+def _components(field: jax.Array) -> jax.Array:
+    """A scalar (*order) as (1, *order)."""
+    return field.reshape(-1, *field.shape[-3:])

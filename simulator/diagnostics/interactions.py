@@ -8,10 +8,9 @@ from jax import lax
 
 from simulator.diagnostics.measured import Measured, in_shells
 from simulator.models import State
-from simulator.models.advection import cross
 from simulator.models.fluid import transfer
 from simulator.spectral import Local, Transform
-from simulator.spectral.operators import curl, divergence, squared
+from simulator.spectral.operators import cross, curl, divergence, squared
 from simulator.statistics.spectra import flux
 
 SIGNS = ("positive", "negative")
@@ -72,7 +71,7 @@ def shell_to_shell(transform: Transform, per_octave: int) -> Measured:
 
     def terms(values, points, parameters) -> Local:
         u, v = values["velocity"], values["band"]
-        return Local({"stress": jnp.stack([v[i] * u for i in range(3)])})
+        return Local({"stress": jnp.stack([v[i] * u for i in range(len(v))])})
 
     def compute(state: State) -> dict[str, jax.Array]:
         u = state.fields["velocity"]
@@ -81,7 +80,7 @@ def shell_to_shell(transform: Transform, per_octave: int) -> Measured:
         def given(band: jax.Array) -> jax.Array:
             part = layout.constrain(jnp.where(number == band, u, 0))
             stress = transform.evaluate({"velocity": u, "band": part}, terms).products["stress"]
-            force = -jnp.stack([divergence(layout, stress[i]) for i in range(3)])
+            force = -jnp.stack([divergence(layout, part) for part in stress])
             return jnp.zeros(bands).at[jnp.asarray(band_of)].add(layout.shell_sum(transfer(u, force)))
 
         return {"transfer": lax.map(given, jnp.arange(bands)).T}

@@ -1,6 +1,8 @@
 """Structure functions: moments of velocity increments."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from jax import lax
 from simulator.diagnostics.measured import Measured
 from simulator.models import State
 from simulator.spectral import Grid, Local, Transform
+from simulator.spectral.grid import AXES
 from simulator.spectral.operators import translate
 
 
@@ -28,32 +31,33 @@ def structure_functions(
 ) -> Measured:
     """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
 
-    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of those of the two
-    others. Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
+    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of those of the others.
+    Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
     """
-    layout = transform.layout
+    layout, axes = transform.layout, transform.grid.axes
+    dimensions = len(axes)
 
     def moments(values, points, parameters) -> Local:
         du = values["du"]
-        return Local({}, {}, {f"{i}_{p}": du[i] ** p for i in range(3) for p in orders})
+        return Local({}, {}, {f"{i}_{p}": du[i] ** p for i in range(dimensions) for p in orders})
 
     def compute(state: State) -> dict[str, jax.Array]:
         u = state.fields[name]
         moments_by_name: dict[str, list[jax.Array]] = {}
-        for e in range(3):
+        for e, axis in enumerate(axes):
 
-            def at(r, e=e):
-                shift = (r if e == 0 else 0.0, r if e == 1 else 0.0, r if e == 2 else 0.0)
-                du = layout.constrain(translate(layout, u, shift) - u)
+            def at(r, axis=axis):
+                x, y, z = (r if a == axis else 0.0 for a in AXES)
+                du = layout.constrain(translate(layout, u, (x, y, z)) - u)
                 return transform.evaluate({"du": du}, moments).means
 
             means = lax.map(at, jnp.asarray(separations, jnp.float64))
-            others = [i for i in range(3) if i != e]
+            others = [i for i in range(dimensions) if i != e]
             for p in orders:
                 moments_by_name.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
-                across = (means[f"{others[0]}_{p}"] + means[f"{others[1]}_{p}"]) / 2
+                across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
                 moments_by_name.setdefault(f"transverse_{p}", []).append(across)
         return {name: jnp.stack(rows) for name, rows in moments_by_name.items()}
 
     variables = {f"{kind}_{p}": ("axis", "r") for kind in ("longitudinal", "transverse") for p in orders}
-    return Measured({"axis": np.arange(3), "r": np.asarray(separations, float)}, variables, compute)
+    return Measured({"axis": np.arange(dimensions), "r": np.asarray(separations, float)}, variables, compute)

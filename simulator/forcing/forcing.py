@@ -48,9 +48,11 @@ class Forcing:
 
 def needs_velocity(model: Model, kind: str) -> None:
     """Refuses a model that has no velocity to accelerate."""
-    if model.accelerated.get("velocity") != (3,):
+    dimensions = len(model.transform.grid.axes)
+    if model.accelerated.get("velocity") != (dimensions,):
+        number = ("two", "three")[dimensions - 2]
         raise UserError(
-            f"kind: {kind} accelerates a velocity with three components, which this model does not have "
+            f"kind: {kind} accelerates a velocity with {number} components, which this model does not have "
             f"(its fields are {', '.join(model.fields)})"
         )
 

@@ -57,14 +57,15 @@ class OrnsteinUhlenbeck(Forcing):
         self._modes = band_modes(transform.grid, settings.band)
         self._embed = Embedding(transform.layout, self._modes)
         self._dtype = np.result_type(transform.dtype, np.complex64)
-        k = self._modes * np.array(transform.grid.fundamental)
+        k = np.stack(transform.grid.seen((self._modes * np.array(transform.grid.fundamental)).T), 1)
         self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
-        # <|f|^2> is 2 w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and -k.
-        variance = 2 * len(k) * (2 * weight**2 + (1 - weight) ** 2)
+        # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and -k.
+        self._dimensions = k.shape[1]
+        variance = 2 * len(k) * ((self._dimensions - 1) * weight**2 + (1 - weight) ** 2)
         self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
 
     def _noise(self, step: jax.Array | int) -> jax.Array:
-        normal = mode_normals(self._modes, self.settings.seed, step, 3)
+        normal = mode_normals(self._modes, self.settings.seed, step, self._dimensions)
         return (normal[..., 0] + 1j * normal[..., 1]) * 0.5**0.5
 
     def memory(self) -> dict[str, jax.Array]:

@@ -48,7 +48,7 @@ class Linear(Forcing):
         whole = layout.at_zero(momentum(fields)).real
         if "density" in fields:
             whole = whole / layout.at_zero(fields["density"]).real
-        whole = whole.reshape(3, 1, 1, 1).astype(u.dtype)
+        whole = whole.reshape(-1, 1, 1, 1).astype(u.dtype)
         return {"velocity": self.settings.coefficient * jnp.where(k2 == 0, u - whole, u)}
 
 

@@ -12,6 +12,7 @@ from simulator.initial.initial import Files
 from simulator.models import Fields, Model
 from simulator.settings import Points, Real, Settings
 from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
 
 
 class Waves:
@@ -19,27 +20,35 @@ class Waves:
 
     def __init__(self, layout: Layout, dtype):
         self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
+        self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
+        """The axes of arrays by the user's names; in a plane z is the axis of one point."""
+
+    def _integers(self, axis: str) -> jax.Array:
+        return self._layout.integers(self._axes[axis])
 
     def sin(self, axis: str, n: int = 1) -> jax.Array:
-        k = self._layout.integers(axis)
+        k = self._integers(axis)
         return (jnp.where(k == n, -0.5j, 0) + jnp.where(k == -n, 0.5j, 0)).astype(self._dtype)
 
     def cos(self, axis: str, n: int = 1) -> jax.Array:
-        k = self._layout.integers(axis)
+        k = self._integers(axis)
         return jnp.where(abs(k) == n, 0.5, 0).astype(self._dtype)
 
     def one(self, axis: str) -> jax.Array:
-        return jnp.where(self._layout.integers(axis) == 0, 1, 0).astype(self._dtype)
+        return jnp.where(self._integers(axis) == 0, 1, 0).astype(self._dtype)
 
     def vector(self, *components: jax.Array) -> jax.Array:
-        """(3, *order) from components that broadcast."""
-        shape = self._layout.shape
-        return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in components]))
+        """(3, *order), in two dimensions (2, *order), from components that broadcast."""
+        shape, held = self._layout.shape, components[: len(self._layout.grid.axes)]
+        return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in held]))
 
 
 def _kept(transform: Transform, axes: str, n: int, kind: str) -> None:
     """Refuses wavenumbers that the grid does not keep."""
-    most = min(transform.grid.kept["xyz".index(a)] for a in axes)
+    grid = transform.grid
+    kept = dict(zip(grid.names.values(), grid.seen(grid.kept), strict=True))
+    axes = "".join(a for a in axes if a in kept)
+    most = min(kept[a] for a in axes)
     if n > most:
         raise UserError(
             f"kind: {kind} needs the integer wavenumber {n} along {axes}; this grid keeps up to {most}"
@@ -86,7 +95,8 @@ class TaylorGreenSettings(Settings):
 
 
 class TaylorGreen(_Steady):
-    """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i."""
+    """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
+    dimensions."""
 
     Settings = TaylorGreenSettings
 
@@ -96,10 +106,11 @@ class TaylorGreen(_Steady):
         super().__init__(settings, transform, model, files)
 
     def _force(self, w: Waves) -> jax.Array:
-        lx, ly, _ = self.transform.grid.box
+        lx, ly, *_ = self.transform.grid.seen(self.transform.grid.box)
         a = self.settings.amplitude
-        fx = a * w.sin("x") * w.cos("y") * w.cos("z")
-        fy = -a * ly / lx * w.cos("x") * w.sin("y") * w.cos("z")
+        third = w.one("z") if self.transform.grid.planar else w.cos("z")
+        fx = a * w.sin("x") * w.cos("y") * third
+        fy = -a * ly / lx * w.cos("x") * w.sin("y") * third
         return w.vector(fx, fy, jnp.zeros_like(fx))
 
 
@@ -121,6 +132,8 @@ class Abc(_Steady):
     Settings = AbcSettings
 
     def __init__(self, settings: AbcSettings, transform: Transform, model: Model, files: Files):
+        if transform.grid.planar:
+            raise UserError("kind: abc is made for three dimensions; grid.shape has two")
         needs_velocity(model, "abc")
         _kept(transform, "xyz", 1, "abc")
         super().__init__(settings, transform, model, files)

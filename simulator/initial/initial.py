@@ -134,8 +134,15 @@ def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
 
 
 def vector(transform: Transform, *components: jax.Array) -> jax.Array:
-    """A vector field (3, x, y, z) from components that broadcast."""
-    return jnp.stack([jnp.broadcast_to(c, transform.physical.shape) for c in components])
+    """A vector field (3, x, y, z), or (2, x, y) in a plane, from components that broadcast."""
+    shape = transform.physical.seen_shape
+    return jnp.stack([jnp.broadcast_to(c, shape) for c in components[: len(shape)]])
+
+
+def three_dimensional(transform: Transform, kind: str) -> None:
+    """Refuses a plane."""
+    if transform.grid.planar:
+        raise UserError(f"kind: {kind} is made for three dimensions; grid.shape has two")
 
 
 def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
+from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values, only, vector
 from simulator.settings import Real, Settings
 from simulator.spectral import Transform
@@ -17,8 +18,8 @@ class OrszagTangSettings(Settings):
     """Amplitude of the velocity."""
     magnetic_amplitude: Real = 0.8
     """Amplitude of the magnetic field; with 1, both fields have the energy 2 in two dimensions."""
-    dimensions: Literal[2, 3] = 3
-    """3, or 2 for the original vortex, which is uniform along z."""
+    dimensions: Literal[2, 3] | None = None
+    """3, or 2 for the original vortex, which is uniform along z; by default the number of the grid's axes."""
 
 
 class OrszagTang(Initial):
@@ -34,12 +35,16 @@ class OrszagTang(Initial):
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         only("velocity", wanted, "orszag_tang")
         only("magnetic", wanted, "orszag_tang")
-        lx, ly, lz = transform.grid.box
+        lengths = transform.grid.seen(transform.grid.box)
         s = self.settings
-        third = 1.0 if s.dimensions == 3 else 0.0
+        dimensions = s.dimensions or len(lengths)
+        if dimensions > len(lengths):
+            raise UserError("dimensions: 3 needs three dimensions, and grid.shape has two; leave it out")
+        third = 1.0 if dimensions == 3 else 0.0
 
-        def values(x, y, z):
-            x, y, z = 2 * pi * x / lx, 2 * pi * y / ly, 2 * pi * z / lz
+        def values(*points):
+            x, y, *along = (2 * pi * q / length for q, length in zip(points, lengths, strict=True))
+            z = along[0] if along else 0.0
             a, b = s.amplitude, s.magnetic_amplitude
             return {
                 "velocity": vector(transform, -2 * a * jnp.sin(y), 2 * a * jnp.sin(x), 0 * x),

@@ -14,6 +14,7 @@ from simulator.initial.spectrum import (
     SpectrumSettings,
     WithRandomFields,
     add_random_fields,
+    check_helicity,
     noise,
     shape_of,
     solenoidal,
@@ -53,12 +54,16 @@ class Random(Initial):
         layout, s = transform.layout, self.settings
         if s.fields:
             return self._noise(transform, wanted, files)
-        if wanted.get("velocity") != (3,):
+        dimensions = len(transform.grid.axes)
+        if wanted.get("velocity") != (dimensions,):
+            number = ("two", "three")[dimensions - 2]
             raise UserError(
-                "random makes a velocity with three components, which this model does not have; name the fields that "
-                f"are noisy, e.g. initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
+                f"random makes a velocity with {number} components, which this model does not have; name the "
+                "fields that are noisy, e.g. "
+                f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
             )
         shape = shape_of(s, files)
+        check_helicity(transform, s.helicity, "helicity")
 
         @jax.jit
         def velocity() -> jax.Array:

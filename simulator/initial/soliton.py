@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.initial.ground_state import profile, radial_ground_state, relax
-from simulator.initial.initial import Fields, Files, Initial
+from simulator.initial.initial import Fields, Files, Initial, three_dimensional
 from simulator.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
 
@@ -124,6 +124,7 @@ def wave_model(model: Any, kind: str) -> SchrodingerPoisson:
     """The model, after a check that it is a wave function with gravity."""
     if not isinstance(model, SchrodingerPoisson):
         raise UserError(f"kind: {kind} gives a wave function; it needs model.kind: schrodinger_poisson")
+    three_dimensional(model.transform, kind)
     if model.gravity == 0:
         raise UserError(f"kind: {kind} is held by gravity; model.gravitational_constant must not be 0")
     return model

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, holds
-from simulator.settings import InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
+from simulator.models.fields import along_axes
+from simulator.settings import AxisVector, InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
 from simulator.spectral import Layout, Transform
 from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian
@@ -34,8 +35,8 @@ class SpectrumSettings(Settings):
     """Text file with two columns, k and E(k): interpolated in logarithms, zero outside."""
     normalise: Literal["per_shell", "total"] = "per_shell"
     """per_shell: each shell in the first row of spectra.h5 holds E at its k to round-off, for any random numbers; in
-    shells that truncation cuts, the remaining modes hold it. total: Gaussian modes of variance E(k) / k^2, of which
-    only the sum is normalised: E(k) is that of a large box on average."""
+    shells that truncation cuts, the remaining modes hold it. total: Gaussian modes of variance E(k) / k^2, in two
+    dimensions E(k) / k, of which only the sum is normalised: E(k) is that of a large box on average."""
     seed: Seed = 0
     """Seed of the random numbers."""
 
@@ -51,8 +52,8 @@ class MagneticSettings(SpectrumSettings):
     """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field."""
     helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
     """Helicity of all modes relative to its largest possible value: with 1 every mode is right-handed."""
-    mean_field: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
-    """Uniform field that is added."""
+    mean_field: AxisVector = (0.0, 0.0, 0.0)
+    """Uniform field that is added, one number for each axis of the grid."""
 
 
 class ScalarSettings(SpectrumSettings):
@@ -108,10 +109,13 @@ def _row(line: str) -> bool:
 
 
 def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> jax.Array:
-    """Gaussian coefficients (components, *order) with zero mean: <|f(k)|^2> is 1, or E(k) / k^2 for `total`."""
+    """Gaussian coefficients (components, *order) with zero mean: <|f(k)|^2> is 1, or for `total` E(k) over the area
+    k^2, in two dimensions the length k, of a shell."""
     k = jnp.sqrt(layout.k_squared())
     waves = jnp.where(k > 0, k, 1)
-    density = shape(waves) / waves**2 if normalise == "total" else jnp.ones_like(k)
+    density = (
+        shape(waves) / waves ** (len(layout.grid.axes) - 1) if normalise == "total" else jnp.ones_like(k)
+    )
     return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
 
 
@@ -134,16 +138,22 @@ def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normali
 def solenoidal(
     layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str
 ) -> jax.Array:
-    """Vector field (3, *order) with box mean energy |v|^2 / 2, and relative helicity on average.
+    """Vector field (d, *order) with box mean energy |v|^2 / 2, and relative helicity on average.
 
     v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
     """
-    v = project(layout, _draw(layout, shape, seed, 3, normalise))
+    v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), normalise))
     if helicity:
         scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
         plus, minus = (1 + helicity) ** 0.5, (1 - helicity) ** 0.5
         v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
     return _scale(layout, v, shape, 2 * energy, normalise)
+
+
+def check_helicity(transform: Transform, helicity: float, key: str) -> None:
+    """Refuses helicity in a plane, where there is none."""
+    if helicity and transform.grid.planar:
+        raise UserError(f"{key}: is zero in two dimensions; leave it out")
 
 
 def noise(
@@ -178,12 +188,16 @@ def add_random_fields(
             raise UserError(f"{name} is not a field of this model; its fields are {known}")
         shape = shape_of(s, files)
         stream = (s.seed + seed + number * STREAMS) % 2**32
+        uniform = ()
+        if isinstance(s, MagneticSettings):
+            check_helicity(transform, s.helicity, "magnetic.helicity")
+            uniform = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
 
         @jax.jit
-        def build(s=s, shape=shape, stream=stream):
+        def build(s=s, shape=shape, stream=stream, uniform=uniform):
             if isinstance(s, MagneticSettings):
                 field = solenoidal(layout, shape, stream, s.energy, s.helicity, s.normalise)
-                mean = jnp.asarray(s.mean_field).reshape(3, 1, 1, 1)
+                mean = jnp.asarray(uniform).reshape(-1, 1, 1, 1)
                 field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, mean, 0), field)
             else:
                 assert isinstance(s, ScalarSettings)

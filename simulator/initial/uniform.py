@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
 from simulator.initial.lattice import Motion, on_lattice
+from simulator.models.fields import along_axes
 from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
-from simulator.settings import Integer, Positive, Real, Settings, wrong
+from simulator.settings import AxisVector, Integer, Positive, Real, Settings, wrong
 from simulator.spectral import Transform
 
 
@@ -21,8 +22,8 @@ class UniformSettings(Settings):
     kind: Literal["uniform"] = "uniform"
     density: Positive = 1.0
     """Mass density everywhere."""
-    velocity: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
-    """Of gas and particles; a wave function rests."""
+    velocity: AxisVector = (0.0, 0.0, 0.0)
+    """Of gas and particles, one number for each axis of the grid; a wave function rests."""
 
 
 class Uniform(Initial):
@@ -36,13 +37,13 @@ class Uniform(Initial):
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
         if not {"density", "psi", "velocity"}.intersection(wanted):
             raise UserError(f"kind: uniform gives density, psi and velocity, not {', '.join(wanted)}")
-        shape = transform.physical.seen_shape
+        shape, velocity = transform.physical.seen_shape, along_axes(transform.grid, "velocity", s.velocity)
 
         def values(*points):
             known = {
                 "density": jnp.full(shape, s.density, transform.dtype),
                 "psi": jnp.full(shape, math.sqrt(s.density), transform.dtype),
-                "velocity": jnp.stack([jnp.full(shape, v, transform.dtype) for v in s.velocity]),
+                "velocity": jnp.stack([jnp.full(shape, v, transform.dtype) for v in velocity]),
             }
             return {name: value for name, value in known.items() if name in wanted}
 
@@ -50,7 +51,8 @@ class Uniform(Initial):
 
     def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
         """A cubic lattice of equal masses."""
-        velocity = jnp.asarray(self.settings.velocity, jnp.float64)[:, None]
+        given = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
+        velocity = jnp.asarray(given, jnp.float64)[:, None]
         if not any(self.settings.velocity):
             return on_lattice(matter, self.settings.density)
         return on_lattice(
@@ -66,12 +68,12 @@ class JeansWaveSettings(Settings):
     """Mean density."""
     amplitude: Real = 1e-6
     """Relative amplitude of the density wave."""
-    mode: tuple[Integer, Integer, Integer] = (1, 0, 0)
-    """Wave vector, in units of 2 pi / L_i."""
+    mode: Annotated[tuple[Integer, ...], Field(min_length=2, max_length=3)] | None = None
+    """Wave vector in units of 2 pi / L_i, one number for each axis of the grid; by default one wave along x."""
 
     @model_validator(mode="after")
     def _a_wave(self) -> Self:
-        if not any(self.mode):
+        if self.mode is not None and not any(self.mode):
             raise wrong("mode", "is 0; a wave needs a wave vector, e.g. [1, 0, 0]")
         if abs(self.amplitude) >= 1:
             raise wrong("amplitude", f"must be below 1, for a positive density, not {self.amplitude:g}")
@@ -97,12 +99,14 @@ class JeansWave(Initial):
         k2 = sum(q * q for q in k)
         growth = math.sqrt(max(0.0, -model.jeans_frequency_squared(k2, s.density)))
 
-        def values(x, y, z):
-            phase = sum(q * p for q, p in zip(k, (x, y, z), strict=True))
-            wave = jnp.broadcast_to(s.amplitude * jnp.cos(phase), transform.physical.shape)
+        shape = transform.physical.seen_shape
+
+        def values(*points):
+            phase = sum(q * p for q, p in zip(k, points, strict=True))
+            wave = jnp.broadcast_to(s.amplitude * jnp.cos(phase), shape)
             # delta_t + div v = 0: v = -(k / k^2) delta_t's integral.
             drift = -growth * s.amplitude / k2 * jnp.sin(phase)
-            velocity = [jnp.broadcast_to(q * drift, transform.physical.shape) for q in k]
+            velocity = [jnp.broadcast_to(q * drift, shape) for q in k]
             density = s.density * (1 + wave)
             if "psi" in model.fields:
                 # v = (hbar/m) grad S, and div v = -delta_t.
@@ -127,7 +131,9 @@ class JeansWave(Initial):
         return on_lattice(matter, s.density, motion)
 
     def _wave_vector(self, transform: Transform) -> list[float]:
-        mode, grid = self.settings.mode, transform.grid
-        if any(abs(m) > n for m, n in zip(mode, grid.kept, strict=True)):
-            raise UserError(f"mode: {mode} is beyond the modes that the grid keeps, {grid.kept}")
-        return [m * unit for m, unit in zip(mode, grid.fundamental, strict=True)]
+        grid = transform.grid
+        kept = grid.seen(grid.kept)
+        mode = along_axes(grid, "mode", self.settings.mode or (1, 0, 0)[: len(kept)])
+        if any(abs(m) > n for m, n in zip(mode, kept, strict=True)):
+            raise UserError(f"mode: {mode} is beyond the modes that the grid keeps, {kept}")
+        return [m * unit for m, unit in zip(mode, grid.seen(grid.fundamental), strict=True)]

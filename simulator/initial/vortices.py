@@ -6,7 +6,15 @@ from typing import Literal
 
 import jax.numpy as jnp
 
-from simulator.initial.initial import Fields, Files, Initial, from_values, only, vector
+from simulator.initial.initial import (
+    Fields,
+    Files,
+    Initial,
+    from_values,
+    only,
+    three_dimensional,
+    vector,
+)
 from simulator.initial.spectrum import WithRandomFields, add_random_fields
 from simulator.settings import Real
 from simulator.spectral import Transform
@@ -21,20 +29,23 @@ class TaylorGreenSettings(WithRandomFields):
 class TaylorGreen(Initial):
     """u = A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i: solenoidal in any box.
 
-    Taylor & Green, Proc. R. Soc. A 158, 499 (1937).
+    Taylor & Green, Proc. R. Soc. A 158, 499 (1937). In two dimensions there is no cos Z. The flow is then an exact
+    solution that keeps its form and decays as exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2: Taylor, Phil. Mag.
+    46, 671 (1923).
     """
 
     Settings = TaylorGreenSettings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         only("velocity", wanted, "taylor_green")
-        lx, ly, lz = transform.grid.box
+        lx, ly, *_ = lengths = transform.grid.seen(transform.grid.box)
         a = self.settings.amplitude
 
-        def values(x, y, z):
-            x, y, z = 2 * pi * x / lx, 2 * pi * y / ly, 2 * pi * z / lz
-            u = a * jnp.sin(x) * jnp.cos(y) * jnp.cos(z)
-            v = -a * ly / lx * jnp.cos(x) * jnp.sin(y) * jnp.cos(z)
+        def values(*points):
+            x, y, *along = (2 * pi * q / length for q, length in zip(points, lengths, strict=True))
+            third = jnp.cos(along[0]) if along else 1.0
+            u = a * jnp.sin(x) * jnp.cos(y) * third
+            v = -a * ly / lx * jnp.cos(x) * jnp.sin(y) * third
             return {"velocity": vector(transform, u, v, jnp.zeros_like(u))}
 
         return add_random_fields(transform, self.settings, wanted, files, from_values(transform, values))
@@ -63,6 +74,7 @@ class Abc(Initial):
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
         only("velocity", wanted, "abc")
+        three_dimensional(transform, "abc")
         lx, ly, lz = transform.grid.box
         s = self.settings
         a, b, c = (s.amplitude * value for value in (s.A, s.B, s.C))

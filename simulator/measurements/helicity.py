@@ -24,4 +24,6 @@ class Helicity(Kind):
         from simulator.diagnostics.interactions import helical
 
         check_flow(subject)
+        if subject.transform.grid.planar:
+            raise Unsupported("is zero in two dimensions", of_model=False)
         return helical(subject.transform)

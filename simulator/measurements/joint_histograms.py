@@ -40,6 +40,11 @@ class JointHistograms(Kind):
             for name in pair:
                 if name in INVARIANTS:
                     check_flow(subject)
+                    if subject.transform.grid.planar:
+                        raise Unsupported(
+                            "Q and R are invariants of gradients in three dimensions; name scalar fields",
+                            "pairs",
+                        )
                 else:
                     check_scalar(name, subject, key=f"pairs.{number}")
         return joint_histograms(subject.model, settings.pairs, settings.bins, settings.range)

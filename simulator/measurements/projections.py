@@ -16,6 +16,8 @@ class Projections(Kind):
     def measured(self, subject: Subject, settings: SeriesCadence) -> "Measured":
         from simulator.diagnostics.density import densities, projections
 
+        if subject.transform.grid.planar:
+            raise Unsupported("need three dimensions; output.slices holds the plane", of_model=False)
         if not (mass := densities(subject.model)):
             raise Unsupported("needs a mass density")
         return projections(subject.model.density_transform, mass)

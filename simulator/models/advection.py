@@ -9,25 +9,32 @@ import jax.numpy as jnp
 
 from simulator.models.fields import Fields
 from simulator.spectral import Grid, Layout
-from simulator.spectral.operators import curl
+from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
 
 
-def cross(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a x b of vectors (3, ...)."""
-    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
+    """The components of a stress without its last diagonal one, which is zero: xx, yy, xy, xz, yz, or in a plane xx,
+    xy."""
+    last = dimensions - 1
+    return [pair for pair in symmetric_pairs(dimensions) if pair != (last, last)]
 
 
 def stress_without_trace(u: jax.Array) -> jax.Array:
-    """u_i u_j - u_z^2 delta_ij, (5, ...): the components xx, yy, xy, xz, yz. The component zz is zero."""
-    x, y, z = u[0], u[1], u[2]
-    return jnp.stack([x * x - z * z, y * y - z * z, x * y, x * z, y * z])
+    """u_i u_j - u_z^2 delta_ij, (5, ...): the components xx, yy, xy, xz, yz. The component zz is zero. In a plane
+    (2, ...): u_x^2 - u_y^2 and u_x u_y."""
+    last = u[-1] * u[-1]
+    return jnp.stack([u[i] * u[j] - last if i == j else u[i] * u[j] for i, j in stress_pairs(len(u))])
 
 
 def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
-    """i k_j T_ij (3, *order) of the coefficients (5, *order) of a stress in the order of `stress_without_trace`."""
-    xx, yy, xy, xz, yz = stress
-    kx, ky, kz = layout.wavenumbers(stress.real.dtype)
-    rows = (kx * xx + ky * xy + kz * xz, kx * xy + ky * yy + kz * yz, kx * xz + ky * yz)
+    """i k_j T_ij (d, *order) of the coefficients (5, *order), in a plane (2, *order), of a stress in the order of
+    `stress_pairs`."""
+    k = wavenumbers(layout, stress.real.dtype)
+    parts = dict(zip(stress_pairs(len(k)), stress, strict=True))
+    rows = []
+    for i in range(len(k)):
+        held = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))
+        rows.append(sum(q * part for q, part in held if part is not None))
     return 1j * jnp.stack(rows)
 
 
@@ -46,12 +53,12 @@ class Momentum:
         raise TypeError(f"{type(self).__name__} does not define products")
 
     def force(self, layout: Layout, products: Fields) -> jax.Array:
-        """Coefficients (3, *order) of the force, from those of the products; up to a gradient."""
+        """Coefficients (d, *order) of the force, from those of the products; up to a gradient."""
         raise TypeError(f"{type(self).__name__} does not define force")
 
 
 class BasdevantStress(Momentum):
-    """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms.
+    """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms; in a plane 2 + 2.
 
     It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
     is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
@@ -65,7 +72,7 @@ class BasdevantStress(Momentum):
 
 
 class Rotational(Momentum):
-    """u x omega: three products of six fields, so 6 + 3 transforms.
+    """u x omega: three products of six fields, so 6 + 3 transforms; in a plane 3 + 2.
 
     It equals -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products, because
     u . (u x omega) = 0 at every point. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),

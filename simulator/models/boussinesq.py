@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
-from simulator.models.fields import BUOYANCY, Fields
+from simulator.models.fields import BUOYANCY, Fields, along_axes
 from simulator.models.fluid import (
     FlowSettings,
     along,
@@ -20,7 +20,7 @@ from simulator.models.fluid import (
 )
 from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
-from simulator.settings import NonNegative, Real, Vector, wrong
+from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import divergence, hermitian
 from simulator.statistics.flow import absent, ratio
@@ -33,12 +33,13 @@ class BoussinesqSettings(FlowSettings):
     """Diffusivity of the buoyancy, length^2 / time; viscosity / diffusivity is the Prandtl number."""
     stratification: Real
     """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative for unstable."""
-    gravity: Vector = (0.0, 0.0, -1.0)
-    """Direction of gravity; its length does not matter."""
+    gravity: AxisVector | None = None
+    """Direction of gravity, one number for each axis of the grid; its length does not matter. By default [0, 0, -1],
+    in two dimensions [0, -1]."""
 
     @model_validator(mode="after")
     def _gravity_has_a_direction(self) -> Self:
-        if not any(self.gravity):
+        if self.gravity is not None and not any(self.gravity):
             raise wrong("gravity", "has no direction; give e.g. [0, 0, -1]")
         return self
 
@@ -55,8 +56,10 @@ class Boussinesq(NavierStokes):
 
     def __init__(self, settings: BoussinesqSettings, transform: Transform):
         super().__init__(settings, transform, [BUOYANCY])  # type: ignore[arg-type] - has all keys of a flow
-        length = hypot(*settings.gravity)
-        self.up = tuple(-g / length for g in settings.gravity)
+        grid, gravity = transform.grid, settings.gravity
+        down = (0.0,) * (len(grid.axes) - 1) + (-1.0,)
+        direction = down if gravity is None else along_axes(grid, "gravity", gravity)
+        self.up = tuple(-g / hypot(*direction) for g in direction)
 
     @property
     def stable(self) -> bool:

@@ -28,6 +28,11 @@ def center(layout: Layout, density: jax.Array) -> list[jax.Array]:
     return coordinates
 
 
+def by_axis(grid: Grid, name: str, values: Sequence[jax.Array]) -> dict[str, jax.Array]:
+    """Columns `NAME_x` and so on of values along the three axes of arrays; in a plane two."""
+    return {f"{name}_{axis}": value for axis, value in zip(AXES, grid.seen(values), strict=False)}
+
+
 def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[jax.Array]) -> list[jax.Array]:
     """x - c along each axis, to the nearest periodic image: coordinates in the box centred on c."""
     return [

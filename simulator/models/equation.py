@@ -17,7 +17,7 @@ from simulator.models.fields import VECTOR, DerivedField, Fields, FieldSpec
 from simulator.models.model import Model
 from simulator.settings import Flag, Integer, Real, Settings
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import fluctuation, hermitian, squared
+from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
 _CHECKED: dict[Any, Any] = {float: Real, int: Integer, bool: Flag}
@@ -236,13 +236,10 @@ class Equation(Model):
         return sum(1j * k * part for k, part in zip(self.k, field, strict=False))  # type: ignore[return-value]
 
     def curl(self, field: jax.Array) -> jax.Array:
-        """i k x v. In two dimensions d_x v_y - d_y v_x of two components, a scalar; or all three components of the
-        curl of a three-component vector that does not depend on z."""
-        if len(self.k) == 2 and field.shape[0] == 2:
-            return 1j * (self.k[0] * field[1] - self.k[1] * field[0])
-        kx, ky, kz = (*self.k, 0)[:3]
-        x, y, z = field[0], field[1], field[2]
-        return jnp.stack([1j * (ky * z - kz * y), 1j * (kz * x - kx * z), 1j * (kx * y - ky * x)])
+        """i k x v. In two dimensions d_x v_y - d_y v_x of two components, a scalar; (d_y f, -d_x f) of a scalar; or
+        all three components of the curl of a three-component vector that does not depend on z."""
+        whole = field.ndim > 3 and field.shape[0] > len(self.k)
+        return 1j * cross((*self.k, jnp.zeros((1, 1, 1))) if whole else self.k, field)
 
     def rotated_gradient(self, field: jax.Array) -> jax.Array:
         """The velocity (-d_y f, d_x f) in a plane of the stream function f."""

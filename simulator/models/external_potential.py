@@ -1,6 +1,8 @@
 """External potentials and an absorbing layer at the faces of the box."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Annotated, Any, Literal
 
 import jax
@@ -8,17 +10,18 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
+from simulator.models.fields import along_axes
 from simulator.settings import InputPath, NonNegative, Positive, Settings
 from simulator.spectral import Grid
 
 Potential = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-"""x, y, z (arrays that broadcast) to a potential (length^2 / time^2) or a rate (1 / time)."""
+"""The coordinates of arrays (three that broadcast) to a potential (length^2 / time^2) or a rate (1 / time)."""
 
 
 class HarmonicSettings(Settings):
     kind: Literal["harmonic"]
-    frequency: tuple[NonNegative, NonNegative, NonNegative]
-    """Angular frequencies of a trap about the box's centre."""
+    frequency: Annotated[tuple[NonNegative, ...], Field(min_length=2, max_length=3)]
+    """Angular frequencies of a trap about the box's centre, one for each axis of the grid."""
 
 
 class PythonPotentialSettings(Settings):
@@ -26,7 +29,8 @@ class PythonPotentialSettings(Settings):
     path: InputPath
     """Python file with the function."""
     function: str
-    """`function(x, y, z, **parameters)` gives the potential, length^2 / time^2."""
+    """`function(x, y, z, **parameters)` gives the potential, length^2 / time^2; in two dimensions
+    `function(x, y, ...)`."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -46,14 +50,12 @@ ExternalSettings = Annotated[HarmonicSettings | PythonPotentialSettings, Field(d
 def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
     """The function that the settings describe. `files` opens the user's Python file."""
     if isinstance(settings, HarmonicSettings):
-        middle = [length / 2 for length in grid.box]
+        middle = [length / 2 for length in grid.seen(grid.box)]
+        frequency = along_axes(grid, "external_potential.frequency", settings.frequency)
 
         def harmonic(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
-            along = [
-                0.5 * w**2 * (q - m) ** 2
-                for q, m, w in zip((x, y, z), middle, settings.frequency, strict=True)
-            ]
-            return along[0] + along[1] + along[2]
+            points = zip(grid.seen((x, y, z)), middle, frequency, strict=True)
+            return reduce(add, (0.5 * w**2 * (q - m) ** 2 for q, m, w in points))
 
         return harmonic
     where = f"external_potential: {settings.path}: {settings.function}"
@@ -61,7 +63,7 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
 
     def potential(x, y, z):
         try:
-            values = jnp.asarray(function(x, y, z, **settings.parameters))
+            values = jnp.asarray(function(*grid.seen((x, y, z)), **settings.parameters))
         except jax.errors.TracerArrayConversionError:
             raise UserError(f"{where}: uses numpy on the coordinates; use jax.numpy instead") from None
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
@@ -79,7 +81,7 @@ def absorption(settings: AbsorberSettings, grid: Grid) -> Potential:
 
     def damping(x, y, z):
         total = jnp.zeros((1, 1, 1), x.dtype)
-        for q, length in zip((x, y, z), grid.box, strict=True):
+        for q, length in zip(grid.seen((x, y, z)), grid.seen(grid.box), strict=True):
             distance = jnp.minimum(q, length - q)
             total = total + jnp.maximum(0, 1 - distance / settings.width) ** 2
         return settings.rate * total

@@ -1,16 +1,29 @@
 """The description of a field: components, transform and units, for all code that stores, measures or draws it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import jax
 
-from simulator.spectral import Fields, Transform
+from simulator.errors import UserError
+from simulator.spectral import Fields, Grid, Transform
 
 __all__ = ["DerivedField", "FieldSpec", "Fields", "by_name"]
 
 VECTOR = ("x", "y", "z")
+
+
+def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ...]:
+    """A vector of the configuration with one number for each axis of the grid. A vector of zeros fits any grid.
+    Raises UserError, beginning with `key`."""
+    count = len(grid.axes)
+    if len(vector) != count and any(vector):
+        needed = ("two numbers are", "three numbers are")[count - 2]
+        raise UserError(
+            f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]"
+        )
+    return tuple(vector) if len(vector) == count else (0.0,) * count
 
 
 @dataclass(frozen=True)
@@ -28,11 +41,19 @@ class FieldSpec:
     """Units in terms of length, time and mass, e.g. "length/time"; empty if the user's equation defines them."""
     transform: Transform | None = None
     """The transform of an evolved field, if it is not the model's."""
+    axial: bool = False
+    """The field is a curl: in a plane it is along the normal, and a scalar."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The leading shape of its arrays: (3,) for a vector, () for a scalar."""
         return (len(self.components),) if self.components else ()
+
+    def on(self, grid: Grid) -> Self:
+        """The same field on a grid: a vector with one component for each axis."""
+        if not (grid.planar and self.components):
+            return self
+        return replace(self, components=() if self.axial else self.components[:2])
 
     def of_component(self, name: str) -> Self:
         """The same field as part of a composite, whose fields begin with the component's name."""
@@ -58,11 +79,11 @@ BUOYANCY = FieldSpec("buoyancy", units="length/time^2")
 DENSITY = FieldSpec("density", units="mass/length^3")
 MOMENTUM = FieldSpec("momentum", VECTOR, units="mass/(length^2 time)")
 PSI = FieldSpec("psi", complex=True, units="(mass/length^3)^(1/2)")
-VORTICITY = FieldSpec("vorticity", VECTOR, units="1/time")
+VORTICITY = FieldSpec("vorticity", VECTOR, units="1/time", axial=True)
 VORTICITY_MAGNITUDE = FieldSpec("vorticity_magnitude", units="1/time")
 DISSIPATION_RATE = FieldSpec("dissipation_rate", units="length^2/time^3")
 SPEED = FieldSpec("speed", units="length/time")
-CURRENT = FieldSpec("current", VECTOR, units="1/time")
+CURRENT = FieldSpec("current", VECTOR, units="1/time", axial=True)
 CURRENT_MAGNITUDE = FieldSpec("current_magnitude", units="1/time")
 PRESSURE = FieldSpec("pressure", units="length^2/time^2")  # over density
 POTENTIAL = FieldSpec("potential", units="length^2/time^2")

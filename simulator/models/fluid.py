@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.errors import shown
-from simulator.models.advection import cross
+from simulator.errors import UserError, shown
 from simulator.models.fields import (
     DISSIPATION_RATE,
     SPEED,
@@ -18,12 +17,22 @@ from simulator.models.fields import (
     DerivedField,
     Fields,
     FieldSpec,
+    along_axes,
     by_name,
 )
-from simulator.settings import Integer, NonNegative, Positive, Settings, Vector, wrong
+from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
-from simulator.spectral.grid import AXES
-from simulator.spectral.operators import curl, divergence, dot, fluctuation, gradient, squared
+from simulator.spectral.operators import (
+    cross,
+    curl,
+    divergence,
+    dot,
+    fluctuation,
+    gradient,
+    squared,
+    symmetric_pairs,
+    wavenumbers,
+)
 from simulator.statistics.resolution import Damping
 
 RESERVED = frozenset(
@@ -104,8 +113,9 @@ class Scalar(Settings):
     """Name of the field; it begins the names of the scalar's columns and spectra."""
     diffusivity: NonNegative
     """Molecular diffusivity, length^2 / time."""
-    mean_gradient: Vector = (0.0, 0.0, 0.0)
-    """G: the whole field is theta + G . x, and the velocity produces fluctuations from G."""
+    mean_gradient: AxisVector = (0.0, 0.0, 0.0)
+    """G: the whole field is theta + G . x, and the velocity produces fluctuations from G; one number for each axis of
+    the grid."""
 
 
 class FlowSettings(Settings):
@@ -118,7 +128,7 @@ class FlowSettings(Settings):
     drag: Drag | None = None
     """Damping of the velocity's large scales."""
     rotation: Vector = (0.0, 0.0, 0.0)
-    """Angular velocity Omega in the Coriolis force -2 Omega x u."""
+    """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is none."""
     scalars: Annotated[tuple[Scalar, ...], Field(max_length=100)] = ()
     """Passive scalars."""
 
@@ -131,14 +141,38 @@ class FlowSettings(Settings):
         return self
 
 
+def check_plane(settings: FlowSettings) -> None:
+    """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the key."""
+    if any(settings.rotation):
+        raise UserError(
+            "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
+        )
+    if getattr(settings, "subgrid", None) is not None:
+        raise UserError(
+            "subgrid: closes the three-dimensional cascade of energy to small scales, which two-dimensional flows do "
+            "not have; hyperviscosity removes enstrophy there"
+        )
+
+
+def scalars_on(grid: Grid, scalars: Iterable[Scalar]) -> tuple[Scalar, ...]:
+    """The scalars of the settings, their gradients with one number for each axis of the grid."""
+    return tuple(
+        s.model_copy(
+            update={"mean_gradient": along_axes(grid, f"scalars.{i}.mean_gradient", s.mean_gradient)}
+        )
+        for i, s in enumerate(scalars)
+    )
+
+
 def constant(vector: Sequence[float], dtype) -> np.ndarray:
-    """A constant vector that broadcasts against a vector field (3, ...)."""
-    return np.asarray(vector, dtype).reshape(3, 1, 1, 1)
+    """A constant vector that broadcasts against a vector field (d, x, y, z)."""
+    return np.asarray(vector, dtype).reshape(-1, 1, 1, 1)
 
 
 def advection_rate(grid: Grid, *speeds: jax.Array) -> jax.Array:
     """sum_i (|v_i| + |w_i| + ...) / dx_i of vectors v, w, ... at a point (1/time)."""
-    return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(grid.spacing))  # type: ignore[return-value]
+    spacing = grid.seen(grid.spacing)
+    return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(spacing))  # type: ignore[return-value]
 
 
 def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Array:
@@ -260,7 +294,7 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Field
     found = {}
     for name in names:
         own = fluctuation(layout, fields[name])
-        for i, axis in enumerate(AXES):
+        for i, axis in enumerate(layout.grid.names.values()):
             found[f"{name}_flux_{axis}"] = transfer(own, fields["velocity"][i])
     return found
 
@@ -277,20 +311,31 @@ def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields
 
 
 def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, DerivedField]:
-    """Vorticity, its magnitude and the speed."""
+    """The speed, the vorticity and, if that is a vector, its magnitude."""
     inverse, layout = transform.inverse, transform.layout
-    return by_name(
-        DerivedField(VORTICITY, lambda f: inverse(curl(layout, f[name]))),
-        DerivedField(SPEED, lambda f: jnp.sqrt(squared(inverse(f[name])))),
-        DerivedField(VORTICITY_MAGNITUDE, lambda f: jnp.sqrt(squared(inverse(curl(layout, f[name]))))),
-    )
+    speed = DerivedField(SPEED, lambda f: jnp.sqrt(squared(inverse(f[name]))))
+
+    def vorticity(fields: Fields) -> jax.Array:
+        return inverse(curl(layout, fields[name]))
+
+    return by_name(*curl_fields(transform, vorticity, VORTICITY, VORTICITY_MAGNITUDE), speed)
+
+
+def curl_fields(
+    transform: Transform, values: Callable[[Fields], jax.Array], spec: FieldSpec, magnitude: FieldSpec
+) -> list[DerivedField]:
+    """A curl with these values and its magnitude; in a plane the curl alone, which is a scalar."""
+    curl_itself = DerivedField(spec.on(transform.grid), values)
+    if transform.grid.planar:
+        return [curl_itself]
+    return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(squared(values(f))))]
 
 
 def strain_rate(layout: Layout, velocity: jax.Array) -> jax.Array:
-    """Coefficients (6, *order) of S_ij = (du_i/dx_j + du_j/dx_i) / 2: xx, yy, zz, xy, xz, yz."""
-    k, u = layout.wavenumbers(velocity.real.dtype), velocity
-    pairs = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
-    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])
+    """Coefficients (6, *order) of S_ij = (du_i/dx_j + du_j/dx_i) / 2: xx, yy, zz, xy, xz, yz; in a plane (3, *order):
+    xx, yy, xy."""
+    k, u = wavenumbers(layout, velocity.real.dtype), velocity
+    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in symmetric_pairs(len(k))])
 
 
 def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> DerivedField:
@@ -298,7 +343,8 @@ def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> Deri
 
     def values(fields: Fields) -> jax.Array:
         s = transform.inverse(strain_rate(transform.layout, fields["velocity"]))
-        return 2 * viscosity * (dot(s[:3], s[:3]) + 2 * dot(s[3:], s[3:]))
+        diagonal, others = s[: len(fields["velocity"])], s[len(fields["velocity"]) :]
+        return 2 * viscosity * (squared(diagonal) + 2 * squared(others))
 
     return DerivedField(DISSIPATION_RATE, values)
 

@@ -9,7 +9,6 @@ from pydantic import model_validator
 
 from simulator.models.advection import (
     Momentum,
-    cross,
     divergence_of_stress,
     products_are_exact,
     stress_without_trace,
@@ -27,6 +26,7 @@ from simulator.models.fluid import (
     FlowSettings,
     Hyperdiffusion,
     advection_rate,
+    curl_fields,
     damping,
     damping_rate,
     fluxes,
@@ -38,8 +38,15 @@ from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, dot, inverse_curl, squared
-from simulator.statistics.flow import absent, mean_and_rms, products_about
+from simulator.spectral.operators import (
+    cross,
+    curl,
+    divergence,
+    dot,
+    inverse_curl,
+    squared,
+)
+from simulator.statistics.flow import Cascade, absent, mean_and_rms, products_about
 from simulator.statistics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
 
 
@@ -108,6 +115,9 @@ class Mhd(NavierStokes):
 
     The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With `kinematic`
     the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.1.
+
+    In two dimensions both fields lie in the plane; vorticity, current and the vector potential are along its normal.
+    The energy flows to small scales there, too (Biskamp, section 8.1).
     """
 
     Settings = MhdSettings
@@ -196,13 +206,24 @@ class Mhd(NavierStokes):
             "ohmic_dissipation": ohmic,
             "lorentz_work": evaluated.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
-            "magnetic_helicity": layout.inner(inverse_curl(layout, b), b).sum(),
+            **{name: layout.sum(modes) for name, modes in self._topology(b).items()},
             **mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
             **self._magnetic_scales(current, ohmic),
             "max_magnetic": evaluated.maxima["field"],
             "max_magnetic_divergence": evaluated.maxima["divergence"],
             "rate": self.rate(evaluated.maxima),
         }
+
+    def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
+        return Cascade("energy", viscous)
+
+    def _topology(self, b: jax.Array) -> Fields:
+        """The third quantity of each mode that ideal flow conserves, by name: Re a* . b with curl a = b, or in two
+        dimensions |a|^2."""
+        potential = inverse_curl(self.transform.layout, b)
+        if self.transform.grid.planar:
+            return {"square_potential": squared(potential)}
+        return {"magnetic_helicity": transfer(potential, b)}
 
     def _magnetic_numbers(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         resistivity = self.settings.resistivity
@@ -235,14 +256,14 @@ class Mhd(NavierStokes):
         return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
 
     def cospectra(self, fields: Fields) -> Fields:
-        """Those of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b, and the
-        Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is the energy, their difference the
-        cross-helicity."""
+        """Those of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
+        dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is
+        the energy, their difference the cross-helicity."""
         u, b = fields["velocity"], fields["magnetic"]
         return {
             **super().cospectra(fields),
             "cross_helicity": transfer(u, b),
-            "magnetic_helicity": transfer(inverse_curl(self.transform.layout, b), b),
+            **self._topology(b),
             "elsasser_plus": 0.25 * squared(u + b),
             "elsasser_minus": 0.25 * squared(u - b),
         }
@@ -279,10 +300,7 @@ class Mhd(NavierStokes):
 
         derived = {
             **super().derived(),
-            **by_name(
-                DerivedField(CURRENT, current),
-                DerivedField(CURRENT_MAGNITUDE, lambda f: jnp.sqrt(squared(current(f)))),
-            ),
+            **by_name(*curl_fields(self.transform, current, CURRENT, CURRENT_MAGNITUDE)),
         }
         if self.settings.kinematic:
             del derived[PRESSURE.name]

@@ -73,7 +73,7 @@ class Model:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Leading shape of each evolved field: (3,) for a vector, () for a scalar."""
+        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
         return {name: spec.shape for name, spec in self.fields.items()}
 
     @property
@@ -282,10 +282,12 @@ class Model:
     @property
     def pictured(self) -> tuple[str, ...]:
         """The scalars whose mid-planes are stored by default."""
-        return tuple(name for name in ("speed", "vorticity_magnitude", "density") if name in self.specs())
+        scalars = self.scalar_fields
+        vorticity = "vorticity" if "vorticity" in scalars else "vorticity_magnitude"  # a scalar in a plane
+        return tuple(name for name in ("speed", vorticity, "density") if name in scalars)
 
     def velocity(self, fields: Fields) -> jax.Array:
-        """Coefficients (3, *order) of the velocity."""
+        """Coefficients (d, *order) of the velocity."""
         return fields["velocity"]
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Incompressible Navier-Stokes equations, with rotation and passive scalars."""
+"""Incompressible Navier-Stokes equations in three or two dimensions, with rotation and passive scalars."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import hypot
@@ -13,6 +13,7 @@ from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, Fi
 from simulator.models.fluid import (
     FlowSettings,
     advection_rate,
+    check_plane,
     coriolis,
     damping_rate,
     dissipation_rate,
@@ -28,6 +29,7 @@ from simulator.models.fluid import (
     scalar_spectra,
     scalar_tendencies,
     scalar_transfers,
+    scalars_on,
     transfer,
     viscous_damping,
 )
@@ -35,8 +37,8 @@ from simulator.models.model import Balance, Model
 from simulator.settings import wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift
-from simulator.spectral.operators import project, squared
-from simulator.statistics.flow import flow_scalars, ratio
+from simulator.spectral.operators import curl, project, squared
+from simulator.statistics.flow import Cascade, flow_scalars, ratio
 from simulator.statistics.normal_modes import energy_parts
 from simulator.statistics.resolution import unresolved
 
@@ -63,9 +65,13 @@ class NavierStokes(Model):
     from (u . grad) u by a gradient: the stress form of Basdevant if products are free of aliasing errors, else the
     rotational form (see `models.advection`). Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
     section 3.3.
+
+    In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation has no effect
+    there, because its force is a gradient, and there are no closures.
     """
 
     Settings = NavierStokesSettings
+    planar = True
     budget = "step"
     exact_force: Momentum = Rotational()
     """The nonlinear force with its gradients but that of u^2 / 2, which the pressure needs."""
@@ -74,9 +80,13 @@ class NavierStokes(Model):
         self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()
     ):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
+        grid = transform.grid
+        if grid.planar:
+            check_plane(settings)
         scalars = [FieldSpec(s.name) for s in settings.scalars]
-        super().__init__(settings, transform, [VELOCITY, *further, *scalars])
-        self.momentum: Momentum = advection_of(transform.grid)
+        super().__init__(settings, transform, [spec.on(grid) for spec in (VELOCITY, *further, *scalars)])
+        self.scalars = scalars_on(grid, settings.scalars)
+        self.momentum: Momentum = advection_of(grid)
         self.closure: Closure | None = None
 
     @classmethod
@@ -99,7 +109,7 @@ class NavierStokes(Model):
         return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        products = {**self.momentum.products(values), **fluxes(self.settings.scalars, values)}
+        products = {**self.momentum.products(values), **fluxes(self.scalars, values)}
         rate = advection_rate(self.transform.grid, values["velocity"])
         if self.closure is not None:
             rate = rate + self.closure.pointwise_rate(values)
@@ -118,9 +128,7 @@ class NavierStokes(Model):
         return project(layout, force)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        scalars = scalar_tendencies(
-            self.transform.layout, self.settings.scalars, products, fields["velocity"]
-        )
+        scalars = scalar_tendencies(self.transform.layout, self.scalars, products, fields["velocity"])
         return {"velocity": self.acceleration(products, fields), **scalars}
 
     def linear(self) -> Fields:
@@ -144,7 +152,7 @@ class NavierStokes(Model):
         return rates, maxima
 
     def subgrid_force(self, fields: Fields) -> jax.Array:
-        """The closure's force (3, *order), before the projection."""
+        """The closure's force (d, *order), before the projection."""
         layout, u, closure = self.transform.layout, fields["velocity"], self.closure
         assert closure is not None
         if closure.modal:
@@ -179,7 +187,11 @@ class NavierStokes(Model):
         viscous = power(layout, damping_rate(layout, damping, u.real.dtype), u)
         drag = {"drag_dissipation": power(layout, drag_rate(layout, s, u.real.dtype), u)} if s.drag else {}
         flow = flow_scalars(
-            self.transform, u, damping, viscous, lambda v: advection_rate(self.transform.grid, v)
+            self.transform,
+            u,
+            damping,
+            self._cascaded(viscous, curl(layout, u)),
+            lambda v: advection_rate(self.transform.grid, v),
         )
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
@@ -196,9 +208,17 @@ class NavierStokes(Model):
             **subgrid,
             **flow,
             **self._rossby(flow),
-            **scalar_diagnostics(layout, s.scalars, fields),
+            **scalar_diagnostics(layout, self.scalars, fields),
             "rate": self.rate(flow),
         }
+
+    def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
+        """The quantity that flows to small scales: energy, in a plane enstrophy."""
+        if not self.transform.grid.planar:
+            return Cascade("energy", viscous)
+        layout, s = self.transform.layout, self.settings
+        rate = damping_rate(layout, viscous_damping(s), vorticity.real.dtype)
+        return Cascade("enstrophy", power(layout, rate, vorticity))
 
     def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         if not any(self.settings.rotation):

@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from simulator.errors import UserError
 from simulator.models.cosmology import Background, CosmologySettings
-from simulator.models.density import center, density_power, from_center
+from simulator.models.density import by_axis, center, density_power, from_center
 from simulator.models.external_potential import (
     AbsorberSettings,
     ExternalSettings,
@@ -105,10 +105,14 @@ class SchrodingerPoisson(SplitModel):
     |psi|^2 is the mass density. The wave function keeps all its modes: both parts of a split step are unitary on the
     grid, and mass is conserved to round-off. With a `cosmology`, Phi is multiplied by a(tau) and the self-interaction
     by 1/a (supercomoving variables, see `models.cosmology`).
+
+    In two dimensions nothing depends on z: densities are still masses per volume, the mass of the box is that of a
+    layer of unit depth, and gravity is that of rods along z.
     """
 
     Settings = SchrodingerPoissonSettings
     dealias: ClassVar[tuple[str, ...]] = ("none",)
+    planar = True
 
     def __init__(
         self, settings: SchrodingerPoissonSettings, transform: Transform, real: Transform, files: Any = None
@@ -228,9 +232,12 @@ class SchrodingerPoisson(SplitModel):
 
         `virial_ratio` is (2 K + 3 I - S) / (|W| + <rho (x - c) . grad V_ext>) in the frame of the centre of mass c,
         with K the kinetic and quantum energy, I the interaction energy, and S the flux of momentum through the faces
-        of the box centred on c. It is computed as 1 + <(x - c) . dm/dt> / (...), and is 1 in every equilibrium."""
+        of the box centred on c. It is computed as 1 + <(x - c) . dm/dt> / (...), and is 1 in every equilibrium; in
+        two dimensions it is left out."""
         layout, psi, s = self.transform.layout, fields["psi"], self.settings
-        external, held = self._external, bool(self.gravity or self._external)
+        external = self._external
+        # Rods along z have another virial theorem.
+        held = bool(self.gravity or external) and not self.transform.grid.planar
         values = _squared(self.transform.inverse(psi))
         rho, v = self.real.forward(values), self.phase_rate(values, time)
         momentum = [self.hbar * layout.sum(q * _squared(psi)) for q in self._odd_wavenumbers(psi.real.dtype)]
@@ -248,14 +255,14 @@ class SchrodingerPoisson(SplitModel):
             empty = density <= 0
             quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
             means = {"density": density, "quantum": quantum, "square": density**2}
+            place, drift = parameters
+            away = from_center(self.transform.grid, points, place)
             if held:
-                place, drift = parameters
-                away = from_center(self.transform.grid, points, place)
                 means["virial"] = self._virial(values, away, drift)
-                if external is not None:
-                    # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
-                    trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
-                    means |= {"external": density * trap, "tension": density * slope_of_trap}
+            if external is not None:
+                # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
+                trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
+                means |= {"external": density * trap, "tension": density * slope_of_trap}
             return Local({}, {"largest": density}, means)
 
         evaluated = self.transform.evaluate(inputs, local, (place, drift))
@@ -281,8 +288,8 @@ class SchrodingerPoisson(SplitModel):
         columns |= {
             "mass": evaluated.means["density"] * self.transform.grid.volume,
             "max_density": evaluated.maxima["largest"],
-            **{f"mean_momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
-            **{f"center_{axis}": x for axis, x in zip("xyz", place, strict=True)},
+            **by_axis(self.transform.grid, "mean_momentum", momentum),
+            **by_axis(self.transform.grid, "center", place),
             "vortex_faces": pierced_faces(self.transform, psi),
             "edge_energy": self._edge(psi, evaluated.means["density"]),
         }
@@ -362,7 +369,7 @@ class SchrodingerPoisson(SplitModel):
 
         return by_name(
             DerivedField(DENSITY, density),
-            DerivedField(replace(VELOCITY, solenoidal=False), velocity),
+            DerivedField(replace(VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
             DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
             DerivedField(PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
             DerivedField(POTENTIAL, potential),

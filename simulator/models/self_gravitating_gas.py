@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.models.density import center, center_velocity, density_power, faces
+from simulator.models.density import by_axis, center, center_velocity, density_power, faces
 from simulator.models.fields import (
     DENSITY,
     MOMENTUM,
@@ -22,13 +22,25 @@ from simulator.models.fields import (
     VORTICITY_MAGNITUDE,
     DerivedField,
     Fields,
+    along_axes,
     by_name,
 )
-from simulator.models.fluid import transfer
+from simulator.models.fluid import advection_rate, curl_fields, transfer
 from simulator.models.model import Balance, Model, Shift
-from simulator.settings import Integer, NonNegative, Positive, Real, Settings
+from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.operators import curl, divergence, dot, gradient, hermitian, project, squared
+from simulator.spectral.grid import AXES
+from simulator.spectral.operators import (
+    curl,
+    divergence,
+    dot,
+    gradient,
+    hermitian,
+    project,
+    squared,
+    symmetric_pairs,
+    wavenumbers,
+)
 from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
 from simulator.statistics.resolution import tail_fraction
@@ -62,8 +74,8 @@ class GasSettings(Settings):
     """The density at which the speed of sound and the viscosities are specified, and the initial density if the
     initial condition sets none. Gravity always acts on the deviation from the mean: the periodic box as a whole
     attracts nothing."""
-    external_acceleration: tuple[Real, Real, Real] = (0.0, 0.0, 0.0)
-    """A constant acceleration of all the gas."""
+    external_acceleration: AxisVector = (0.0, 0.0, 0.0)
+    """A constant acceleration of all the gas, one number for each axis of the grid."""
     max_edge_energy: Positive = 0.05
     """The run stops when modes near the grid's edge hold this fraction of the squared momentum; with 1 it never
     does."""
@@ -85,26 +97,32 @@ class SelfGravitatingGas(Model):
     In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
     integrated exactly. There is no shock capturing: the run stops with a message if the gas is no longer resolved or
     its density becomes negative.
+
+    In two dimensions nothing depends on z, and the velocity lies in the plane: densities are still masses per volume,
+    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z.
     """
 
     Settings = SelfGravitatingGasSettings
     dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
     """Not rogallo: quotients by the density have aliasing errors that no pair of shifts cancels."""
+    planar = True
     budget = "row"
     guarded = True
 
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
-        super().__init__(settings, transform, [DENSITY, MOMENTUM])
+        grid = transform.grid
+        super().__init__(settings, transform, [DENSITY, MOMENTUM.on(grid)])
+        self.pull = along_axes(grid, "external_acceleration", settings.external_acceleration)
         self.viscous = bool(settings.viscosity or settings.bulk_viscosity)
         self.isothermal = settings.polytropic_exponent == 1
 
     @property
     def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {"density": (), "velocity": (3,)}
+        return {"density": (), "velocity": self.fields["momentum"].shape}
 
     @property
     def accelerated(self) -> Mapping[str, tuple[int, ...]]:
-        return {"velocity": (3,)}
+        return {"velocity": self.fields["momentum"].shape}
 
     def begin(self, fields: Fields, names: Collection[str]) -> Fields:
         """Density and momentum from the density and velocity, or momentum, of an initial condition; fields that are
@@ -181,16 +199,14 @@ class SelfGravitatingGas(Model):
     def pointwise(self, values: Fields, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
         rho, m = values["density"], values["momentum"]
         v = m / rho
-        pairs = [(0, 0), (1, 1), (2, 2), (0, 1), (1, 2), (2, 0)]
-        products = {"flux": jnp.stack([m[i] * v[j] for i, j in pairs])}
+        products = {"flux": jnp.stack([m[i] * v[j] for i, j in symmetric_pairs(len(m))])}
         if not self.isothermal:
             products["pressure"] = self._pressure(rho, parameters["background"])
         if "grad_phi" in values:
             products["weight"] = rho * values["grad_phi"]
         if self.viscous:
             products["velocity"] = v
-        dx, dy, dz = self.transform.grid.spacing
-        advection = abs(v[0]) / dx + abs(v[1]) / dy + abs(v[2]) / dz
+        advection = advection_rate(self.transform.grid, v)
         return Local(products, {"advection": advection, "densest": rho, "thinnest": -rho})
 
     def _pressure(self, rho: jax.Array, background: jax.Array) -> jax.Array:
@@ -201,20 +217,16 @@ class SelfGravitatingGas(Model):
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout, s = self.transform.layout, self.settings
         rho, m, flux = fields["density"], fields["momentum"], products["flux"]
-        kx, ky, kz = k = layout.wavenumbers(rho.real.dtype)
+        k = wavenumbers(layout, rho.real.dtype)
         pressure = s.sound_speed**2 * rho if self.isothermal else products["pressure"]
-        xx, yy, zz, xy, yz, zx = flux
-        force = -1j * jnp.stack(
-            [
-                kx * (xx + pressure) + ky * xy + kz * zx,
-                kx * xy + ky * (yy + pressure) + kz * yz,
-                kx * zx + ky * yz + kz * (zz + pressure),
-            ]
-        )
+        stress = dict(zip(symmetric_pairs(len(k)), flux, strict=True))
+        stress = {(i, j): part + pressure if i == j else part for (i, j), part in stress.items()}
+        rows = ((stress[min(i, j), max(i, j)] for j in range(len(k))) for i in range(len(k)))
+        force = -1j * jnp.stack([sum(q * part for q, part in zip(k, row, strict=True)) for row in rows])
         if "weight" in products:
             force = force - products["weight"]
-        if any(s.external_acceleration):
-            force = force + jnp.stack([a * rho for a in s.external_acceleration])
+        if any(self.pull):
+            force = force + jnp.stack([a * rho for a in self.pull])
         if self.viscous:
             velocity = self._background(fields) * products["velocity"]
             stretch = (s.viscosity / 3 + s.bulk_viscosity) * sum(
@@ -239,7 +251,7 @@ class SelfGravitatingGas(Model):
         background = self._background(fields)
         densest, thinnest = maxima["densest"], -maxima["thinnest"]
         sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
-        crossing = maxima["advection"] + sound * sum(1 / h for h in grid.spacing)
+        crossing = maxima["advection"] + sound * sum(1 / h for h in grid.seen(grid.spacing))
         largest = sum((n * unit) ** 2 for n, unit in zip(grid.kept, grid.fundamental, strict=True))
         variation = jnp.maximum(abs(background / thinnest - 1), abs(background / densest - 1))
         explicit = s.viscosity * variation + (s.viscosity / 3 + s.bulk_viscosity) * background / thinnest
@@ -253,7 +265,7 @@ class SelfGravitatingGas(Model):
         m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
         relative = m - drift[:, None, None, None] * fields["density"]
         # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across the box.
-        s, length = self.settings, max(self.transform.grid.box)
+        s, length = self.settings, max(self.transform.grid.seen(self.transform.grid.box))
         mean = layout.at_zero(fields["density"]).real
         speed = s.sound_speed + jnp.sqrt(squared(drift))
         speed = speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
@@ -288,7 +300,7 @@ class SelfGravitatingGas(Model):
     # ---- diagnostics --------------------------------------------------------------------------------------
 
     def velocity(self, fields: Fields) -> jax.Array:
-        """Coefficients (3, *order) of momentum over density."""
+        """Coefficients (d, *order) of momentum over density."""
 
         def quotient(values, points: Points, parameters) -> Local:
             return Local({"velocity": values["momentum"] / values["density"]})
@@ -307,7 +319,7 @@ class SelfGravitatingGas(Model):
             rho, m = values["density"], values["momentum"]
             v = m / rho
             ratio = rho / parameters["background"]
-            relative = jnp.stack([v[i] - parameters["drift"][i] for i in range(3)])
+            relative = jnp.stack([v[i] - parameters["drift"][i] for i in range(len(v))])
             if self.isothermal:
                 pressure = s.sound_speed**2 * rho
                 thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
@@ -367,7 +379,7 @@ class SelfGravitatingGas(Model):
         measured = self._measured(fields)
         energy = measured.means["kinetic"] + measured.means["thermal"] + self._gravity(fields["density"])
         momentum = self.transform.layout.at_zero(fields["momentum"]).real
-        production = sum(a * p for a, p in zip(self.settings.external_acceleration, momentum, strict=True))
+        production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
         return Balance(energy, production, self._dissipation(fields, measured.products["velocity"]))
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
@@ -378,8 +390,8 @@ class SelfGravitatingGas(Model):
         """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
         that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
         layout, rho = self.transform.layout, fields["density"]
-        attraction, virial = None, {}
-        if self.settings.gravitational_constant:
+        grid, attraction, virial = self.transform.grid, None, {}
+        if self.settings.gravitational_constant and not grid.planar:  # rods have another virial theorem
             phi = self.potential(rho)
             attraction = {"potential": phi, "grad_phi": gradient(layout, phi)}
         measured, gravity = self._measured(fields, attraction), self._gravity(rho)
@@ -396,13 +408,13 @@ class SelfGravitatingGas(Model):
             "potential_energy": gravity,
             **virial,
             "dissipation": self._dissipation(fields, measured.products["velocity"]),
-            "mass": layout.at_zero(rho).real * self.transform.grid.volume,
+            "mass": layout.at_zero(rho).real * grid.volume,
             "max_density": measured.maxima["densest"],
             "min_density": -measured.maxima["thinnest"],
             "max_speed": measured.maxima["speed"],
             "mach_rms": jnp.sqrt(means["mach"]),
-            **{f"mean_momentum_{axis}": p for axis, p in zip("xyz", momentum, strict=True)},
-            **{f"center_{axis}": x for axis, x in zip("xyz", center(layout, rho), strict=True)},
+            **{f"mean_momentum_{axis}": p for axis, p in zip(AXES, momentum, strict=False)},
+            **by_axis(grid, "center", center(layout, rho)),
             "edge_energy": self._edge(layout, fields),
             "rate": self.tendency(fields, time)[1]["rate"],
         }
@@ -450,10 +462,9 @@ class SelfGravitatingGas(Model):
             return self._pressure(rho, self._background(f))
 
         return by_name(
-            DerivedField(replace(VELOCITY, solenoidal=False), velocity),
+            DerivedField(replace(VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
             DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
-            DerivedField(VORTICITY, vorticity),
-            DerivedField(VORTICITY_MAGNITUDE, lambda f: jnp.sqrt(squared(vorticity(f)))),
+            *curl_fields(self.transform, vorticity, VORTICITY, VORTICITY_MAGNITUDE),
             DerivedField(PRESSURE, pressure),
             DerivedField(POTENTIAL, lambda f: inverse(self.potential(f["density"]))),
         )

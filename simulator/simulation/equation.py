@@ -18,6 +18,9 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
     try:
         model = kind.create(config.model, placement.transform, inputs)
     except UserError as error:
+        key = str(error).partition(": ")[0]
+        if key.partition(".")[0] in type(config.model).model_fields:
+            raise config.error_below("model", error) from error
         raise config.error("model", str(error)) from error
     except WrongParameters as wrong:
         raise explain(wrong.error, wrong.settings, wrong.data, config.places) from None
@@ -25,8 +28,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
         shape = ", ".join(map(str, config.grid.shape))
         raise config.error(
             "grid.shape",
-            f"{config.model.kind} is solved in three dimensions; [{shape}, 1] makes fields that do not depend on z, "
-            "and an equation like that of configs/equations/turbulence_2d.yaml is solved in two",
+            f"{config.model.kind} is solved in three dimensions; [{shape}, 1] makes fields that do not depend on z",
         )
     if kind.open:
         check_fitting(config, model)
@@ -60,6 +62,10 @@ def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
             "particles",
             f"move with the velocity of a fluid, which {config.model.kind} does not evolve; "
             "navier_stokes, boussinesq and mhd do",
+        )
+    if config.particles and model.transform.grid.planar:
+        raise config.error(
+            "particles", "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
         )
     try:
         return Swarm(config.particles, model, inputs)

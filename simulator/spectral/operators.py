@@ -1,8 +1,11 @@
 """Differential operators on spectral arrays, for any layout.
 
-Vector fields are (3, *layout.order). Coefficients stay in the layout and need no communication.
+Vector fields are (d, *layout.order), with one component for each of the grid's d axes. In a plane, d = 2, a vector
+along the normal is a scalar field: the curl of a vector in the plane, or the field whose curl lies in the plane.
+Coefficients stay in the layout and need no communication.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 
@@ -14,26 +17,56 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout
 
 
-def _k(layout: Layout, field: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    return layout.wavenumbers(field.real.dtype)
+def wavenumbers(layout: Layout, dtype=jnp.float64) -> tuple[jax.Array, ...]:
+    """The wavenumber along each axis of the grid, broadcasting against a spectral array: two in a plane."""
+    return layout.grid.seen(layout.wavenumbers(dtype))
+
+
+def _k(layout: Layout, field: jax.Array) -> tuple[jax.Array, ...]:
+    return wavenumbers(layout, field.real.dtype)
 
 
 def gradient(layout: Layout, field: jax.Array) -> jax.Array:
-    """i k f of a scalar: (3, *order)."""
+    """i k f of a scalar: (d, *order)."""
     return jnp.stack([1j * k * field for k in _k(layout, field)])
 
 
 def divergence(layout: Layout, field: jax.Array) -> jax.Array:
     """i k . v of a vector."""
-    kx, ky, kz = _k(layout, field)
-    return 1j * (kx * field[0] + ky * field[1] + kz * field[2])
+    return 1j * _along(_k(layout, field), field)
+
+
+def _along(k: Sequence[jax.Array], field: jax.Array) -> jax.Array:
+    return reduce(add, (q * field[i] for i, q in enumerate(k)))
+
+
+def symmetric_pairs(dimensions: int) -> list[tuple[int, int]]:
+    """The components (i, j) of a symmetric tensor, the diagonal first: xx, yy, zz, xy, xz, yz, or xx, yy, xy."""
+    axes = range(dimensions)
+    return [*((i, i) for i in axes), *((i, j) for i in axes for j in axes if i < j)]
+
+
+def cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> jax.Array:
+    """a x b of vectors (3, ...) at points or modes (..., x, y, z). In a plane, of two vectors (2, ...) a scalar, the
+    component along the normal; of a vector and a scalar, which is a vector along the normal, a vector."""
+    parts = _cross(a, b)
+    return jnp.stack(parts) if isinstance(parts, list) else parts
+
+
+def _cross(a: jax.Array | Sequence[jax.Array], b: jax.Array) -> list[jax.Array] | jax.Array:
+    if not isinstance(a, Sequence) and a.ndim == 3:
+        return [-a * b[1], a * b[0]]
+    if b.ndim == 3:
+        return [a[1] * b, -a[0] * b]
+    if len(b) == 2:
+        return a[0] * b[1] - a[1] * b[0]
+    return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 
 
 def curl(layout: Layout, field: jax.Array) -> jax.Array:
-    """i k x v of a vector: (3, *order)."""
-    kx, ky, kz = _k(layout, field)
-    x, y, z = field[0], field[1], field[2]
-    return jnp.stack([1j * (ky * z - kz * y), 1j * (kz * x - kx * z), 1j * (kx * y - ky * x)])
+    """i k x v of a vector. In a plane a scalar, d_x v_y - d_y v_x, or the vector (d_y f, -d_x f) of a scalar f."""
+    parts = _cross(_k(layout, field), field)
+    return jnp.stack([1j * part for part in parts]) if isinstance(parts, list) else 1j * parts
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -45,27 +78,29 @@ def dot(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def squared(a: jax.Array) -> jax.Array:
-    """|a|^2 of vectors of real or complex components along the first axis."""
+    """|a|^2 of vectors of real or complex components along the first axis, or of a scalar (x, y, z)."""
+    if a.ndim == 3:
+        return a.real**2 + a.imag**2
     return dot(a, a) if jnp.isrealobj(a) else dot(a.real, a.real) + dot(a.imag, a.imag)
 
 
-def _inverse_square(k: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+def _inverse_square(k: Sequence[jax.Array]) -> jax.Array:
     """1 / |k|^2 of the derivative's wavenumbers, and 0 where they vanish: at k = 0 and at pure Nyquist modes."""
-    k2 = k[0] * k[0] + k[1] * k[1] + k[2] * k[2]
+    k2 = reduce(add, (q * q for q in k))
     return jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, k2))
 
 
 def inverse_curl(layout: Layout, field: jax.Array) -> jax.Array:
-    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2."""
+    """The solenoidal vector without mean whose curl is the solenoidal part of `field`: i k x v / |k|^2. Of a vector
+    in a plane it is along the normal, a scalar."""
     return curl(layout, field) * _inverse_square(_k(layout, field))
 
 
 def project(layout: Layout, field: jax.Array) -> jax.Array:
     """Solenoidal part of a vector, its mean included: v - k (k . v) / |k|^2."""
     k = _k(layout, field)
-    along = k[0] * field[0] + k[1] * field[1] + k[2] * field[2]
-    along = along * _inverse_square(k)
-    return jnp.stack([field[i] - k[i] * along for i in range(3)])
+    along = _along(k, field) * _inverse_square(k)
+    return jnp.stack([field[i] - q * along for i, q in enumerate(k)])
 
 
 def fluctuation(layout: Layout, field: jax.Array) -> jax.Array:

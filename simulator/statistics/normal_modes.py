@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from math import hypot
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral import Layout
-from simulator.spectral.operators import curl, dot, squared
+from simulator.spectral.operators import cross, dot, squared, wavenumbers
 
 
 class _Linear(NamedTuple):
@@ -25,7 +25,7 @@ class _Linear(NamedTuple):
 
 def _linear(layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Sequence[float], dtype):
     """omega^2 = (N^2 |k x e|^2 + (2 Omega . k)^2) / k^2 with e = `axis`, and its derivative along e."""
-    k = layout.wavenumbers(dtype)
+    k = _in_space(wavenumbers(layout, dtype))
     k2 = k[0] ** 2 + k[1] ** 2 + k[2] ** 2
     length = jnp.sqrt(k2)
     inverse = jnp.where(k2 == 0, 0, 1 / jnp.where(k2 == 0, 1, length))
@@ -46,6 +46,12 @@ def _linear(layout: Layout, rotation: Sequence[float], buoyancy: float, axis: Se
     slope = coriolis * 2 * float(np.dot(rotation, e)) - squares * along(axis)
     rise = jnp.where(abs(slope) <= small * fastest**2, 0, jnp.sign(slope))
     return _Linear(coriolis, jnp.sqrt(squares), rise)
+
+
+def _in_space(vector: Any) -> list[Any]:
+    """The three components of a vector; those of a plane are the first two."""
+    components = list(vector)
+    return components if len(components) == 3 else [*components, 0 * components[0]]
 
 
 def energy_parts(
@@ -74,11 +80,12 @@ def energy_parts(
     flow and buoyancy, their means included.
     """
     dtype = velocity.real.dtype
-    linear = _linear(layout, rotation, buoyancy_frequency, axis, dtype)
+    linear = _linear(layout, rotation, buoyancy_frequency, _in_space(axis), dtype)
     omega = linear.frequency
     inverse = jnp.where(omega > 0, 1 / jnp.where(omega > 0, omega, 1), 0)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(dtype))
-    scaled_curl = curl(layout, velocity) * inverse_k  # i k x u / |k|
+    velocity, axis = jnp.stack(_in_space(velocity)), _in_space(axis)
+    scaled_curl = 1j * cross(_in_space(wavenumbers(layout, dtype)), velocity) * inverse_k  # i k x u / |k|
     rising, spinning = (
         jnp.asarray(sum(float(d) * v[i] for i, d in enumerate(axis) if d)) for v in (velocity, scaled_curl)
     )

@@ -1,6 +1,7 @@
 """Measures of a flow's resolution: its dissipation scale, and the content of the edge of the spectrum."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -38,21 +39,26 @@ def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -
     return jnp.where(total > floor, beyond / jnp.where(total > 0, total, 1), 0)
 
 
-def dissipation_scale(damping: Damping, dissipation: jax.Array) -> jax.Array:
-    """The length 1 / k at which damping is as fast as the eddies: sum of nu_n k^(2 n) = (dissipation k^2)^(1/3).
+def dissipation_scale(
+    damping: Damping, dissipation: jax.Array, of: Literal["energy", "enstrophy"] = "energy"
+) -> jax.Array:
+    """The length 1 / k at which damping is as fast as the eddies: sum of nu_n k^(2 n) = (dissipation k^2)^(1/3), or
+    in a cascade of enstrophy, whose eddies all turn over equally fast, (its dissipation)^(1/3).
 
     With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
-    dissipation)^(1 / (6 n - 2)); with both it is at least the longer of the two. `dissipation` is the total; where it
-    is 0 the result is nan.
+    dissipation)^(1 / (6 n - 2)); with both it is at least the longer of the two. For enstrophy it is Kraichnan's
+    (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; where it is 0 the result is
+    nan.
     """
-    orders = jnp.asarray([2 * n - 2 / 3 for n, _ in damping], jnp.float64)
+    eddies = {"energy": 2 / 3, "enstrophy": 0.0}[of]
+    orders = jnp.asarray([2 * n - eddies for n, _ in damping], jnp.float64)
     coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
     dissipation = jnp.asarray(dissipation, jnp.float64)
     third = jnp.log(jnp.where(dissipation > 0, dissipation, 1)) / 3
     log_k = ((third - jnp.log(coefficients)) / orders).min()
     if len(damping) > 1:
-        # The left side over k^(2/3) is convex in log k and at this point not below the right one: Newton's steps
-        # decrease log k towards the root without passing it.
+        # The damping over the rate of the eddies is convex in log k, and at this point not below the dissipation's
+        # third root: Newton's steps decrease log k towards the root without passing it.
         for _ in range(_NEWTON_STEPS):
             terms = jnp.log(coefficients) + orders * log_k
             share = jax.nn.softmax(terms)
