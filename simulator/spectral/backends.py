@@ -1,7 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, block, sequential, platform, kernels, exchange)`; a line in `BACKENDS` registers it.
+candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS` registers it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -176,8 +176,10 @@ def build(
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
+    members: int = 1,
 ) -> Transform:
-    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'."""
+    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'. `members`: the number
+    of times that the candidate's mesh is repeated, each with its own part of `devices`."""
     return BACKENDS[candidate.backend].build(
-        modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange
+        modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange, members
     )
