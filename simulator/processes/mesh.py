@@ -6,7 +6,6 @@ from typing import Protocol
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-
 MEMBERS = "members"
 """The mesh axis over which the members of an ensemble are laid. All other axes cut space."""
 

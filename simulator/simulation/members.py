@@ -6,6 +6,7 @@ the mesh has no such axis, and the new axis lies whole on every device.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -26,8 +27,11 @@ def check(number: int, parts: int) -> None:
         raise UserError(f"{number} members cannot be divided among {parts} parts of the devices; {near} can")
 
 
-def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Callable[..., Any]:
-    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled."""
+def together(
+    function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0, shardings: Tree = None
+) -> Callable[..., Any]:
+    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled. `shardings`: of the
+    results of one member, if they have to be certain."""
     name = f"{getattr(function, '__name__', 'function')}_together"
     over = MEMBERS if MEMBERS in mesh.axis_names else None
 
@@ -41,7 +45,7 @@ def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Call
 
     batched = jax.vmap(one if over else function, in_axes, spmd_axis_name=over)
     batched.__name__ = name
-    return jax.jit(batched)
+    return jax.jit(batched, out_shardings=None if shardings is None else jax.tree.map(stacked, shardings))
 
 
 def stacked(sharding: NamedSharding) -> NamedSharding:
@@ -52,21 +56,32 @@ def stacked(sharding: NamedSharding) -> NamedSharding:
 
 def stack(states: Sequence[Tree], shardings: Tree) -> Tree:
     """Trees of arrays along a new leading axis. `shardings`: of one of them."""
+    places, tree = jax.tree.flatten(shardings)
+    return _stacking(tuple(places), tree)(tuple(states))
 
+
+@lru_cache(maxsize=32)
+def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[Tree, ...]], Tree]:
     def stacking(states: tuple[Tree, ...]) -> Tree:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
-    return jax.jit(stacking, out_shardings=jax.tree.map(stacked, shardings))(tuple(states))
+    return jax.jit(stacking, out_shardings=jax.tree.unflatten(tree, map(stacked, places)))
 
 
 def unstack(states: Tree, shardings: Tree) -> list[Tree]:
     """The reverse of `stack`."""
-    count = len(jax.tree.leaves(states)[0])
+    places, tree = jax.tree.flatten(shardings)
+    return list(_unstacking(tuple(places), tree, len(jax.tree.leaves(states)[0]))(states))
 
+
+@lru_cache(maxsize=32)
+def _unstacking(
+    places: tuple[NamedSharding, ...], tree: Any, count: int
+) -> Callable[[Tree], tuple[Tree, ...]]:
     def unstacking(states: Tree) -> tuple[Tree, ...]:
         return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
 
-    return list(jax.jit(unstacking, out_shardings=(shardings,) * count)(states))
+    return jax.jit(unstacking, out_shardings=(jax.tree.unflatten(tree, places),) * count)
 
 
 def joined(parts: Sequence[Tree], shardings: Tree) -> Tree:

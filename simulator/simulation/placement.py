@@ -191,11 +191,16 @@ def check_devices(
         chosen_kernels(config, "cpu")
 
 
+def can_have_members(config: RunConfig) -> bool:
+    """Whether the backend can lay an ensemble over devices."""
+    return config.fft.backend == CUSTOM_PARTITIONING
+
+
 def check_members(config: RunConfig, members: int) -> None:
     """Refuses an ensemble that cannot be laid over devices."""
     if members < 1:
         raise UserError(f"members: must be at least 1, not {members}")
-    if members > 1 and config.fft.backend != CUSTOM_PARTITIONING:
+    if members > 1 and not can_have_members(config):
         raise config.error(
             "fft.backend", f"{config.fft.backend} cannot lay members over devices; {CUSTOM_PARTITIONING} can"
         )

@@ -144,12 +144,16 @@ class Simulation(CompiledQuantities):
         return jax.tree.map(
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
             self.template,
-            start.shardings(self.model, self.populations, self.template),
+            self.shardings(self.template),
         )
+
+    def shardings(self, state: State) -> State:
+        """Where the compiled loop leaves the arrays of a state."""
+        return start.shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
-        return jax.jit(lambda s: s, out_shardings=start.shardings(self.model, self.populations, state))(state)
+        return jax.jit(lambda s: s, out_shardings=self.shardings(state))(state)
 
     # ---- ensembles ---------------------------------------------------------------------------------------
 
@@ -171,12 +175,12 @@ class Simulation(CompiledQuantities):
         """The states of the members as one, with a leading axis laid over the parts of the devices. Raises UserError
         if `members` does not divide their number."""
         members.check(len(states), self.placement.members)
-        return members.stack(states, start.shardings(self.model, self.populations, states[0]))
+        return members.stack(states, self.shardings(states[0]))
 
     def unstack(self, states: State) -> list[State]:
         """The states of the members one by one, each on every part of the devices."""
         one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), states)
-        return members.unstack(states, start.shardings(self.model, self.populations, one))
+        return members.unstack(states, self.shardings(one))
 
     # ---- particles and files -----------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS` registers it.
+candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS` registers
+it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -178,8 +179,8 @@ def build(
     exchange: Kind = "full",
     members: int = 1,
 ) -> Transform:
-    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'. `members`: the number
-    of times that the candidate's mesh is repeated, each with its own part of `devices`."""
+    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'. `members`: the
+    number of equal parts of `devices`, over each of which the grid is distributed."""
     return BACKENDS[candidate.backend].build(
         modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange, members
     )
