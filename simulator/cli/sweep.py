@@ -108,7 +108,14 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--batch",
         choices=("auto", "off"),
         default="off",
-        help="auto: runs that differ only in numbers are stepped together on one device",
+        help="auto: runs that differ only in numbers are stepped together in one program",
+    )
+    parser.add_argument(
+        "--members",
+        type=int,
+        metavar="M",
+        help="with --batch auto: the number of runs stepped side by side, each on devices.count devices of its own; "
+        "further runs share these devices; default: as many as the GPUs allow, on processors 1",
     )
     parser.add_argument("--fail-fast", action="store_true", help="the first failure stops the others")
 
@@ -178,7 +185,11 @@ def run_sweep(args: argparse.Namespace) -> int:
     from simulator.sweeps.local import run_missing
 
     return run_missing(
-        open_sweep(args.file), jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto"
+        open_sweep(args.file),
+        jobs=args.jobs,
+        fail_fast=args.fail_fast,
+        batch=args.batch == "auto",
+        members=args.members,
     )
 
 
@@ -195,6 +206,7 @@ def retry_sweep(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         fail_fast=args.fail_fast,
         batch=args.batch == "auto",
+        members=args.members,
     )
 
 

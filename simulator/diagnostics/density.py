@@ -176,7 +176,7 @@ def _shell_sums(physical: PhysicalLayout, count: int) -> Program:
     def local(index, values):
         add = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
         sums = add(values)[:, :count]
-        return (lax.psum(sums, axes) if physical.mesh.size > 1 else sums,)
+        return (lax.psum(sums, axes) if physical.devices > 1 else sums,)
 
     return Program(
         local, physical.mesh, [physical.spec, physical.spec_of(4)], [PartitionSpec()], name="radial_sum"

@@ -31,7 +31,7 @@ class _Counter:
             place = jnp.floor(scaled * bins).ravel()
             index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
             counts = jnp.zeros(bins + 1, jnp.float64).at[index].add(1.0)[:bins]
-            return (lax.psum(counts, axes) if physical.mesh.size > 1 else counts,)
+            return (lax.psum(counts, axes) if physical.devices > 1 else counts,)
 
         return Program(local, physical.mesh, [physical.spec_of(4)], [PartitionSpec()], name="histogram")
 

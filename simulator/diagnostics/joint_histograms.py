@@ -108,7 +108,7 @@ def _counting(transform: Transform, bins: int) -> Program:
         inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
         index = jnp.where(inside, a * bins + b, bins * bins).astype(jnp.int32)
         counts = jnp.zeros(bins * bins + 1, jnp.float64).at[index].add(1.0)[:-1].reshape(bins, bins)
-        return (lax.psum(counts, axes) if physical.mesh.size > 1 else counts,)
+        return (lax.psum(counts, axes) if physical.devices > 1 else counts,)
 
     return Program(
         local, physical.mesh, [physical.spec, physical.spec], [PartitionSpec()], name="joint_histogram"

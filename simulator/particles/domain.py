@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from simulator.processes.mesh import spatial
 from simulator.spectral import PhysicalLayout
 from simulator.spectral.grid import AXES
 
@@ -112,7 +113,7 @@ class Domain:
 
     @property
     def devices(self) -> int:
-        return self.physical.mesh.size
+        return self.physical.devices
 
     @property
     def box(self) -> tuple[float, float, float]:
@@ -120,7 +121,7 @@ class Domain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.physical.mesh.axis_names)
+        return tuple(spatial(self.physical.mesh))
 
     def spec(self, rank: int) -> PartitionSpec:
         """Partition of an array whose last axis counts entries of particles."""
@@ -136,12 +137,12 @@ class Domain:
     @cached_property
     def owners(self) -> np.ndarray:
         """(devices,): True for the devices, in the order of the mesh, that own planes."""
-        mesh = self.physical.mesh
-        owns = np.ones(mesh.devices.shape, bool)
+        space = spatial(self.physical.mesh)
+        owns = np.ones(tuple(space.values()), bool)
         for cut in self.cuts:
             along = np.arange(cut.parts) < cut.owners
             shape = [1] * owns.ndim
-            shape[mesh.axis_names.index(cut.name)] = cut.parts
+            shape[list(space).index(cut.name)] = cut.parts
             owns &= along.reshape(shape)
         return owns.ravel()
 

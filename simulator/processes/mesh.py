@@ -1,10 +1,13 @@
 """Makes the device mesh in the same way on every version of JAX."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from jax.sharding import AxisType, Mesh
+
+MEMBERS = "members"
+"""The mesh axis over which the members of an ensemble are laid. All other axes cut space."""
 
 
 class Device(Protocol):
@@ -23,3 +26,8 @@ def make_mesh(devices: Sequence[Device], shape: Sequence[int], names: Sequence[s
     some versions. Raises ValueError when the shape does not hold exactly these devices.
     """
     return Mesh(np.asarray(devices).reshape(shape), tuple(names), axis_types=(AxisType.Auto,) * len(names))
+
+
+def spatial(mesh: Mesh) -> Mapping[str, int]:
+    """The axes over which space is cut, with their extents."""
+    return {name: extent for name, extent in mesh.shape.items() if name != MEMBERS}

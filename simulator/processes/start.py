@@ -162,7 +162,7 @@ def start(
         for warning in allocation.warnings:
             report(f"warning: {warning}")
     chosen = choose_platform(allocation, platform, report)
-    local_ids = _gpu_ids(allocation) if chosen == "gpu" else None
+    local_ids = gpu_ids(allocation) if chosen == "gpu" else None
     gpus = allocation.num_processes * len(local_ids or ())
     made = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
     _configure(chosen)
@@ -272,7 +272,7 @@ def _configure(platform: Literal["cpu", "gpu"]) -> None:
             jax.config.update(name, value)
 
 
-def _gpu_ids(allocation: Allocation) -> list[int]:
+def gpu_ids(allocation: Allocation) -> list[int]:
     """Ordinals of the GPUs to take among the visible ones."""
     visible = allocation.gpus.visible
     present = len(visible) if visible is not None else present_gpus()

@@ -9,6 +9,7 @@ import numpy as np
 
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
+from simulator.errors import UserError
 from simulator.measurements.python import PythonOutputSettings
 from simulator.models.equation import Equation
 from simulator.processes.start import Cluster
@@ -47,6 +48,7 @@ class RunnableSimulation(Simulation):
         cluster: Cluster | None = None,
         inputs: Inputs | None = None,
         report: Report = print,
+        members: int = 1,
         **blocks: Any,
     ):
         inputs = inputs or Inputs()
@@ -54,7 +56,7 @@ class RunnableSimulation(Simulation):
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})
         elif blocks:
             raise TypeError("give a configuration or the blocks of one, not both")
-        super().__init__(config, cluster=cluster, inputs=inputs, report=report)
+        super().__init__(config, cluster=cluster, inputs=inputs, report=report, members=members)
 
     def every(self, interval: float, function: Callable[..., Any], name: str | None = None) -> None:
         """Calls `function(fields, time)` every `interval` of simulation time during `run`. The numbers and small
@@ -77,6 +79,11 @@ class RunnableSimulation(Simulation):
     def run(self, **options: Any) -> int:
         """Runs to the end with all output. Returns the exit code: 3 if it was interrupted; calling it again
         continues. For the options see `simulator.run.execute.execute`."""
+        if (members := self.placement.members) > 1:
+            raise UserError(
+                f"run: runs one simulation on all devices, and members={members} divides them; leave members out, or "
+                "run ensembles with `simulator sweep run --batch auto`"
+            )
         return execute(self, **options)
 
     def _repr_html_(self) -> str:

@@ -50,6 +50,8 @@ class Placement:
     """Implementation of the transforms' local stages: native code only if every process has it."""
     low: bool = False
     """Whether a step minimizes memory at the cost of speed."""
+    members: int = 1
+    """The number of equal parts of the devices, each of which holds the grid for its share of an ensemble."""
     measured: Mapping[str, Any] | None = None
     """The choice that `fft.backend: auto` measured, with the conditions it holds for."""
 
@@ -69,7 +71,7 @@ class Placement:
                 "run.memory", f"low needs fft.backend: {CUSTOM_PARTITIONING}, not {self.candidate.backend}"
             )
         config = self.config
-        candidates = _candidates(config, len(self.cluster.devices))
+        candidates = _candidates(config, len(self.cluster.devices) // self.members)
         least = next((c for c in candidates if c.plan == SMALLEST), self.candidate)
         return replace(self, candidate=least, low=True)
 
@@ -88,23 +90,27 @@ class Placement:
             # Not `self.kernels`: jaxdecomp accepts `auto` and refuses `native`.
             "xla" if self.kernels == "xla" else config.fft.kernels,
             config.fft.exchange,
+            self.members,
         )
 
 
-def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print) -> Placement:
-    """The placement of a configuration's run on the devices of `cluster`. All processes call this.
+def place(
+    config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print, members: int = 1
+) -> Placement:
+    """The placement of a configuration's run on the devices of `cluster`, or of an ensemble of such runs, whose
+    `members` are laid over equal parts of the devices. All processes call this.
 
     Raises UserError if grid, devices, backend, plan and kernels are incompatible.
     """
-    check_devices(config, len(cluster.devices), cluster.num_processes)
+    check_devices(config, len(cluster.devices), cluster.num_processes, members)
     kernels = _agreed_kernels(config, cluster)
     check_exchange(config)
-    candidates = _candidates(config, len(cluster.devices))
+    candidates = _candidates(config, len(cluster.devices) // members)
     candidate, choice = preferred(candidates, kernels, cluster.platform), None
     if config.fft.backend == "auto":
         choice = _measured_choice(config, cluster, kernels, report)
         candidate = next((c for c in candidates if _is(c, choice)), candidate)
-    placement = Placement(config, cluster, candidate, kernels, measured=choice)
+    placement = Placement(config, cluster, candidate, kernels, members=members, measured=choice)
     return placement.with_low_memory() if config.run.memory == "low" else placement
 
 
@@ -157,11 +163,14 @@ def _candidates(config: RunConfig, devices: int) -> list[Candidate]:
     return choose(modes_of(config), devices, fft.backend, fft.decomposition, fft.mesh)
 
 
-def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1) -> None:
-    """Refuses a number of devices over which the layout or the processes cannot be distributed."""
+def check_devices(
+    config: RunConfig, count: int | Literal["auto"], processes: int = 1, members: int = 1
+) -> None:
+    """Refuses a number of devices over which the layout, the processes or the members cannot be distributed."""
+    check_members(config, members)
     if count == "auto":
         # The number is not known yet, only that every process has a device.
-        if most_devices(config, MOST_DEVICES, processes) is not None:
+        if members > 1 or most_devices(config, MOST_DEVICES, processes) is not None:
             return
         count = processes
     if count % processes:
@@ -169,12 +178,32 @@ def check_devices(config: RunConfig, count: int | Literal["auto"], processes: in
         raise config.error(
             "devices.count", f"{count} is not a multiple of {processes} processes; {nearest} is"
         )
+    if count % members:
+        raise config.error(
+            "devices.count",
+            f"{count} cannot be divided among members={members}; {max(count // members, 1) * members} can",
+        )
     try:
-        _candidates(config, count)
+        _candidates(config, count // members)
     except UserError as error:
         raise config.error_below("", error) from None
     if config.fft.kernels == "native":
         chosen_kernels(config, "cpu")
+
+
+def can_have_members(config: RunConfig) -> bool:
+    """Whether the backend can lay an ensemble over devices."""
+    return config.fft.backend == CUSTOM_PARTITIONING
+
+
+def check_members(config: RunConfig, members: int) -> None:
+    """Refuses an ensemble that cannot be laid over devices."""
+    if members < 1:
+        raise UserError(f"members: must be at least 1, not {members}")
+    if members > 1 and not can_have_members(config):
+        raise config.error(
+            "fft.backend", f"{config.fft.backend} cannot lay members over devices; {CUSTOM_PARTITIONING} can"
+        )
 
 
 def check_exchange(config: RunConfig) -> None:
@@ -212,15 +241,20 @@ def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None
     return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes, fft.mesh)
 
 
-def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None) -> Cluster:
+def connect(
+    config: RunConfig, allocation: Allocation, folder: Path | None = None, members: int = 1
+) -> Cluster:
     """Starts JAX with the devices of the configuration and the allocation; refuses impossible numbers first."""
     processes = allocation.num_processes
-    check_devices(config, config.devices.count, processes)
+    check_devices(config, config.devices.count, processes, members)
+    each = most_devices(
+        config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1
+    )
     return start(
         allocation,
         platform=config.devices.platform,
         count=config.devices.count,
-        limit=most_devices(config, usable_cores() * processes, processes),
+        limit=None if each is None else members * each,
         folder=folder,
         wait=config.run.rendezvous,
     )

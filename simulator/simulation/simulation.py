@@ -1,7 +1,7 @@
 """A configured simulation: its devices, transform, model and state, without the files of a run."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from simulator.particles import population
 from simulator.particles.population import Populations
 from simulator.processes import discover
 from simulator.processes.start import Cluster
-from simulator.simulation import checkpoint, quantities, start
+from simulator.simulation import checkpoint, members, quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
 from simulator.simulation.compiled_quantities import CompiledQuantities
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
@@ -38,6 +38,9 @@ class Simulation(CompiledQuantities):
         simulation.fields["velocity"]         # values (3, x, y, z) on the grid
         step = jax.jit(simulation.step)       # the pure function (state, dt) -> state
 
+    With `members=M` the devices are divided into M equal parts, on each of which the grid is distributed: see
+    `together`.
+
     Raises UserError if configuration and devices are incompatible.
     """
 
@@ -48,13 +51,14 @@ class Simulation(CompiledQuantities):
         cluster: Cluster | None = None,
         inputs: Inputs | None = None,
         report: Report = print,
+        members: int = 1,
     ):
         self.config, self.report = config, report
-        self.cluster = cluster or connect(config, discover(os.environ))
+        self.cluster = cluster or connect(config, discover(os.environ), members=members)
         self.inputs = inputs or Inputs()
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
-        self._build(place(config, self.cluster, report))
+        self._build(place(config, self.cluster, report, members))
         if config.run.memory == "auto" and self.placement.saves_memory and not self._fits():
             self._build(self.placement.with_low_memory())
         quantities.check_names(config, self.model)
@@ -140,12 +144,45 @@ class Simulation(CompiledQuantities):
         return jax.tree.map(
             lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s),
             self.template,
-            start.shardings(self.model, self.populations, self.template),
+            self.shardings(self.template),
         )
+
+    def shardings(self, state: State) -> State:
+        """Where the compiled loop leaves the arrays of a state."""
+        return start.shardings(self.model, self.populations, state)
 
     def placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
-        return jax.jit(lambda s: s, out_shardings=start.shardings(self.model, self.populations, state))(state)
+        return jax.jit(lambda s: s, out_shardings=self.shardings(state))(state)
+
+    # ---- ensembles ---------------------------------------------------------------------------------------
+
+    def together(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+        """`function` of one member as a compiled function of many: arguments and results have a new leading axis for
+        the members, as `jax.vmap` gives them, laid over the `members` parts of the devices, which divide the number
+        of members. Members on different parts do not communicate, except where a loop asks whether any member is
+        unfinished.
+
+            simulation = Simulation(load_config("run.yaml", ["devices.count=4"]), members=2)
+            states = simulation.stack([simulation.state] * 6)
+            states = simulation.together(simulation.step, in_axes=(0, None))(states, 0.01)
+
+        `in_axes` is that of `jax.vmap`. The result can be differentiated and jitted again.
+        """
+        return members.together(function, self.transform.layout.mesh, in_axes)
+
+    def stack(self, states: Sequence[State]) -> State:
+        """The states of the members as one, with a leading axis laid over the parts of the devices. Raises UserError
+        if `members` does not divide their number."""
+        members.check(len(states), self.placement.members)
+        return members.stack(states, self.shardings(states[0]))
+
+    def unstack(self, states: State) -> list[State]:
+        """The states of the members one by one, each on every part of the devices."""
+        one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), states)
+        return members.unstack(states, self.shardings(one))
+
+    # ---- particles and files -----------------------------------------------------------------------------
 
     def grow(self, state: State) -> State:
         """The state with its particles on their devices, in larger buffers if these are too small.

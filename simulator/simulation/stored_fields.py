@@ -9,6 +9,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.errors import UserError
+from simulator.processes.mesh import spatial
 from simulator.simulation.checkpoint import CARRIED, physical_axes, spectral_axes
 from simulator.spectral import Grid, Layout, Transform, make_transform
 from simulator.spectral.layout import padded
@@ -81,10 +82,10 @@ def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
     modes = jnp.transpose(modes, (*range(lead), *(lead + source.order.index(a) for a in "zyx")))
     for axis in "xy":
         modes = _matched(modes, lead + "zyx".index(axis), axis, source, target)
-    parts, y = target.mesh.size, modes.shape[lead + 1]
+    parts, y = target.devices, modes.shape[lead + 1]
     modes = jnp.pad(modes, [(0, 0)] * (lead + 1) + [(0, padded(y, parts) - y), (0, 0)])
     if parts > 1:
-        spec = PartitionSpec(*(None,) * (lead + 1), target.mesh.axis_names, None)
+        spec = PartitionSpec(*(None,) * (lead + 1), tuple(spatial(target.mesh)), None)
         modes = lax.with_sharding_constraint(modes, NamedSharding(target.mesh, spec))
     modes = _matched(modes, lead, "z", source, target)[..., :y, :]
     modes = jnp.transpose(modes, (*range(lead), *(lead + "zyx".index(a) for a in target.order)))

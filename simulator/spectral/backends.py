@@ -1,7 +1,8 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, block, sequential, platform, kernels, exchange)`; a line in `BACKENDS` registers it.
+candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS` registers
+it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -176,8 +177,10 @@ def build(
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
+    members: int = 1,
 ) -> Transform:
-    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'."""
+    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'. `members`: the
+    number of equal parts of `devices`, over each of which the grid is distributed."""
     return BACKENDS[candidate.backend].build(
-        modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange
+        modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange, members
     )

@@ -66,7 +66,12 @@ def build(
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
+    members: int = 1,
 ) -> "JaxdecompTransform":
+    if members > 1:
+        raise UserError(
+            f"fft.backend: {NAME} cannot lay an ensemble over devices; remove the key or use members=1"
+        )
     if block is not None:
         raise UserError(
             f"fft.block: {NAME} visits physical space whole; remove the key or fft.backend: {NAME}"
@@ -186,7 +191,7 @@ class _Components(Program):
     def partitioned(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         return self._apply(*arrays)
 
-    def batched(self, which: tuple[bool, ...]) -> Program:
+    def batched(self, which: tuple[bool, ...], over: tuple[str, ...] = ()) -> Program:
         return self
 
     def transposed(self, linear: tuple[bool, ...], avals: tuple[Any, ...], nonzero: tuple[int, ...]) -> Local:

@@ -4,6 +4,7 @@ Operators are written against layouts, not against an axis order: the wavenumber
 spectral array, whatever the order of its axes.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from simulator.processes.mesh import spatial
 from simulator.spectral.grid import AXES, Grid
 from simulator.spectral.program import Program
 
@@ -48,6 +50,11 @@ class _Arrangement:
         if self.mesh.size == 1:
             return array
         return lax.with_sharding_constraint(array, self.sharding(array.ndim))
+
+    @property
+    def devices(self) -> int:
+        """The number of devices over which a field is cut; the members of an ensemble have other such devices."""
+        return math.prod(spatial(self.mesh).values())
 
     def parts(self, axis: str) -> int:
         return self.mesh.shape[self.sharded[axis]] if axis in self.sharded else 1
@@ -277,7 +284,7 @@ class Layout(_Arrangement):
         def local(index, values):
             add = jax.vmap(lambda v: jnp.zeros(count, v.dtype).at[index.ravel()].add(v.ravel()))
             sums = add(values)
-            return (lax.psum(sums, axes) if self.mesh.size > 1 else sums,)
+            return (lax.psum(sums, axes) if self.devices > 1 else sums,)
 
         return Program(
             local,

@@ -493,7 +493,7 @@ class LocalTransform:
 
     def _over_devices(self, reduced: Reductions) -> Reductions:
         axes = tuple(dict.fromkeys(self.physical.sharded.values()))
-        if self.layout.mesh.size == 1 or not axes:
+        if self.layout.devices == 1 or not axes:
             return reduced
         return Reductions(
             {k: lax.pmax(lax.stop_gradient(v), axes) for k, v in reduced.maxima.items()},

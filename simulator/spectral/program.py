@@ -23,6 +23,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from simulator.processes.mesh import spatial
+
 Local = Callable[..., tuple[jax.Array, ...]]
 
 
@@ -31,7 +33,9 @@ class Program:
 
     The function may use collectives over the mesh's axes (but not if the mesh has one device: use `size`). It must
     not close over traced values. With `linear`, it is linear in all its arguments and is its own tangent. `part`
-    names the transform and the part of it that the program computes, for analyses of a step.
+    names the transform and the part of it that the program computes, for analyses of a step. `axes` are the axes of
+    the mesh over which its arguments and results are divided or replicated: those that cut space, unless given. Along
+    the others the devices repeat each other's work.
     """
 
     def __init__(
@@ -44,9 +48,10 @@ class Program:
         name: str,
         linear: bool = False,
         part: "tuple[Any, str] | None" = None,
+        axes: tuple[str, ...] | None = None,
     ):
         self.function, self.mesh, self.name, self.linear = function, mesh, name, linear
-        self.part = part
+        self.part, self.axes = part, tuple(spatial(mesh)) if axes is None else axes
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self._derived: dict[Any, Program] = {}
         self._calls: dict[Any, ClosedJaxpr] = {}
@@ -138,25 +143,29 @@ class Program:
             self._derived[key] = make()
         return self._derived[key]
 
-    def batched(self, which: tuple[bool, ...]) -> "Program":
-        """The program over a new leading axis of the arguments selected by `which`, and of all results."""
+    def batched(self, which: tuple[bool, ...], over: tuple[str, ...] = ()) -> "Program":
+        """The program over a new leading axis of the arguments selected by `which`, and of all results. The axis is
+        sharded over the mesh axes `over`."""
 
         def make() -> Program:
             axes = tuple(0 if b else None for b in which)
-            inputs = [PartitionSpec(None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)]
+            inputs = [
+                PartitionSpec(over or None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)
+            ]
             program = Program(
                 jax.vmap(self.function, in_axes=axes, out_axes=0),
                 self.mesh,
                 inputs,
-                [PartitionSpec(None, *s) for s in self.outputs],
+                [PartitionSpec(over or None, *s) for s in self.outputs],
                 name=self.name,
                 linear=self.linear,
+                axes=over + self.axes,
             )
             if self._vjp is not None:
                 program._vjp = _batched_vjp(self._vjp, axes, len(self.outputs))
             return program
 
-        return self._derive(("batched", which), make)
+        return self._derive(("batched", which, over), make)
 
     def tangent(self, positions: tuple[int, ...]) -> "Program":
         """Tangents of all results from all arguments and the tangents of those at `positions`."""
@@ -187,6 +196,7 @@ class Program:
                 [*self.inputs, *(self.inputs[p] for p in positions)],
                 self.outputs,
                 name=f"{self.name}_tangent",
+                axes=self.axes,
             )
             program._vjp = vjp
             return program
@@ -208,7 +218,7 @@ class Program:
             tangents_only = self._vjp is not None and linear == (False,) * len(fixed) + (True,) * len(varied)
 
             def replicas(spec) -> tuple[str, ...]:
-                return tuple(n for n in self.mesh.axis_names if n not in _names(spec))
+                return tuple(n for n in self.axes if n not in _names(spec))
 
             def function(*arguments):
                 residuals, given = arguments[: len(fixed)], arguments[len(fixed) :]
@@ -242,6 +252,7 @@ class Program:
                 [self.inputs[i] for i in varied],
                 name=f"{self.name}_transposed",
                 linear=not fixed,
+                axes=self.axes,
             )
 
         key = ("transposed", linear, tuple((a.shape, a.dtype) for a in avals), nonzero)
@@ -359,13 +370,17 @@ def _transpose(cotangents, *arguments, program: Program, call: ClosedJaxpr):
     return [next(cotangent) if u else None for u in linear]
 
 
-def _batch(arguments, dimensions, *, program: Program, call: ClosedJaxpr):
+def _batch(axis, arguments, dimensions, *, program: Program, call: ClosedJaxpr):
     which = tuple(d is not None for d in dimensions)
+    if not any(which):
+        results = program(*arguments)
+        return results, (None,) * len(results)
     moved = [jnp.moveaxis(a, d, 0) if b else a for a, d, b in zip(arguments, dimensions, which, strict=True)]
-    results = program.batched(which)(*moved)
+    results = program.batched(which, axis.spmd_name or ())(*moved)
     return results, (0,) * len(results)
 
 
 ad.primitive_jvps[program_p] = _jvp
 ad.primitive_transposes[program_p] = _transpose
-batching.primitive_batchers[program_p] = _batch
+# The rules of this table are told `spmd_axis_name`, the mesh axis over which `vmap` lays its new axis.
+batching.fancy_primitive_batchers[program_p] = _batch

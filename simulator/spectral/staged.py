@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simulator.processes.mesh import make_mesh
+from simulator.processes.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
 from simulator.spectral.exchange import Kind
@@ -77,9 +77,13 @@ def build(
     platform: str | None = None,
     kernels: Kernels = "auto",
     exchange: Kind = "full",
+    members: int = 1,
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
-    mesh = make_mesh(devices, candidate.mesh, plan.mesh_axes)
+    shape, names = candidate.mesh, plan.mesh_axes
+    if members > 1:
+        shape, names = (members, *shape), (MEMBERS, *names)
+    mesh = make_mesh(devices, shape, names)
     return StagedTransform(
         modes,
         mesh,
@@ -94,7 +98,7 @@ def build(
 
 
 class StagedTransform:
-    """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`.
+    """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`, after MEMBERS where an ensemble is laid over devices.
 
     `block` is the number of planes of physical space visited at a time. None chooses it from the cache on processors,
     and takes all planes on GPUs, where blocks cost memory traffic. `sequential` saves memory: processors transform
@@ -134,6 +138,7 @@ class StagedTransform:
             real=modes.real,
             truncated=not modes.every,
         )
+        devices = self.layout.devices
         self.name = (
             f"{NAME}_{plan.name}"
             + ("_native" if self.kernels == "native" else "")
@@ -146,17 +151,17 @@ class StagedTransform:
         self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
         kind = NativeTransform if self.kernels == "native" else LocalTransform
         self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential)
-        if not cpu and mesh.size == 1 and plan is ZX_THEN_Y and not self._in_blocks:
+        if not cpu and devices == 1 and plan is ZX_THEN_Y and not self._in_blocks:
             # No messages are sent, so that both directions may take the plan with the least memory traffic.
             self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)
         self._linear = replace(self._local, own_blanks=False)
-        if mesh.size > 1:
+        if devices > 1:
             self._local = replace(self._local, exchange=exchange)
         if self._local.back is not None:
             self._linear = replace(self._linear, back=replace(self._local.back, own_blanks=False))
         if not cpu and block is None:  # input and output exist whole, so blocks between them save nothing
             self._linear = replace(self._linear, blocks=lambda *_: max(self.grid.shape))
-        if cpu and mesh.size == 1 and block is None and self.kernels == "xla":
+        if cpu and devices == 1 and block is None and self.kernels == "xla":
             # A call of the FFT over a whole array uses all cores, while XLA's loop bodies use one; and a single call
             # over all axes makes the fewest passes over memory.
             self._linear = replace(self._linear, plan=XYZ, blocks=lambda *_: max(self.grid.shape))

@@ -85,6 +85,6 @@ def _summing(layout: Layout, count: int) -> Program:
 
     def local(index, values):
         sums = jnp.zeros(count, values.dtype).at[index.ravel()].add(values.ravel())
-        return (lax.psum(sums, axes) if layout.mesh.size > 1 else sums,)
+        return (lax.psum(sums, axes) if layout.devices > 1 else sums,)
 
     return Program(local, layout.mesh, [layout.spec, layout.spec], [PartitionSpec()], name="bin_sum")

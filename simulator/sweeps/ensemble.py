@@ -1,8 +1,9 @@
-"""Steps many runs on one device in one program: the process that `sweep run --batch auto` starts.
+"""Steps many runs in one program: the process that `sweep run --batch auto` starts.
 
-Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; only `advance` is
-shared. The threads take turns: only one runs at a time, and it yields only while it waits for the others to request
-their steps too. Therefore the code of a run need not be thread-safe.
+The devices of the process are divided into equal parts, on each of which a share of the runs lives. Every run is an
+ordinary run on the devices of its part, in its own thread, with its own folder, lock, schedule and files; only
+`advance` is shared by all. The threads take turns: only one runs at a time, and it yields only while it waits for the
+others to request their steps too. Therefore the code of a run need not be thread-safe.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,16 +24,17 @@ import numpy as np
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.models import State
-from simulator.processes import discover
-from simulator.processes.start import Cluster
+from simulator.processes import Allocation, discover
+from simulator.processes.start import Cluster, choose_platform, gpu_ids
 from simulator.run.execute import execute
 from simulator.run.folder import CONFIG
 from simulator.run.log import RunLog
 from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
+from simulator.simulation import members
 from simulator.simulation.advance import Until
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.placement import connect
+from simulator.simulation.placement import can_have_members, connect
 from simulator.simulation.simulation import Simulation
 from simulator.sweeps.batch import BatchedStep
 from simulator.sweeps.grouping import numbers
@@ -39,12 +42,34 @@ from simulator.sweeps.record import ended, last_line, read_record
 from simulator.sweeps.runner import CANNOT
 
 
-class Ensemble:
-    """The shared part: one compiled step, and the synchronization of the runs before it."""
+class Part:
+    """Equal shares of the devices and of the runs. The runs' measurements are compiled once for each part."""
 
-    def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
-        self.shared = Simulation(configs[0], cluster=cluster)
+    def __init__(self, simulation: Simulation, step: BatchedStep):
+        self.simulation, self.step = simulation, step
+
+    def idle(self) -> State:
+        """A state for members without a run, which take no steps."""
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
+        return self.simulation.placed(zeros)
+
+
+class Ensemble:
+    """What the runs share: one compiled step, and the synchronization of the runs before it."""
+
+    def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster, parts: int = 1):
+        """The devices of `cluster` are divided into `parts`."""
+        self.shared = Simulation(configs[0], cluster=cluster, members=parts)
         self.step = BatchedStep(self.shared, keys)
+        self.parts = [Part(self.shared, self.step)]
+        if parts > 1:
+            each = len(cluster.devices) // parts
+            clusters = (
+                replace(cluster, devices=cluster.devices[i * each : (i + 1) * each]) for i in range(parts)
+            )
+            alone = [Simulation(configs[0], cluster=cluster) for cluster in clusters]
+            self.parts = [Part(simulation, BatchedStep(simulation, keys)) for simulation in alone]
+        self._share = -(-len(configs) // parts)
         self.values = [self.step.values(numbers(config)) for config in configs]
         self.turn = threading.Condition()
         self._working = set(range(len(configs)))
@@ -56,12 +81,11 @@ class Ensemble:
     def compile(self) -> None:
         """Compiles the step for all runs, before anything is written, by a call that takes no steps. Exceptions of
         the compilation propagate."""
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.shared.template)
-        state = self.shared.placed(zeros)
-        count = len(self.values)
-        jax.block_until_ready(
-            self.step.together(tuple(self.values), (state,) * count, (_no_steps(),) * count)
-        )
+        jax.block_until_ready(self._stepped())
+
+    def part_of(self, number: int) -> Part:
+        """The part on which a run lives."""
+        return self.parts[number // self._share]
 
     def shared_program(self, name: str, measure: Any) -> Any:
         """`measure` if one program of it serves all runs, else None."""
@@ -92,18 +116,39 @@ class Ensemble:
         if not self._working or self._requests.keys() != self._working:
             return
         self._latest |= {number: state for number, (state, _) in self._requests.items()}
-        stand_in = next(iter(self._latest.values()))
-        count = range(len(self.values))
-        # Runs that have ended stay in the batch without taking steps, so that nothing is recompiled.
-        states = tuple(self._latest.get(i, stand_in) for i in count)
-        untils = tuple(self._requests[i][1] if i in self._requests else _no_steps() for i in count)
         try:
-            results: Sequence[State | BaseException] = self.step.together(tuple(self.values), states, untils)
+            results: Sequence[State | BaseException] = self._stepped()
         except Exception as error:
             results = [error] * len(self.values)
         self._results |= {number: results[number] for number in self._requests}
         self._requests.clear()
         self.turn.notify_all()
+
+    def _stepped(self) -> Sequence[State]:
+        """The states of all runs after the requested steps. Runs that have ended stay in the batch without taking
+        steps, so that nothing is recompiled, and the last part may have places without a run."""
+        count, share = len(self.values), self._share
+        places = range(share * len(self.parts))
+        groups = [places[i * share : (i + 1) * share] for i in range(len(self.parts))]
+        states: list[tuple[State, ...]] = []
+        for part, group in zip(self.parts, groups, strict=True):
+            stand_in = next((self._latest[i] for i in group if i in self._latest), None) or part.idle()
+            states.append(tuple(self._latest.get(i, stand_in) for i in group))
+        values = tuple(self.values[min(i, count - 1)] for i in places)
+        untils = tuple(self._requests[i][1] if i in self._requests else _no_steps() for i in places)
+        if len(self.parts) == 1:
+            return self.step.together(values, states[0], untils)
+        alone = [part.simulation for part in self.parts]
+        stacked = [simulation.stack(given) for simulation, given in zip(alone, states, strict=True)]
+        joined = members.joined(stacked, self.shared.shardings(self.shared.template))
+        new = self.step.on_parts(_rows(values), joined, _rows(untils))
+        parted = members.parted(new, [simulation.shardings(simulation.template) for simulation in alone])
+        return [s for simulation, given in zip(alone, parted, strict=True) for s in simulation.unstack(given)]
+
+
+def _rows(trees: Sequence[Any]) -> Any:
+    """Trees of numbers as one tree of rows."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def _no_steps() -> Until:
@@ -122,8 +167,8 @@ class Member(Simulation):
         inputs: Inputs,
         report: Callable[[str], None],
     ):
-        super().__init__(config, cluster=ensemble.shared.cluster, inputs=inputs, report=report)
-        self._ensemble, self._number = ensemble, number
+        self._ensemble, self._number, self._part = ensemble, number, ensemble.part_of(number)
+        super().__init__(config, cluster=self._part.simulation.cluster, inputs=inputs, report=report)
 
     @property
     def _own(self) -> Any:
@@ -135,35 +180,41 @@ class Member(Simulation):
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
-        shared = self._ensemble.shared_program("diagnostics", self._ensemble.step.diagnostics)
+        shared = self._ensemble.shared_program("diagnostics", self._part.step.diagnostics)
         return partial(shared, self._own) if shared else super().diagnostics
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        shared = self._ensemble.shared_program("spectra", self._ensemble.step.spectra)
+        shared = self._ensemble.shared_program("spectra", self._part.step.spectra)
         return partial(shared, self._own) if shared else super().spectra
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
             raise KeyError(name)
-        shared = self._ensemble.shared_program(name, self._ensemble.step.field(name))
+        shared = self._ensemble.shared_program(name, self._part.step.field(name))
         return partial(shared, self._own) if shared else super().values(name)
 
     @cached_property
     def are_finite(self) -> Callable[..., dict[str, jax.Array]]:
-        return self._ensemble.shared.are_finite
+        return self._part.simulation.are_finite
 
 
-def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
-    """Runs the frozen configurations in `folders` together and records in each folder how its run ended.
+def run_together(folders: Sequence[Path], keys: Sequence[str], parts: int | None = None) -> int:
+    """Runs the frozen configurations in `folders` together and records in each folder how its run ended. A run has
+    `devices.count` devices, or one. `parts` of so many devices step members side by side; by default all that the
+    GPUs of this process give, and one on processors.
 
     Returns CANNOT if the step cannot be compiled for all of them, else 0.
     """
     configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
-    one = configs[0].model_copy(update={"devices": configs[0].devices.model_copy(update={"count": 1})})
-    cluster = connect(one, discover(os.environ))
+    devices = configs[0].devices
+    each, allocation = 1 if devices.count == "auto" else devices.count, discover(os.environ)
+    parts = parts or _parts(configs[0], each, allocation)
+    parts = -(-len(configs) // -(-len(configs) // parts))  # none without a run
+    one = configs[0].model_copy(update={"devices": devices.model_copy(update={"count": each * parts})})
+    cluster = connect(one, allocation, members=parts)
     try:
-        ensemble = Ensemble([one, *configs[1:]], keys, cluster)
+        ensemble = Ensemble([one, *configs[1:]], keys, cluster, parts)
         ensemble.compile()
     except (UserError, RunFailure):
         raise
@@ -181,6 +232,14 @@ def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
             thread.join()
     cluster.close()
     return 0
+
+
+def _parts(config: RunConfig, each: int, allocation: Allocation) -> int:
+    """The number of parts of `each` devices that the GPUs of this process give; 1 on processors."""
+    if not can_have_members(config):
+        return 1
+    platform = choose_platform(allocation, config.devices.platform, lambda line: None)
+    return max(1, len(gpu_ids(allocation)) // each) if platform == "gpu" else 1
 
 
 def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
@@ -211,7 +270,7 @@ def main(arguments: Sequence[str]) -> int:
     """`python -m simulator.sweeps.ensemble JSON`, started by `sweep run`."""
     job = json.loads(arguments[0])
     try:
-        return run_together([Path(folder) for folder in job["folders"]], job["keys"])
+        return run_together([Path(folder) for folder in job["folders"]], job["keys"], job["members"])
     except (UserError, RunFailure) as error:
         print(error, flush=True)
         return 2 if isinstance(error, UserError) else 1

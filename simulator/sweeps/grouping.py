@@ -44,9 +44,10 @@ def groups(runs: Sequence[SweepRun], parts: int = 1) -> list[Group]:
 
 
 def _common(config: RunConfig) -> str:
-    """A text that is equal for runs that may form a group: they share their programs and use a single device."""
-    one = config.devices.count in ("auto", 1) and config.fft.backend != "auto"
-    return json.dumps([programs(config), None if one else str(config.output.directory)])
+    """A text that is equal for runs that may form a group: they share their programs, which are not chosen by
+    measurement."""
+    alone = config.fft.backend == "auto"
+    return json.dumps([programs(config), str(config.output.directory) if alone else None])
 
 
 def numbers(config: RunConfig) -> dict[str, float]:

@@ -37,10 +37,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signa
 
 @dataclass(frozen=True)
 class Job:
-    """The runs of one process: one, or several that are stepped together with the batched `keys`."""
+    """The runs of one process: one, or several that are stepped together with the batched `keys`. `members`: the
+    number of them that are stepped side by side, each on devices of its own; None: as many as the GPUs allow."""
 
     runs: tuple[SweepRun, ...]
     keys: tuple[str, ...] = ()
+    members: int | None = None
 
     @property
     def together(self) -> bool:
@@ -149,7 +151,7 @@ def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _C
     first = job.runs[0]
     if job.together:
         log = sweep.folder / "logs" / f"batch_{first.hash}.log"
-        content = {"folders": [str(run.folder) for run in job.runs], "keys": job.keys}
+        content = {"folders": [str(run.folder) for run in job.runs], "keys": job.keys, "members": job.members}
         command = ["simulator.sweeps.ensemble", json.dumps(content)]
     else:
         log = first.folder / "logs" / LOG

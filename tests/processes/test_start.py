@@ -235,7 +235,7 @@ def test_the_users_jax_platforms_decides_auto(monkeypatch):
 def test_gpu_ordinals(monkeypatch):
     def ids(share: GpuShare, present: int = 4) -> list[int]:
         monkeypatch.setattr(start_module, "present_gpus", lambda: present)
-        return start_module._gpu_ids(replace(LOCAL, gpus=share))
+        return start_module.gpu_ids(replace(LOCAL, gpus=share))
 
     assert ids(GpuShare(("4", "5", "6", "7"), rank=1, sharers=2)) == [2, 3]
     assert ids(GpuShare(None, rank=1, sharers=2)) == [2, 3]
@@ -248,7 +248,7 @@ def test_gpu_ordinals(monkeypatch):
 @pytest.mark.smoke
 def test_a_mig_device_is_made_the_first_one(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
-    assert start_module._gpu_ids(replace(LOCAL, gpus=GpuShare(("MIG-a", "MIG-b"), 1, 2))) == [0]
+    assert start_module.gpu_ids(replace(LOCAL, gpus=GpuShare(("MIG-a", "MIG-b"), 1, 2))) == [0]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"
 
 

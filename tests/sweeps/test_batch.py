@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sweep_support import BASE
 
+from simulator.cli import main
 from simulator.read.open import open_run
 from simulator.run.runnable import RunnableSimulation as Simulation
 from simulator.run.state import read_state
@@ -26,13 +27,13 @@ from simulator.sweeps.study_status import statuses_of
 CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
 
 
-def together(sweep: Sweep) -> None:
+def together(sweep: Sweep, parts: int | None = None) -> None:
     sweep.prepare()
     (group,) = groups(sweep.runs)
     folders = [run.folder for run in group.runs]
     for folder in folders:
         begun(folder, os.getpid(), folder / "log", {})
-    assert run_together(folders, group.keys) == 0
+    assert run_together(folders, group.keys, parts) == 0
 
 
 def alone(sweep: Sweep, where: Path) -> list[Path]:
@@ -84,6 +85,40 @@ sweep:
         assert found.dtype == expected.dtype
         assert read_state(run.folder).state == "finished"  # type: ignore[union-attr]
         assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_members_on_devices_of_their_own_give_what_single_runs_give(
+    study, tmp_path: Path, count: int
+) -> None:
+    """Three runs on two parts of `count` devices, so that one place stays idle; one run ends before the others, and
+    every field is equal to 1e-12."""
+    sweep = study(
+        "base: base.yaml\nsweep: {zip: {model.viscosity: [0.01, 0.05, 0.02], time.stop: [0.06, 0.1, 0.1]}}",
+        BASE.replace("count: 1", f"count: {count}"),
+    )
+    together(sweep, parts=2)
+    for run, folder in zip(sweep.runs, alone(sweep, tmp_path / "alone"), strict=True):
+        one, other = open_run(run.folder), open_run(folder)
+        assert one.provenance["devices"]["count"] == count
+        np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
+        for name in ("time", "energy", "dissipation"):
+            np.testing.assert_allclose(one.diagnostics[name], other.diagnostics[name], rtol=1e-12)
+        found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
+
+
+def test_members_that_cannot_be_laid_over_devices_are_refused(study, capsys) -> None:
+    study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: jaxdecomp}]}")
+    for options, message in (
+        (["--members", "2"], "--members: is the number of runs that --batch auto steps side by side"),
+        (["--batch", "auto", "--members", "0"], "--members: must be at least 1, not 0"),
+        (["--batch", "auto", "--members", "2"], "fft.backend: jaxdecomp cannot lay members over devices"),
+    ):
+        assert main(["sweep", "run", "study.yaml", *options]) == 2
+        assert message in capsys.readouterr().err
+    assert not Path("out").exists()
 
 
 def test_a_member_that_fails_leaves_the_others_alone(study) -> None:
@@ -144,8 +179,13 @@ def test_groups_are_divided_among_several_jobs(study) -> None:
     assert keyed(sweep, 2) == [([0, 1], ()), ([2, 3, 4], ())]
 
 
-def test_runs_with_devices_of_their_own_are_not_batched(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{devices.count: 2}]}")
+def test_runs_on_other_numbers_of_devices_are_other_groups(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}}")
+    assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
+
+
+def test_runs_whose_transform_is_measured_are_not_batched(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}")
     assert keyed(sweep) == [([0], ()), ([1], ())]
 
 

@@ -1,0 +1,108 @@
+"""Ensembles over devices: the mesh has an axis MEMBERS before those that cut space, and the members lie along it.
+
+A function of one member becomes one of many by `jax.vmap`, whose new axis is sharded over MEMBERS: every sharding
+inside gets that axis in front, and transforms and exchanges stay among the devices of one part. With a single part
+the mesh has no such axis, and the new axis lies whole on every device.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from simulator.errors import UserError
+from simulator.processes.mesh import MEMBERS
+
+Tree = Any
+
+
+def check(number: int, parts: int) -> None:
+    """Refuses a number of members that cannot be divided equally among the parts of the devices."""
+    if number < 1 or number % parts:
+        near = max(number // parts, 1) * parts
+        raise UserError(f"{number} members cannot be divided among {parts} parts of the devices; {near} can")
+
+
+def together(
+    function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0, shardings: Tree = None
+) -> Callable[..., Any]:
+    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled. `shardings`: of the
+    results of one member, if they have to be certain."""
+    name = f"{getattr(function, '__name__', 'function')}_together"
+    over = MEMBERS if MEMBERS in mesh.axis_names else None
+
+    def laid(leaf: Any) -> jax.Array:
+        """`leaf` with no constraint but that of `vmap`, to lie over MEMBERS."""
+        free = PartitionSpec(*(PartitionSpec.UNCONSTRAINED,) * jnp.ndim(leaf))
+        return lax.with_sharding_constraint(leaf, NamedSharding(mesh, free))
+
+    def one(*arguments: Any) -> Any:
+        return jax.tree.map(laid, function(*jax.tree.map(laid, arguments)))
+
+    batched = jax.vmap(one if over else function, in_axes, spmd_axis_name=over)
+    batched.__name__ = name
+    return jax.jit(batched, out_shardings=None if shardings is None else jax.tree.map(stacked, shardings))
+
+
+def stacked(sharding: NamedSharding) -> NamedSharding:
+    """The sharding of many arrays with the sharding of one, along a leading axis."""
+    over = MEMBERS if MEMBERS in sharding.mesh.axis_names else None
+    return NamedSharding(sharding.mesh, PartitionSpec(over, *sharding.spec))
+
+
+def stack(states: Sequence[Tree], shardings: Tree) -> Tree:
+    """Trees of arrays along a new leading axis. `shardings`: of one of them."""
+    places, tree = jax.tree.flatten(shardings)
+    return _stacking(tuple(places), tree)(tuple(states))
+
+
+@lru_cache(maxsize=32)
+def _stacking(places: tuple[NamedSharding, ...], tree: Any) -> Callable[[tuple[Tree, ...]], Tree]:
+    def stacking(states: tuple[Tree, ...]) -> Tree:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+    return jax.jit(stacking, out_shardings=jax.tree.unflatten(tree, map(stacked, places)))
+
+
+def unstack(states: Tree, shardings: Tree) -> list[Tree]:
+    """The reverse of `stack`."""
+    places, tree = jax.tree.flatten(shardings)
+    return list(_unstacking(tuple(places), tree, len(jax.tree.leaves(states)[0]))(states))
+
+
+@lru_cache(maxsize=32)
+def _unstacking(
+    places: tuple[NamedSharding, ...], tree: Any, count: int
+) -> Callable[[Tree], tuple[Tree, ...]]:
+    def unstacking(states: Tree) -> tuple[Tree, ...]:
+        return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
+
+    return jax.jit(unstacking, out_shardings=(jax.tree.unflatten(tree, places),) * count)
+
+
+def joined(parts: Sequence[Tree], shardings: Tree) -> Tree:
+    """One tree from those that `stack` made on each part of the devices, in the order of the parts; nothing is
+    copied. `shardings`: of one member on all devices."""
+
+    def join(sharding: NamedSharding, *leaves: jax.Array) -> jax.Array:
+        shape = (sum(map(len, leaves)), *leaves[0].shape[1:])
+        shards = [shard.data for leaf in leaves for shard in leaf.addressable_shards]
+        return jax.make_array_from_single_device_arrays(shape, stacked(sharding), shards)
+
+    return jax.tree.map(join, shardings, *parts)
+
+
+def parted(states: Tree, shardings: Sequence[Tree]) -> list[Tree]:
+    """The reverse of `joined`. `shardings`: of one member on the devices of each part."""
+
+    def part(states: jax.Array, sharding: NamedSharding) -> jax.Array:
+        held = {shard.device: shard.data for shard in states.addressable_shards}
+        shape = (len(states) // len(shardings), *states.shape[1:])
+        shards = [held[device] for device in sharding.mesh.devices.flat]
+        return jax.make_array_from_single_device_arrays(shape, stacked(sharding), shards)
+
+    return [jax.tree.map(part, states, places) for places in shardings]
