@@ -184,6 +184,12 @@ class Domain:
             block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
         return block
 
+    def filled(self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array) -> jax.Array:
+        """The same for an array (*order, ...) that has room for these planes."""
+        for cut in self.cuts:
+            whole = before = _filled(whole, cut, order.index(AXES[cut.axis]), below, above, before)
+        return whole
+
     def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
         """A device's own part of a block with ghost planes, with the sums that its neighbours hold in theirs: the
         transpose of `extended`. To be called inside of shard_map."""
@@ -211,9 +217,13 @@ def after(array: jax.Array, before: jax.Array) -> jax.Array:
 def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
     room = [(0, 0)] * block.ndim
     room[axis] = (below, above)
-    whole, device = jnp.pad(block, room), lax.axis_index(cut.name)
+    return _filled(jnp.pad(block, room), cut, axis, below, above, before)
+
+
+def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
+    device = lax.axis_index(cut.name)
     for pairs, first, planes, receives in cut.rounds(below, above):
-        sent = jnp.take(block, jnp.asarray(planes)[device], axis=axis)
+        sent = jnp.take(whole, below + jnp.asarray(planes)[device], axis=axis)
         received = before = lax.ppermute(after(sent, before), cut.name, pairs)
         start = below + first
         if not receives.all():

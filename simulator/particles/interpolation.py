@@ -1,16 +1,19 @@
 """Interpolation of fields at the particles' positions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import pi
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from simulator.particles.domain import Domain
 from simulator.spectral import Layout, Transform
 from simulator.spectral.grid import AXES
+from simulator.spectral.native.gather import gather, woven
 
 Interpolation = Literal["cubic_spline", "linear"]
 """Between points of the grid, for particles that move with a fluid."""
@@ -93,22 +96,38 @@ class Sampler:
             modes = self.transform.layout.constrain(modes / response)
         return self.of_values(self.transform.inverse(modes), position)
 
-    def of_values(self, values: jax.Array, position: jax.Array) -> jax.Array:
-        """The same from the spline's coefficients, or from values (components, x, y, z), on the grid."""
-        domain, physical = self.domain, self.domain.physical
-        if not domain.cuts:
+    def of_values(self, values: jax.Array, position: jax.Array, order: str = "xyz") -> jax.Array:
+        """The same from the spline's coefficients, or from values (components, *order), on the grid."""
+        if self.transform.kernels == "native":
+            return _native(self, order, values, position)
+        return self._reference(order, values, position)
+
+    def _reference(self, order: str, values: jax.Array, position: jax.Array) -> jax.Array:
+        """`of_values` in XLA's operations."""
+        values = values.transpose(0, *(1 + order.index(axis) for axis in AXES))
+        if not self.domain.cuts:
             return self._local(values, position, {})
         below, above = self.ghosts
 
         def local(block: jax.Array, position: jax.Array) -> jax.Array:
-            starts = domain.starts(below)
-            return self._local(domain.extended(block, below, above, position), position, starts)
+            starts = self.domain.starts(below)
+            return self._local(self.domain.extended(block, below, above, position), position, starts)
 
+        return self._on_devices(local, AXES, values, position)
+
+    def _on_devices(
+        self,
+        local: Callable[[jax.Array, jax.Array], jax.Array],
+        order: str,
+        values: jax.Array,
+        position: jax.Array,
+    ) -> jax.Array:
+        physical = self.domain.physical
         return jax.shard_map(
             local,
             mesh=physical.mesh,
-            in_specs=(physical.spec_of(4), domain.spec(2)),
-            out_specs=domain.spec(2),
+            in_specs=(PartitionSpec(None, *map(physical.sharded.get, order)), self.domain.spec(2)),
+            out_specs=self.domain.spec(2),
             check_vma=False,
         )(values, position)
 
@@ -161,3 +180,53 @@ class Sampler:
 
         total = jax.lax.fori_loop(0, kernel.points**2, line, total)
         return jnp.where(inside & jnp.isfinite(position).all(0), total, jnp.nan)
+
+    def _local_native(self, order: str, block: jax.Array, position: jax.Array) -> jax.Array:
+        """`_local` in native code, from one device's own block (components, *order)."""
+        kernel, domain, grid = KERNELS[self.kind], self.domain, self.transform.grid
+        ghosts, firsts = self.ghosts, domain.starts(self.ghosts[0]) if domain.cuts else {}
+        last, around = order[-1], AXES.index(order[-1]) not in firsts
+        room, starts, periods = [], [], []
+        for axis in order:
+            i = AXES.index(axis)
+            whole = (kernel.below, kernel.points - 1 - kernel.below) if axis == last else (0, 0)
+            room.append(ghosts if i in firsts else whole)
+            starts.append(firsts.get(i, -whole[0]))
+            periods.append(0 if i in firsts else grid.shape[i])
+        below, above = zip(*room, strict=True)
+
+        def part(first: int, size: int) -> jax.Array:
+            array = woven(block[first : first + size], below, above, around=around)
+            array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
+            return gather(
+                array,
+                position,
+                starts,
+                points=kernel.points,
+                order=order,
+                periods=periods,
+                spacing=grid.spacing,
+            )
+
+        parts, before, first = [], position, 0
+        while first < block.shape[0]:
+            size = 3 if block.shape[0] - first >= 3 else 1
+            parts.append(part(first, size))
+            before, first = parts[-1], first + size
+        return jnp.concatenate(parts) if parts[1:] else parts[0]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _native(sampler: Sampler, order: str, values: jax.Array, position: jax.Array) -> jax.Array:
+    """`Sampler.of_values` by the native kernels."""
+    local = partial(sampler._local_native, order)
+    if not sampler.domain.cuts:
+        return local(values, position)
+    return sampler._on_devices(local, order, values, position)
+
+
+@_native.defjvp
+def _(sampler: Sampler, order: str, primals: Any, tangents: Any) -> Any:
+    # The derivatives are those of XLA's operations.
+    reference = partial(sampler._reference, order)
+    return _native(sampler, order, *primals), jax.jvp(reference, primals, tangents)[1]

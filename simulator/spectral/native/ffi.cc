@@ -86,6 +86,49 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
   return ffi::Error::Success();
 }
 
+ffi::Error weave(ffi::AnyBuffer block, ffi::Result<ffi::AnyBuffer> woven, ffi::Span<const int64_t> below, int64_t around) {
+  simulator::Weave w;
+  const auto extents = block.dimensions(), room = woven->dimensions();
+  if (extents.size() != 4 || room.size() != 4 || below.size() != 3 || room[3] != extents[0] ||
+      block.element_type() != woven->element_type())
+    return wrong("a field woven into an array of another shape");
+  w.components = extents[0], w.around = around;
+  if (w.components != 1 && w.components != 3) return wrong("a field of neither 1 nor 3 components");
+  for (int i = 0; i < 3; ++i) {
+    w.extents[i] = extents[1 + i], w.below[i] = below[i], w.room[i] = room[i];
+    if (w.below[i] < 0 || w.below[i] + w.extents[i] > w.room[i] || !w.extents[i]) return wrong("a field without room");
+  }
+  w.block = block.untyped_data(), w.woven = woven->untyped_data();
+  (holds_double(block) ? simulator::weaver<double>() : simulator::weaver<float>())(w);
+  return ffi::Error::Success();
+}
+
+ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buffer<ffi::S32> starts,
+                  ffi::Result<ffi::AnyBuffer> values, ffi::Span<const int64_t> geometry,
+                  ffi::Span<const double> spacing) {
+  if (geometry.size() != simulator::GATHER_LENGTH || spacing.size() != 3) return wrong("a gather of another version");
+  simulator::Gather g;
+  g.points = geometry[0];
+  const auto extents = block.dimensions(), places = position.dimensions(), made = values->dimensions();
+  if (extents.size() != 4 || places.size() != 2 || made.size() != 2 || starts.element_count() != 3)
+    return wrong("a gather of arrays of other ranks");
+  for (int i = 0; i < 3; ++i) {
+    g.axes[i] = geometry[1 + i], g.periods[i] = geometry[4 + i];
+    g.extents[i] = extents[i], g.starts[i] = starts.typed_data()[i], g.spacing[i] = spacing[i];
+    const index whole = g.periods[i] + (i == 2 ? g.points - 1 : 0);
+    if (g.axes[i] < 0 || g.axes[i] > 2 || (g.periods[i] && g.extents[i] != whole))
+      return wrong("a gather from a block of another shape");
+  }
+  g.components = extents[3], g.count = places[1];
+  if (g.components != 1 && g.components != 3) return wrong("a gather of neither 1 nor 3 components");
+  if (g.points < 2 || g.points > 4 || places[0] != 3 || made[0] != g.components || made[1] != g.count ||
+      values->element_type() != block.element_type())
+    return wrong("a gather into an array of another shape");
+  g.block = block.untyped_data(), g.position = position.typed_data(), g.values = values->untyped_data();
+  (holds_double(block) ? simulator::gatherer<double>() : simulator::gatherer<float>())(g);
+  return ffi::Error::Success();
+}
+
 // Uninitialized memory, for a loop that fills all of it.
 ffi::Error blank(ffi::RemainingRets, int64_t) { return ffi::Error::Success(); }
 
@@ -97,6 +140,22 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_stage, stage,
                                   .RemainingRets()
                                   .Attr<ffi::Span<const int64_t>>("geometry")
                                   .Attr<double>("scale"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_weave, weave,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<ffi::Span<const int64_t>>("below")
+                                  .Attr<int64_t>("around"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Attr<ffi::Span<const int64_t>>("geometry")
+                                  .Attr<ffi::Span<const double>>("spacing"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_blank, blank, ffi::Ffi::Bind().RemainingRets().Attr<int64_t>("number"));
 

@@ -104,8 +104,16 @@ namespace {
 struct Variant {
   const char *name;
   Run run_double, run_single;
+  RunGather gather_double, gather_single;
+  RunWeave weave_double, weave_single;
   bool usable;
 };
+
+#define SIMULATOR_FUNCTIONS(NAME, USABLE)                                                             \
+  Variant {                                                                                           \
+    #NAME, NAME::run_double, NAME::run_single, NAME::gather_double, NAME::gather_single,              \
+        NAME::weave_double, NAME::weave_single, USABLE                                                \
+  }
 
 std::vector<Variant> variants() {
   std::vector<Variant> found;
@@ -114,10 +122,10 @@ std::vector<Variant> variants() {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  found.push_back({"avx512", avx512::run_double, avx512::run_single, avx512});
-  found.push_back({"avx2", avx2::run_double, avx2::run_single, avx2});
+  found.push_back(SIMULATOR_FUNCTIONS(avx512, avx512));
+  found.push_back(SIMULATOR_FUNCTIONS(avx2, avx2));
 #endif
-  found.push_back({"baseline", baseline::run_double, baseline::run_single, true});
+  found.push_back(SIMULATOR_FUNCTIONS(baseline, true));
   return found;
 }
 
@@ -134,6 +142,10 @@ const Variant *chosen = best();
 
 template <> Run runner<double>() { return chosen->run_double; }
 template <> Run runner<float>() { return chosen->run_single; }
+template <> RunGather gatherer<double>() { return chosen->gather_double; }
+template <> RunGather gatherer<float>() { return chosen->gather_single; }
+template <> RunWeave weaver<double>() { return chosen->weave_double; }
+template <> RunWeave weaver<float>() { return chosen->weave_single; }
 
 const char *variant_name() { return chosen->name; }
 

@@ -66,6 +66,31 @@ struct Stage {
   char *scratch;
 };
 
+// A block of a field with its components side by side, in an array with room around the block.
+struct Weave {
+  index components;           // 1 or 3
+  index extents[3];           // of the block
+  index below[3], room[3];    // points of the array before the block, and its extents
+  index around;               // 1: the last axis is whole, and its points are repeated in the room along it
+  const void *block;          // (component, ...)
+  void *woven;                // (..., component)
+};
+
+// Values of a field at the positions of particles. Axes are in the memory order of the block.
+struct Gather {
+  index points;               // along each axis: 2 (linear), 3 (quadratic) or 4 (cubic B-spline)
+  index axes[3];              // x, y or z
+  index periods[3];           // points around the box of a whole axis; 0 if the axis is cut over devices
+  index extents[3];           // of the block; of the last axis, if whole, `points` - 1 more than its period
+  index starts[3];            // the block's first plane
+  double spacing[3];          // along x, y and z
+  index components, count;    // 1 or 3; particles
+  const void *block;          // (*axes, component)
+  const double *position;     // (3, particle)
+  void *values;               // (component, particle); not a number where the block lacks a point
+};
+constexpr int GATHER_LENGTH = 7;  // numbers of `points`, `axes` and `periods`
+
 // Bytes of scratch memory that a stage needs.
 template <class T> index scratch_bytes(const Geometry &geometry);
 

@@ -1,10 +1,15 @@
 // The kernels for one instruction set: compiled several times, each time with other flags and another name.
 
+#include "particles.h"
 #include "stage.h"
 
 namespace SIMULATOR_ISA {
 
 void run_double(const simulator::Stage &stage) { run<double>(stage); }
 void run_single(const simulator::Stage &stage) { run<float>(stage); }
+void gather_double(const simulator::Gather &particles) { gather<double>(particles); }
+void gather_single(const simulator::Gather &particles) { gather<float>(particles); }
+void weave_double(const simulator::Weave &field) { weave<double>(field); }
+void weave_single(const simulator::Weave &field) { weave<float>(field); }
 
 }  // namespace SIMULATOR_ISA

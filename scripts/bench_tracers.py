@@ -1,0 +1,96 @@
+"""Compares the cost of a step with tracers with that of the flow's step alone, in one run.
+
+    .venv/bin/python scripts/bench_tracers.py [--shape 128] [--count 1e6] [--devices 2] [--precision double]
+
+Both loops run the same decaying turbulence with the same fixed dt and alternate; the result is the ratio of the
+smallest times, for every interpolation.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from simulator import Simulation, load_config
+from simulator.processes import discover
+from simulator.processes.start import start
+from simulator.simulation.advance import Until
+
+RUN = """\
+model: {{kind: navier_stokes, viscosity: 0.005}}
+grid: {{shape: [{shape}, {shape}, {shape}]}}
+initial: {{kind: random, peak: 4.0, energy: 0.5, seed: 1}}
+time: {{stop: 1000, dt: {dt:.6g}, integrator: {integrator}}}
+precision: {precision}
+fft: {{kernels: {kernels}}}
+"""
+TRACERS = "particles: [{{name: tracers, kind: tracer, count: {count}, interpolation: {kind}}}]\n"
+
+
+class Loop:
+    """A simulation whose compiled loop takes a few steps at a time."""
+
+    def __init__(self, text: str, cluster, folder: Path):
+        path = folder / "run.yaml"
+        path.write_text(text)
+        self.run = Simulation(load_config(path), cluster=cluster)
+        self.state = self.run.state
+        self.seconds: list[float] = []
+
+    def turn(self, steps: int) -> float:
+        """Seconds of one step."""
+        limit = Until(np.float64(1e9), np.float64(1e9), np.int64(steps))
+        jax.block_until_ready(self.state)
+        began = time.perf_counter()
+        before = int(self.state.step)
+        self.state = jax.block_until_ready(self.run.advance(self.state, limit))
+        spent = time.perf_counter() - began
+        if (taken := int(self.state.step) - before) != steps:
+            raise SystemExit(f"the loop took {taken} steps instead of {steps}")
+        return spent / steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", type=int, default=128)
+    parser.add_argument("--count", type=float, default=1e6)
+    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--precision", choices=("single", "double"), default="double")
+    parser.add_argument("--integrator", default="rk4")
+    parser.add_argument("--kernels", choices=("auto", "native", "xla"), default="auto")
+    parser.add_argument("--interpolation", nargs="*", default=["linear", "cubic_spline"])
+    parser.add_argument("--steps", type=int, default=4, help="steps in each timed call")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    cluster = start(discover(os.environ), platform="cpu", count=options.devices)
+    # Largest speeds of this flow are about 4: a CFL number of about 1.
+    given = {"dt": 16.0 / options.shape / 128, **vars(options)}
+    flow = RUN.format(**given)
+    with tempfile.TemporaryDirectory() as folder:
+        loops = {"flow alone": Loop(flow, cluster, Path(folder))}
+        for kind in options.interpolation:
+            text = flow + TRACERS.format(count=int(options.count), kind=kind)
+            loops[kind] = Loop(text, cluster, Path(folder))
+        for number in range(options.rounds + 1):
+            for loop in loops.values():
+                seconds = loop.turn(options.steps)
+                if number:  # the first turn compiles
+                    loop.seconds.append(seconds)
+    base = min(loops["flow alone"].seconds)
+    print(
+        f"{options.count:g} tracers at {options.shape}^3, {options.precision} precision, {options.integrator}, "
+        f"{options.devices} devices, {os.cpu_count()} cores"
+    )
+    for name, loop in loops.items():
+        least = min(loop.seconds)
+        print(f"{name:14} {1e3 * least:8.1f} ms per step   ratio {least / base:5.2f}")
+
+
+if __name__ == "__main__":
+    main()
