@@ -11,13 +11,17 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "render",
         help="make volume pictures of a run's snapshots",
-        description="Render a scalar field of a run's snapshots on the devices of this machine, each its own part of "
+        description="Render scalar fields of a run's snapshots on the devices of this machine, each its own part of "
         "the box, and write PNG files into RUN/plots. Where no option says how, the run's output.render does.",
-        epilog="example: simulator render outputs/taylor_green --azimuth 45",
+        epilog="example: simulator render outputs/passive_scalar --field vorticity_magnitude --field dye",
     )
     parser.add_argument("run", metavar="RUN", help="the run's folder; the run may still be going on")
     parser.add_argument(
-        "--field", help="a scalar field; by default the vorticity magnitude, else the density"
+        "--field",
+        action="append",
+        default=[],
+        help="a scalar field; given again, the fields are blended in one picture (default: the vorticity magnitude, "
+        "else the density)",
     )
     parser.add_argument(
         "--azimuth", type=float, metavar="DEGREES", help="where the camera stands, from x towards y"
@@ -46,9 +50,9 @@ def execute(args: argparse.Namespace) -> int:
     from simulator.read.render import render
 
     asked = {"camera.azimuth": args.azimuth, "camera.elevation": args.elevation, "camera.zoom": args.zoom}
-    asked |= {"field": args.field, "size": args.size}
+    asked |= {"size": args.size}
     overrides = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
-    for path in render(Path(args.run), steps, [*args.overrides, *overrides]):
+    for path in render(Path(args.run), steps, [*args.overrides, *overrides], args.field):
         print(path, flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""Volume pictures of a scalar field, made on the devices: render.h5."""
+"""Volume pictures of scalar fields, made on the devices: render.h5."""
 
 import itertools
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -13,8 +13,11 @@ from simulator.settings import Integer, Positive, Real, Settings, wrong
 
 if TYPE_CHECKING:
     from simulator.diagnostics.measured import Measured
+    from simulator.models import Model
     from simulator.rendering import Volume
 
+FAMILIES = 4
+"""The most fields in one picture: `rendering.transfer` has a hue for each."""
 USUAL = ("vorticity_magnitude", "density")
 """The fields to show by default: the first of these that the model has."""
 
@@ -43,27 +46,38 @@ class CameraSettings(Settings):
     """With 1 the diagonal of the box is as long as the shorter side of the picture."""
 
 
+Points = Literal["auto"] | Annotated[tuple[tuple[Real, Colour, Opacity], ...], Field(min_length=2)]
+
+
 class RenderSettings(SeriesCadence):
     field: str | None = None
     """A scalar field; by default the vorticity magnitude, else the density."""
+    fields: Annotated[dict[str, Points], Field(min_length=1, max_length=FAMILIES)] | None = None
+    """Instead of `field` and `transfer`: several scalar fields in one picture, each with its transfer function, such
+    as {vorticity_magnitude: auto, dye: auto}. With `auto` each field has its own hue: orange, blue, green, violet."""
     camera: CameraSettings = CameraSettings()
     """The position of the camera."""
-    transfer: Literal["auto"] | Annotated[tuple[tuple[Real, Colour, Opacity], ...], Field(min_length=2)] = (
-        "auto"
-    )
+    transfer: Points = "auto"
     """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost in a path
     of a hundredth of the box's shortest side. The default is chosen from the mean square of the values."""
     size: tuple[Pixels, Pixels] = (512, 512)
     """Width and height in pixels."""
 
     @model_validator(mode="after")
-    def _rising(self) -> Self:
-        values = [] if self.transfer == "auto" else [point[0] for point in self.transfer]
-        if any(b <= a for a, b in itertools.pairwise(values)):
-            raise wrong(
-                "transfer", f"the values {', '.join(f'{v:g}' for v in values)} do not rise; sort the points"
-            )
+    def _consistent(self) -> Self:
+        if self.fields is not None and (self.field is not None or self.transfer != "auto"):
+            key = "transfer" if self.field is None else "field"
+            raise wrong(key, "`fields` names the fields and their transfer functions; give one of the two")
+        _rising("transfer", self.transfer)
+        for name, points in (self.fields or {}).items():
+            _rising(f"fields.{name}", points)
         return self
+
+
+def _rising(key: str, points: Any) -> None:
+    values = [] if points == "auto" else [point[0] for point in points]
+    if any(b <= a for a, b in itertools.pairwise(values)):
+        raise wrong(key, f"the values {', '.join(f'{v:g}' for v in values)} do not rise; sort the points")
 
 
 class Render(Kind):
@@ -76,36 +90,54 @@ class Render(Kind):
 
         from simulator.diagnostics.measured import Measured
 
-        model = subject.model
-        known = model.scalar_fields
-        name = settings.field or next((name for name in USUAL if name in known), None)
-        if name is None:
-            raise Unsupported("needs a field to show; name one with field")
-        check_scalar(name, subject, key="field")
+        shown = fields_of(subject.model, settings)
+        for name in shown:
+            check_scalar(name, subject, key="field" if settings.fields is None else "fields")
         if 1 in subject.transform.grid.shape:
-            raise Unsupported("a plane has no volume; use slices", key="field")
-        volume = volume_of(subject.transform, settings)
+            raise Unsupported("a plane has no volume; use slices")
+        volume = volume_of(subject.transform, settings, tuple(shown.values()))
         width, height = settings.size
+
+        def compute(state: Any) -> dict[str, Any]:
+            contents = subject.model.contents(state)
+            return {"image": volume.image(*(subject.model.field_values(name, contents) for name in shown))}
+
         return Measured(
             {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},
             {"image": ("row", "column", "channel")},
-            lambda state: {"image": volume.image(model.field_values(name, model.contents(state)))},
-            {"field": name, "azimuth": settings.camera.azimuth, "elevation": settings.camera.elevation},
+            compute,
+            {
+                "field": "+".join(shown),
+                "azimuth": settings.camera.azimuth,
+                "elevation": settings.camera.elevation,
+            },
         )
 
 
-def volume_of(transform: Any, settings: RenderSettings) -> "Volume":
-    """The renderer for fields on this transform."""
+def fields_of(model: "Model", settings: RenderSettings) -> dict[str, Any]:
+    """The transfer function of each field to show. Raises Unsupported if nothing names a field."""
+    if settings.fields is not None:
+        return dict(settings.fields)
+    name = settings.field or next((name for name in USUAL if name in model.scalar_fields), None)
+    if name is None:
+        raise Unsupported("needs a field to show; name one with field")
+    return {name: settings.transfer}
+
+
+def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> "Volume":
+    """The renderer for fields on this transform, with the transfer `functions` of the settings."""
     from PIL import ImageColor
 
     from simulator.rendering import Camera, Transfer, Volume
 
+    def colour(name: str) -> tuple[float, ...]:
+        return tuple(part / 255 for part in ImageColor.getrgb(name)[:3])
+
+    transfers = []
+    for number, function in enumerate(functions):
+        family = number if len(functions) > 1 else None
+        points = None if function == "auto" else tuple((v, colour(name), o) for v, name, o in function)
+        transfers.append(Transfer(points, family))  # pyright: ignore[reportArgumentType]
     camera = settings.camera
-    points = None
-    if settings.transfer != "auto":
-        points = tuple(
-            (value, tuple(part / 255 for part in ImageColor.getrgb(colour)[:3]), opacity)
-            for value, colour, opacity in settings.transfer
-        )
     seen = Camera(camera.azimuth, camera.elevation, camera.zoom, settings.size)
-    return Volume(transform.physical, seen, Transfer(points))  # pyright: ignore[reportArgumentType]
+    return Volume(transform.physical, seen, tuple(transfers))

@@ -23,7 +23,7 @@ def caption(stem: str) -> str:
     for start, words in _KINDS:
         if stem.startswith(start):
             rest = stem.removeprefix(start)
-            return words.format(_QUANTITIES.get(rest, rest.replace("_", " ")))
+            return words.format(_QUANTITIES.get(rest, rest.replace("_", " ").replace("+", " and ")))
     quantity, against, parameter = stem.partition("_against_")
     words = quantity.replace("_", " ")
     return f"{words} against {parameter.replace('_', ' ')}" if against else words

@@ -86,6 +86,25 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
     assert "velocity is not a scalar" in capsys.readouterr().err
 
 
+def test_several_fields_are_blended_in_one_picture(finished, capsys):
+    both = ["--field", "vorticity_magnitude", "--field", "dye"]
+    assert main(["render", str(finished), *both]) == 0
+    path = (
+        finished
+        / "plots"
+        / f"render_vorticity_magnitude+dye_{open_run(finished).snapshots.steps[-1]:08d}.png"
+    )
+    assert capsys.readouterr().out.strip() == str(path)
+    points = "output.render.fields={vorticity_magnitude: [[0, red, 0.0], [9, red, 0.1]], dye: auto}"
+    assert main(["render", str(finished), "output.render.field=null", points, "devices.count=4"]) == 0
+    assert main(["render", str(finished), "--field", "dye", "--field", "velocity"]) == 2
+    assert "output.render.fields: velocity is not a scalar" in capsys.readouterr().err
+    assert main(["render", str(finished), points.replace("9, red", "-9, red")]) == 2
+    assert "output.render.fields.vorticity_magnitude: the values 0, -9 do not rise" in capsys.readouterr().err
+    assert main(["render", str(finished), points, "output.render.field=dye"]) == 2
+    assert "output.render.field: `fields` names the fields" in capsys.readouterr().err
+
+
 def test_a_movie_of_the_volume_pictures(finished, capsys):
     assert main(["movie", str(finished), "--render", "--output", str(finished / "m.gif")]) == 0
     with Image.open(finished / "m.gif") as movie:

@@ -38,7 +38,7 @@ def blob(x, y, z):
 
 def depth(camera, n, devices=2):
     layout = physical((n, n, n), devices)
-    light = np.asarray(jax.jit(Volume(layout, camera, LINEAR).light)(placed(layout, blob)))
+    light = np.asarray(jax.jit(Volume(layout, camera, (LINEAR,)).light)(placed(layout, blob)))
     return -np.log(light[..., 3])
 
 
@@ -74,7 +74,7 @@ def test_its_error_falls_with_the_square_of_the_spacing():
 def test_a_blob_that_is_one_colour_sends_out_what_it_absorbs():
     """Emission is colour times absorption: the light is colour (1 - transmittance), to round-off of the image."""
     layout = physical((24, 20, 16), 4)
-    light = np.asarray(jax.jit(Volume(layout, Camera(size=(40, 40)), LINEAR).light)(placed(layout, blob)))
+    light = np.asarray(jax.jit(Volume(layout, Camera(size=(40, 40)), (LINEAR,)).light)(placed(layout, blob)))
     for channel, colour in enumerate((1.0, 0.5, 0.25)):
         np.testing.assert_allclose(light[..., channel], colour * (1 - light[..., 3]), atol=1e-13)
 
@@ -101,10 +101,49 @@ def test_the_same_pixels_on_any_devices(shape, view, transfer):
     pictures = []
     for devices, options in ((1, {}), (4, {}), (8, {}), (8, {"decomposition": "pencil"})):
         layout = physical(shape, devices, (6.0, 5.0, 4.0), **options)
-        pictures.append(picture_of(Volume(layout, camera, transfer), waves))
+        pictures.append(picture_of(Volume(layout, camera, (transfer,)), waves))
     assert np.ptp(pictures[0]) > 50  # there is something to see
     for picture in pictures[1:]:
         np.testing.assert_array_equal(picture, pictures[0])
+
+
+def ripples(x, y, z):
+    return 1 + jnp.cos(3 * x - y + z) * jnp.sin(y + 4 * z)
+
+
+def test_several_fields_have_the_same_pixels_on_any_devices():
+    """One positive and one of both signs, each in the hue of its own."""
+    camera, transfers = Camera(30, 25, size=(48, 40)), (Transfer(family=0), Transfer(family=3))
+    pictures = []
+    for devices in (1, 2, 4):
+        layout = physical((12, 10, 9), devices, (6.0, 5.0, 4.0))
+        fields = [placed(layout, f) for f in (ripples, waves)]
+        pictures.append(np.asarray(jax.jit(Volume(layout, camera, transfers).image)(*fields)))
+    assert np.ptp(pictures[0]) > 50
+    for picture in pictures[1:]:
+        np.testing.assert_array_equal(picture, pictures[0])
+
+
+def test_depths_of_several_fields_add_and_their_colours_mix():
+    """A blob of one third red and two thirds blue absorption is one of their sum in the mean colour; the order of the
+    fields is arbitrary, and a field that is nowhere visible changes nothing."""
+    layout, camera = physical((16, 16, 16), 2), Camera(size=(24, 24))
+
+    def linear(colour, share):
+        """Absorption in proportion to the values: `share` of KAPPA at 1."""
+        return Transfer(((0.0, colour, 0.0), (1.0, colour, float(-np.expm1(-0.01 * share * KAPPA)))))
+
+    red, blue, mean = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (1 / 3, 0.0, 2 / 3)
+    values, nothing = placed(layout, blob), placed(layout, lambda *x: 0 * blob(*x))
+
+    def light(*media):
+        volume = Volume(layout, camera, tuple(transfer for transfer, _ in media))
+        return np.asarray(jax.jit(volume.light)(*(values for _, values in media)))
+
+    both = light((linear(red, 1 / 3), values), (linear(blue, 2 / 3), values))
+    np.testing.assert_allclose(both, light((linear(mean, 1.0), values)), atol=1e-13)
+    turned = light((linear(blue, 2 / 3), values), (linear(red, 1 / 3), values), (linear(mean, 1.0), nothing))
+    np.testing.assert_allclose(turned, both, atol=1e-13)
 
 
 @pytest.mark.parametrize("azimuth", [0, 90, 180, 270])
@@ -119,7 +158,7 @@ def test_the_nearer_of_two_opaque_plates_is_seen(azimuth):
 
     red, green = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
     opaque = Transfer(((-0.5, red, 0.999), (-0.4, red, 0.0), (0.4, green, 0.0), (0.5, green, 0.999)))
-    picture = picture_of(Volume(layout, Camera(azimuth, 0, zoom=1.0, size=(21, 21)), opaque), plates)
+    picture = picture_of(Volume(layout, Camera(azimuth, 0, zoom=1.0, size=(21, 21)), (opaque,)), plates)
     seen = (
         (0, 255, 0) if azimuth in (0, 90) else (255, 0, 0)
     )  # the camera stands beyond the far or the near face
@@ -133,7 +172,7 @@ def test_the_picture_stands_upright_and_right_handed():
     def dot(x, y, z):
         return jnp.exp(-((x - 0.5) ** 2 + (y - 0.75) ** 2 + (z - 0.75) ** 2) / 0.005)
 
-    picture = picture_of(Volume(layout, Camera(0, 0, zoom=1.0, size=(40, 40)), LINEAR), dot).astype(int)
+    picture = picture_of(Volume(layout, Camera(0, 0, zoom=1.0, size=(40, 40)), (LINEAR,)), dot).astype(int)
     row, column = np.unravel_index(picture.sum(-1).argmax(), (40, 40))
     # A quarter of the box from the middle; the picture is sqrt(3) boxes wide.
     assert (column - 19.5, 19.5 - row) == pytest.approx((0.25 * 40 / 3**0.5,) * 2, abs=1)
