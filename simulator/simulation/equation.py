@@ -9,7 +9,7 @@ from simulator.models import MODELS, Model
 from simulator.models.python import WrongParameters
 from simulator.particles.swarm import Swarm
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.placement import Placement
+from simulator.simulation.placement import Placement, check_exchange
 
 
 def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model:
@@ -32,6 +32,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
         )
     if kind.open:
         check_fitting(config, model)
+        check_exchange(config, model)
     model.settle()
     return model
 

@@ -11,7 +11,7 @@ import numpy as np
 from simulator.config import RunConfig
 from simulator.config.execution import MOST_DEVICES
 from simulator.errors import UserError
-from simulator.models import MODELS
+from simulator.models import MODELS, Model
 from simulator.processes import Allocation
 from simulator.processes.compile_cache import base_folder
 from simulator.processes.hardware import usable_cores
@@ -206,16 +206,18 @@ def check_members(config: RunConfig, members: int) -> None:
         )
 
 
-def check_exchange(config: RunConfig) -> None:
-    """Refuses narrow exchanges that have no effect or a harmful one."""
-    kind, model = config.fft.exchange, MODELS[config.model.kind]
+def check_exchange(config: RunConfig, own: Model | None = None) -> None:
+    """Refuses narrow exchanges that have no effect or a harmful one. `own`: the equation of a user's file, which is
+    not known from the configuration alone."""
+    kind, model = config.fft.exchange, own or MODELS[config.model.kind]
     if kind == "full":
         return
     if model.split:
+        name = config.model.kind if own is None else type(own).__name__
         raise config.error(
             "fft.exchange",
             f"{kind} would cost wave functions their unitarity ({UNITARITY[kind]} of the mass in every transform, "
-            f"against 1e-16); remove the key for {config.model.kind}",
+            f"against 1e-16); remove the key for {name}",
         )
     if config.precision == "single" and kind == "single":
         raise config.error(

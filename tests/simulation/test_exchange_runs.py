@@ -41,6 +41,17 @@ def test_refusals():
             check_run.check(config_of(FILES[kind], "grid.shape=16,16,16", *overrides))
 
 
+@pytest.mark.parametrize("kind", ["single", "half_scaled"])
+def test_a_user_s_split_equation_is_refused_like_shipped_waves(kind):
+    """It is known only once its file is read."""
+    config = config_of(
+        "equations/nonlinear_schrodinger.yaml", "grid.shape=16,16", f"fft.exchange={kind}", "output={}"
+    )
+    message = f"fft.exchange: {kind} would cost wave functions .* remove the key for NonlinearSchrodinger"
+    with pytest.raises(UserError, match=message):
+        check_run.check(config)
+
+
 def run(*overrides: str):
     """Energy spectrum's fields and residual of a short decaying flow on four devices."""
     config = config_of(
