@@ -16,8 +16,9 @@ from simulator.benchmark.rounds import timed_in_rounds
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
-from simulator.spectral.collectives import collectives, size
+from simulator.spectral.collectives import collectives
 from simulator.spectral.nonlinear_term import NonlinearTerm, random_array, temporary_bytes
+from simulator.words import size
 
 COMPONENTS = 3
 

@@ -7,7 +7,7 @@ from typing import Any
 from simulator.errors import UserError
 from simulator.simulation.memory import Memory, free_everywhere
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.collectives import size
+from simulator.words import size
 
 
 def check_fits(

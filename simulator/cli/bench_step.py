@@ -163,7 +163,7 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
 
 def report(result: dict[str, Any]) -> list[str]:
     """The result as printable lines."""
-    from simulator.spectral.collectives import size
+    from simulator.words import size
 
     step = result["step"]
     # The parts are timed alone, so their sum may exceed the step.

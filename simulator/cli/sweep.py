@@ -230,9 +230,9 @@ def submit_runs(args: argparse.Namespace) -> int:
     from simulator.slurm.queue import largest_array
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import typed_sweep
-    from simulator.sweeps.runs import short
     from simulator.sweeps.study_status import counted, statuses_of
     from simulator.sweeps.submit_study import plan_submission, submit, to_submit
+    from simulator.words import short
 
     sweep = open_sweep(args.file)
     statuses = statuses_of([run.folder for run in sweep.runs])

@@ -20,7 +20,6 @@ from simulator.models.equation import Equation
 from simulator.output.recorder import series_of
 from simulator.planning.abstract_run import paper_simulation, virtual_devices
 from simulator.planning.fitting import NICE
-from simulator.planning.plan import size
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import ROOM, SMALL, Memory, free_everywhere
 from simulator.simulation.placement import check_devices, check_exchange
@@ -28,6 +27,7 @@ from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import check_growth as growth_is_followed
 from simulator.spectral import Grid, Transform
 from simulator.spectral.staged import NAME
+from simulator.words import size
 
 AT_LEAST = 2
 """Every step holds at least this many times the state."""

@@ -11,6 +11,7 @@ from simulator.planning.machines import Machine
 from simulator.planning.step import Step
 from simulator.planning.step_time import Seconds, seconds
 from simulator.planning.steps import Steps
+from simulator.words import size
 
 START = 300.0
 """Seconds allowed for a job's start, compilation and last checkpoint."""
@@ -126,12 +127,3 @@ def slurm_time(duration: float) -> str:
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-
-
-def size(count: float) -> str:
-    """A number of bytes in words."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} PB"

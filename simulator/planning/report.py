@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from math import prod
 
-from simulator.planning.plan import Plan, counted, size
+from simulator.planning.plan import Plan, counted
 from simulator.planning.scaling import Point
 from simulator.planning.targets import missing
 from simulator.simulation.memory import words
+from simulator.words import size
 
 _COLUMNS = "  {:<22}{:>14}{:>14}"
 

@@ -7,9 +7,10 @@ from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.planning.fitting import fewest_devices
 from simulator.planning.machines import Machine, machine
-from simulator.planning.plan import Plan, counted, size
+from simulator.planning.plan import Plan, counted
 from simulator.planning.report import duration
 from simulator.planning.steps import fixed_steps
+from simulator.words import size
 
 
 def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunConfig, list[str]]:

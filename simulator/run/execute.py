@@ -24,7 +24,7 @@ from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Moment, Outcome
 from simulator.run.prepare import Choices, find_start, forget_after, headline, look, prepare_folder, take_up
-from simulator.run.progress import Progress, short, summary, typed
+from simulator.run.progress import Progress, summary, typed
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation import provenance
@@ -34,6 +34,7 @@ from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 from simulator.storage import Writer
 from simulator.storage.manifest import NAME as MANIFEST
+from simulator.words import short
 
 STEPS = "the loop over steps"
 _USUAL = Choices()

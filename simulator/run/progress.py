@@ -24,6 +24,7 @@ from simulator.output.table import read_table
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 from simulator.statistics.resolution import RESOLVED
+from simulator.words import duration, size
 
 LINE_EVERY = 30.0
 """Seconds between two lines if there is no terminal."""
@@ -160,18 +161,6 @@ class _Words(ProgressColumn):
         return Text(str(task.fields["words"]), no_wrap=True)
 
 
-def duration(seconds: float) -> str:
-    """A duration in words: `42 s`, `3 min 20 s`, `5 h 03 min`, `2 d 4 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
 def typed() -> tuple[str, ...]:
     """The words that start this program in a shell: its name if the shell finds it, else its path."""
     program = Path(sys.executable).parent / "simulator"
@@ -183,13 +172,6 @@ def typed() -> tuple[str, ...]:
     with suppress(ValueError):
         return (str(program.relative_to(Path.cwd())),)
     return (str(program),)
-
-
-def short(path: Path) -> Path:
-    """`path` relative to the current folder if it lies below it."""
-    with suppress(ValueError):
-        return path.relative_to(Path.cwd())
-    return path
 
 
 def summary(
@@ -264,10 +246,10 @@ def _contents(folder: Path) -> list[tuple[str, str]]:
         files = [
             file for top in beside for file in ([top] if top.is_file() else top.rglob("*")) if file.is_file()
         ]
-        size = _size(sum(file.stat().st_size for file in files))
+        whole = size(sum(file.stat().st_size for file in files))
         if path.is_dir():
             number = sum(1 for entry in path.iterdir() if entry.is_dir() and entry.name.isdigit())
-            contents.append((f"{name}/", f"{number} x {_size(_largest(path))}, {size} in all"))
+            contents.append((f"{name}/", f"{number} x {size(_largest(path))}, {whole} in all"))
         elif path.suffix == ".csv":
             with path.open("rb") as file:
                 rows = sum(1 for _ in file) - 1
@@ -284,11 +266,3 @@ def _largest(folder: Path) -> int:
         if entry.is_dir() and entry.name.isdigit()
     ]
     return max(sizes, default=0)
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.words import size
+
 KINDS: tuple[str, ...] = (
     "all-to-all",
     "all-gather",
@@ -107,15 +109,6 @@ def describe(found: Mapping[str, Collective]) -> str:
     """In words: `2 all-to-all (1.5 MB), 1 all-reduce (16 B)`."""
     parts = [f"{c.count} {kind} ({size(c.bytes)})" for kind, c in found.items() if c.count]
     return ", ".join(parts) or "none"
-
-
-def size(count: float) -> str:
-    """Bytes in words, e.g. `1.5 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    raise AssertionError
 
 
 _FFT = re.compile(r"=\s*(?P<result>\S+)\s+fft\(")

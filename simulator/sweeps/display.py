@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from simulator.run.log import LastingConsole
-from simulator.run.progress import LINE_EVERY, duration
+from simulator.run.progress import LINE_EVERY
 from simulator.sweeps.study_status import Status
 from simulator.sweeps.sweep import Sweep, SweepRun
+from simulator.words import duration
 
 
 class Display:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from simulator.errors import UserError
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
-from simulator.run.progress import duration
 from simulator.simulation.placement import check_members
 from simulator.sweeps.report import next_commands
 from simulator.sweeps.runner import Job, run_all
-from simulator.sweeps.runs import short
 from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep, SweepRun
+from simulator.words import duration, short
 
 MISSING = (Stage.WAITING, Stage.INTERRUPTED)
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.planning.plan import size
 from simulator.run.progress import typed
-from simulator.sweeps.runs import short
 from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep
 from simulator.sweeps.table import as_text
+from simulator.words import short, size
 
 
 def plan_lines(sweep: Sweep) -> list[str]:

@@ -1,6 +1,5 @@
 """One run of a sweep, and how values and paths are shown."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +35,3 @@ def shown(item: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{key}: {shown(part)}" for key, part in item.items()) + "}"
     return str(item)
-
-
-def short(path: Path) -> Path:
-    """The path relative to the current folder if it is below it, else as it is."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)

@@ -28,10 +28,11 @@ from simulator.run.folder import CONFIG, PLAN, SWEEP, Found, RunFolder
 from simulator.sweeps import collect
 from simulator.sweeps.expansion import Value, Values, expand, keys, override
 from simulator.sweeps.identity import identity, value
-from simulator.sweeps.runs import SweepRun, short, shown
+from simulator.sweeps.runs import SweepRun, shown
 from simulator.sweeps.settings import SweepSettings
 from simulator.sweeps.study_status import Status, statuses_of
 from simulator.sweeps.table import frame, rows
+from simulator.words import short
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from simulator.run.log import RunLog
-from simulator.run.progress import Progress, duration, summary
+from simulator.run.progress import Progress, summary
+from simulator.words import duration
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5)
 

@@ -11,7 +11,6 @@ import pytest
 
 from simulator.output.table import Table
 from simulator.planning import Step
-from simulator.planning.plan import size
 from simulator.run.state import RunState, write_state
 from simulator.sweeps.collect import parse
 from simulator.sweeps.pictures import plot_sweep
@@ -19,6 +18,7 @@ from simulator.sweeps.record import begun, ended
 from simulator.sweeps.report import plan_lines, status_lines, table_lines
 from simulator.sweeps.study_status import Stage, counted, status_of, statuses_of
 from simulator.sweeps.table import as_csv, as_json
+from simulator.words import size
 
 STUDY = """\
 base: base.yaml

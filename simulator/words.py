@@ -1,0 +1,32 @@
+"""Numbers of bytes, durations and paths in messages."""
+
+from contextlib import suppress
+from pathlib import Path
+
+
+def size(count: float) -> str:
+    """A number of bytes in words."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: `42 s`, `3 min 20 s`, `5 h 03 min`, `2 d 4 h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def short(path: Path) -> Path:
+    """`path` relative to the current folder if it lies below it."""
+    with suppress(ValueError):
+        return path.relative_to(Path.cwd())
+    return path
