@@ -55,7 +55,7 @@ def probes(
     a field's modes, and no transform."""
     grid = model.transform.grid
     whole = NamedSharding(model.transform.layout.mesh, PartitionSpec())
-    placed = jnp.asarray(np.asarray(points, np.float64).reshape(-1, 3))
+    placed = np.asarray(points, np.float64).reshape(-1, 3)
     along = {
         name: np.arange(grid.shape[AXES.index(line.axis)]) * grid.spacing[AXES.index(line.axis)]
         for name, line in lines.items()

@@ -17,6 +17,7 @@ from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
 from simulator.settings import Integer, Points, Positive, Real, Seed, Settings
 from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, translate
 from simulator.spectral.random import gaussian
 
@@ -47,8 +48,10 @@ class ZeldovichWave(Initial):
         if "momentum" not in model.fields:
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s, transform = self.settings, model.transform
-        i = "xyz".index(s.axis)
-        k = s.mode * transform.grid.fundamental[i]
+        i, grid = AXES.index(s.axis), transform.grid
+        if s.axis not in grid.names.values():
+            raise UserError(f"axis: the grid has no {s.axis}; give x or y")
+        k = s.mode * grid.seen(grid.fundamental)[i]
         growth = math.sqrt(4 * math.pi * model.settings.gravitational_constant * s.density)
 
         def values(*points):
@@ -58,12 +61,12 @@ class ZeldovichWave(Initial):
                 q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + abs(s.amplitude))
             for _ in range(4):
                 q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + s.amplitude * jnp.cos(k * q))
-            shape = transform.physical.shape
+            shape = transform.physical.seen_shape
             still = jnp.zeros(shape, x.dtype)
             speed = jnp.broadcast_to(growth * s.amplitude * jnp.sin(k * q) / k, shape)
             return {
                 "density": jnp.broadcast_to(s.density / (1 + s.amplitude * jnp.cos(k * q)), shape),
-                "velocity": jnp.stack([speed if j == i else still for j in range(3)]),
+                "velocity": jnp.stack([speed if j == i else still for j in range(len(shape))]),
             }
 
         return from_values(transform, values)

@@ -82,7 +82,7 @@ _NAMES = {
     "phase": r"phase $\arg\psi$",
     "speed": r"speed $|\mathbf{u}|$",
     "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
-    "vorticity": r"vorticity $|\boldsymbol{\omega}|$",
+    "vorticity": r"vorticity $\omega$",
 }
 _SPECTRA = {
     "energy": r"energy spectrum $E(k)$",

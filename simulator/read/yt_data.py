@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def yt_data(snapshot: Snapshot) -> "Dataset":
-    """The fields over x, y and z, read when yt needs them. Vectors become `NAME_x`, ..., with units in `code_length`,
+    """The fields over x, y and z, or x and y, read when yt needs them; yt holds a plane as a box of one layer of unit
+    depth. Vectors become `NAME_x`, ..., with units in `code_length`,
     `code_time` and `code_mass`; a wave function becomes its real and imaginary parts, `NAME_real` and `NAME_imag`.
     `velocity` and `density` are also yt's own gas fields, from which it derives `vorticity_x`, ... Raises UserError
     if yt is not installed or there is no such field.
@@ -24,7 +25,7 @@ def yt_data(snapshot: Snapshot) -> "Dataset":
     fields: dict[tuple[str, str], Any] = {}
     shape: tuple[int, ...] = ()
     for name, stored in snapshot.items():
-        if len(stored.axes) != 3 or any(axis.spacing is None for axis in stored.axes):
+        if len(stored.axes) not in (2, 3) or any(axis.spacing is None for axis in stored.axes):
             continue
         shape = stored.entry.extents
         units = _units(str(stored.attributes.get("units", "")))
@@ -36,16 +37,17 @@ def yt_data(snapshot: Snapshot) -> "Dataset":
             else:
                 fields["stream", f"{name}{suffix}"] = (_reader(stored, index, None), units)
     if not fields:
-        raise UserError(f"{snapshot.path}: holds no field over x, y and z")
+        raise UserError(f"{snapshot.path}: holds no field over x, y and z, or over x and y")
     first = next(s for s in snapshot.values() if s.entry.extents == shape)
-    edges = np.array([[a.origin, a.origin + a.size * (a.spacing or 1.0)] for a in first.axes])
+    edges = [[a.origin, a.origin + a.size * (a.spacing or 1.0)] for a in first.axes]
+    layer = 3 - len(shape)
     return yt.load_uniform_grid(  # pyright: ignore[reportPrivateImportUsage]
         fields,
-        shape,
+        (*shape, *(1,) * layer),
         length_unit=1.0,
         mass_unit=1.0,
         time_unit=1.0,
-        bbox=edges,
+        bbox=np.array([*edges, *[[0.0, 1.0]] * layer]),
         sim_time=snapshot.time,
         periodicity=(True, True, True),
         dataset_name=str(snapshot.path),
@@ -64,6 +66,7 @@ def _units(text: str) -> str:
 def _reader(stored: StoredField, index: tuple[int, ...], part: str | None) -> Any:
     def read(grid: object, name: object) -> np.ndarray:
         values = stored[(*index, ...)]
-        return np.ascontiguousarray(values if part is None else getattr(values, part), np.float64)
+        values = np.ascontiguousarray(values if part is None else getattr(values, part), np.float64)
+        return values if values.ndim == 3 else values[..., None]
 
     return read

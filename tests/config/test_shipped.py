@@ -64,7 +64,8 @@ def _gist(schema: Any) -> Any:
 @pytest.mark.parametrize("name", RUNS)
 def test_every_shipped_configuration_runs(name: str, tmp_path: Path) -> None:
     """Its first steps, on a small grid."""
-    command = [sys.executable, "-m", "simulator", "run", str(CONFIGS / name), "grid.shape=16,16,16"]
+    shape = "grid.shape=" + ",".join("16" for _ in load_config(CONFIGS / name).grid.shape)
+    command = [sys.executable, "-m", "simulator", "run", str(CONFIGS / name), shape]
     done = subprocess.run(
         [*command, "time.max_steps=2", "--output", str(tmp_path / "run")], capture_output=True, text=True
     )

@@ -200,3 +200,16 @@ def test_yt_derives_fields_with_units(tmp_path):
     omega, own = region["gas", "vorticity_z"], region["gas", "velocity_z"]
     assert omega.units.dimensions == 1 / yt.units.dimensions.time
     assert abs(np.asarray(omega) - np.asarray(own)).max() < 2 * (2 * np.pi / 16) ** 2 / 6 * 1.01
+
+
+@pytest.mark.slow
+def test_a_plane_is_a_layer_in_yt(tmp_path):
+    pytest.importorskip("yt").set_log_level("error")
+    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
+    transform = make_transform(Grid.of((16, 12), (2.0, 3.0)), jax.devices()[:2])
+    values = np.random.default_rng(0).normal(size=(16, 12))
+    save(tmp_path / "snapshots", 0, [Dataset("dye", values, physical_axes(transform))], {"time": 0.25})
+    data = open_run(tmp_path).to_yt()
+    assert data.dimensionality == 2 and list(data.domain_width.d) == [2.0, 3.0, 1.0]
+    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
+    np.testing.assert_array_equal(np.asarray(cube["stream", "dye"])[..., 0], values)

@@ -142,3 +142,32 @@ def test_a_model_of_three_dimensions_says_so(case) -> None:
         UserError, match=r"grid.shape: composite is solved in three dimensions; \[20, 16, 1\]"
     ):
         simulation(case, gas, "initial={kind: composite, components: {gas: {kind: uniform}}}")
+
+
+FLOW = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [20, 16]}
+initial: {kind: taylor_green}
+forcing: {kind: ornstein_uhlenbeck, rate: 0.1, correlation_time: 0.3, band: [1, 2]}
+time: {stop: 0.2, dt: 0.02, integrator: rk2}
+devices: {count: 2, platform: cpu}
+output: {snapshots: {every: 0.1, fields: [velocity, vorticity]}, probes: {every: 0.1, points: [[0.1, 0.2]]}}
+"""
+
+
+def test_a_shipped_model_has_no_third_axis_and_restarts_on_other_devices(tmp_path) -> None:
+    """A run on two devices; another one half on two, half on one."""
+    (tmp_path / "flow.yaml").write_text(FLOW)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    command = ["run", str(tmp_path / "flow.yaml"), "--output"]
+    assert main([*command, str(whole)]) == 0
+    assert main([*command, str(halves), "time.stop=0.1"]) == 0
+    assert main([*command, str(halves), "devices.count=1"]) == 0
+    ends = [open_run(folder).snapshots[-1] for folder in (whole, halves)]
+    for name, shape in (("velocity", (2, 20, 16)), ("vorticity", (20, 16))):
+        assert ends[0][name].shape == shape
+        np.testing.assert_allclose(ends[1][name][...], ends[0][name][...], rtol=0, atol=1e-12)
+    run = open_run(whole)
+    assert not [name for name in run.diagnostics if name.endswith(("_z", "_xz", "_yz"))]
+    assert list(run.slices.variables) == ["speed/xy", "vorticity/xy"]
+    assert set(run.series("probes").variables) == {"velocity_x", "velocity_y"}

@@ -1,0 +1,347 @@
+"""The shipped models in two dimensions: exact solutions, invariants, and the box of one layer that each plane is."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flow_support import flow, last, marched, measured, order
+
+from simulator import Simulation, load_config
+from simulator.errors import UserError
+from simulator.initial.spectrum import solenoidal
+from simulator.models import State
+from simulator.output.recorder import series_of
+from simulator.spectral import Grid, Transform, make_transform
+from simulator.spectral.operators import cross, curl, divergence, inverse_curl
+from simulator.statistics.resolution import dissipation_scale
+
+EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
+
+START = """\
+import jax.numpy as jnp
+
+
+def start(x, y, z=None, names=()):
+    u = jnp.sin(x) * jnp.cos(2 * y) + 0.3 * jnp.cos(y), 0.2 * jnp.sin(2 * x) - 0.5 * jnp.cos(x) * jnp.sin(2 * y)
+    b = jnp.cos(y) + 0.3 * jnp.sin(2 * y + x), jnp.sin(2 * x) - 0.15 * jnp.sin(2 * y + x)
+    theta = jnp.sin(x) * jnp.sin(y) + jnp.cos(2 * x + y)
+    zero = 0 if z is None else 0 * z
+    u, b = (tuple(c + zero for c in (v if z is None else (*v, 0 * x))) for v in (u, b))
+    theta = theta + zero
+    found = {"velocity": u, "magnetic": b, "buoyancy": theta, "dye": theta, "density": 1 + 0.1 * theta}
+    found["psi"] = jnp.sqrt(1 + 0.2 * theta) * jnp.exp(1j * jnp.sin(x + y + zero))
+    return {name: found[name] for name in names}
+"""
+THIRD = {"gravity", "mean_gradient", "external_acceleration", "frequency", "mean_field"}
+"""Keys with a number for each axis."""
+MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "navier_stokes": (
+        {
+            "viscosity": 0.02,
+            "drag": {"coefficient": 0.1, "below": 1.5},
+            "scalars": [{"name": "dye", "diffusivity": 0.01, "mean_gradient": [0.5, -1]}],
+        },
+        ["velocity", "dye"],
+    ),
+    "boussinesq": (
+        {"viscosity": 0.02, "diffusivity": 0.01, "stratification": -0.5, "gravity": [1, -2]},
+        ["velocity", "buoyancy"],
+    ),
+    "mhd": ({"viscosity": 0.02, "resistivity": 0.01}, ["velocity", "magnetic"]),
+    "self_gravitating_gas": (
+        {
+            "sound_speed": 2.0,
+            "polytropic_exponent": 1.4,
+            "viscosity": 0.02,
+            "bulk_viscosity": 0.01,
+            "gravitational_constant": 0.1,
+            "external_acceleration": [0.1, 0.2],
+            "max_edge_energy": 1,
+        },
+        ["density", "velocity"],
+    ),
+    "schrodinger_poisson": (
+        {"self_interaction": 0.2, "external_potential": {"kind": "harmonic", "frequency": [0.5, 0.3]}},
+        ["psi"],
+    ),
+}
+
+
+def with_third(block: Any) -> Any:
+    """A block with 0 along z."""
+    if isinstance(block, dict):
+        return {k: [*v, 0] if k in THIRD else with_third(v) for k, v in block.items()}
+    return [with_third(v) for v in block] if isinstance(block, list) else block
+
+
+def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
+    """Values on the grid, without padding."""
+    inside = (slice(n) for n in simulation.grid.seen(simulation.grid.shape))
+    return np.asarray(simulation.values(name)(state))[(..., *inside)]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
+    """Ten steps of every model on 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to the
+    round-off of values of order 1."""
+    model, names = MODELS[kind]
+    (tmp_path / "start.py").write_text(START)
+    start = {"kind": "python", "path": str(tmp_path / "start.py"), "function": "start"}
+    start["parameters"] = {"names": names}
+    dealias = "none" if kind == "schrodinger_poisson" else "two_thirds"
+    method = "kick_drift_kick" if kind == "schrodinger_poisson" else "rk2"
+    ends = []
+    for shape, count, block in (((12, 10), 2, model), ((12, 10, 1), 1, with_third(model))):
+        blocks = {"model": {"kind": kind, **block}, "time": {"stop": 1, "integrator": method}}
+        made = flow(*shape, initial=start, count=count, grid={"dealias": dealias}, **blocks)
+        ends.append((made, last(marched(made, 0.01, 10))))
+    (plane, ours), (layer, theirs) = ends
+    for name in plane.model.fields:
+        found, wanted = field(plane, ours, name), field(layer, theirs, name)[..., 0]
+        if plane.model.fields[name].components:
+            assert len(found) == 2 and not wanted[2].any()
+            wanted = wanted[:2]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
+
+
+# ---- incompressible flow -----------------------------------------------------------------------------------
+
+
+def test_taylor_green_vortices_decay_exactly() -> None:
+    """u = u(0) exp(-nu k^2 t), k^2 = (2 pi / Lx)^2 + (2 pi / Ly)^2, whatever the steps; 50 steps of round-off. The
+    integral and the Taylor scale of a flow of one wavenumber k are both 2 / k."""
+    box, nu = (2 * np.pi, np.pi), 0.05
+    made = flow(16, 12, initial={"kind": "taylor_green"}, viscosity=nu, count=2, grid={"box": list(box)})
+    first, *_, end = marched(made, 0.02, 50)
+    k2 = 1 + 4
+    exact = field(made, first, "velocity") * np.exp(-nu * k2 * 1.0)
+    np.testing.assert_allclose(field(made, end, "velocity"), exact, rtol=0, atol=1e-14)
+    row = measured(made, end)
+    assert row["integral_scale"] == pytest.approx(2 / k2**0.5, rel=1e-12)
+    assert row["taylor_scale"] == pytest.approx(2 / k2**0.5, rel=1e-12)
+    assert row["enstrophy"] == pytest.approx(k2 * row["energy"], rel=1e-12)
+    assert row["enstrophy_dissipation"] == pytest.approx(2 * nu * k2 * row["enstrophy"], rel=1e-12)
+    assert not {"helicity", "mean_velocity_z", "u_rms_z", "kolmogorov_scale"} & row.keys()
+
+
+def test_it_is_the_vorticity_equation() -> None:
+    """The same start and steps as configs/equations/turbulence_2d.yaml, whose solution is the vorticity. Both are
+    the same system of ordinary differential equations, so that even the errors of the steps agree."""
+    usual = ("grid.shape=32,32", "devices.platform=cpu", "devices.count=1")
+    theirs = Simulation(load_config(EQUATIONS / "turbulence_2d.yaml", usual), report=lambda line: None)
+    viscosity = theirs.config.model.parameters["viscosity"]  # type: ignore[union-attr]
+    ours = flow(
+        32, 32, initial={"kind": "taylor_green"}, viscosity=viscosity, grid={"box": theirs.config.grid.box}
+    )
+    layout = ours.transform.layout
+    velocity = layout.constrain(inverse_curl(layout, theirs.state.fields["vorticity"]))
+    ours.state = ours.placed(ours.begin({"velocity": velocity}))
+    wanted, found = (last(marched(made, 0.01, 20)) for made in (theirs, ours))
+    vorticity, exact = curl(layout, found.fields["velocity"]), wanted.fields["vorticity"]
+    assert float(abs(exact - theirs.state.fields["vorticity"]).max()) > 0.01
+    np.testing.assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
+
+
+IDEAL = {
+    "navier_stokes": ("energy", "enstrophy"),
+    "mhd": ("energy", "cross_helicity", "square_potential"),
+}
+
+
+@pytest.mark.parametrize("kind", IDEAL)
+def test_ideal_flow_keeps_its_invariants(kind: str) -> None:
+    """Truncated ideal flow conserves them; rk4 loses what is of order dt^5 per step: with half the step a 16th."""
+    start, model = {"kind": "random", "seed": 3, "peak": 2}, {"kind": kind, "viscosity": 0}
+    if kind == "mhd":
+        start["magnetic"], model["resistivity"] = {"energy": 0.3, "peak": 2}, 0
+    made = flow(16, 16, initial=start, model=model, time={"stop": 1, "integrator": "rk4"})
+    before = measured(made, made.state)
+    drifts = []
+    for steps in (10, 20):
+        after = measured(made, last(marched(made, 0.4 / steps, steps)))
+        drifts.append({name: abs(after[name] - before[name]) for name in IDEAL[kind]})
+    for name in IDEAL[kind]:
+        coarse, fine = drifts[0][name], drifts[1][name]
+        assert fine < 1e-5 * abs(before[name]) and order([coarse, fine])[0] > 3.9, (name, drifts)
+
+
+def test_internal_waves_have_their_frequency(tmp_path) -> None:
+    """A plane wave solves the whole equations: its products vanish. Gravity points along -y by default, and omega =
+    N kx / k. Its phase is exact to the order of rk4, (omega dt)^5 / 120 for each of 50 steps."""
+    n2, k = 4.0, (1, 2)
+    omega = n2**0.5 * k[0] / np.hypot(*k)
+    # u = (-ky, kx) cos(k . x - omega t), b = -N^2 kx / omega sin(...), from b_t = -N^2 v.
+    code = f"""
+import jax.numpy as jnp
+
+def start(x, y):
+    phase = {k[0]} * x + {k[1]} * y
+    return {{
+        "velocity": (-{k[1]} * jnp.cos(phase), {k[0]} * jnp.cos(phase)),
+        "buoyancy": {n2 * k[0] / omega} * jnp.sin(phase),
+    }}
+"""
+    (tmp_path / "wave.py").write_text(code)
+    start = {"kind": "python", "path": str(tmp_path / "wave.py"), "function": "start"}
+    model = {"kind": "boussinesq", "viscosity": 0, "diffusivity": 0, "stratification": n2}
+    made = flow(12, 12, initial=start, model=model, time={"stop": 1, "integrator": "rk4"})
+    first, *_, end = marched(made, 0.02, 50)
+    numbers = made.transform.layout
+    at = (numbers.integers("y") == k[0]) & (numbers.integers("z") == k[1])
+    for name, part in (("velocity", 1), ("buoyancy", ...)):
+        turned = [jnp.where(at, state.fields[name][part], 0).sum() for state in (first, end)]
+        error = abs(complex(turned[1] / turned[0]) - np.exp(-1j * omega * 1.0))
+        assert error < 2 * 50 * (omega * 0.02) ** 5 / 120
+
+
+# ---- waves -------------------------------------------------------------------------------------------------
+
+
+def test_the_kinetic_phase_of_waves_is_exact(tmp_path) -> None:
+    """Without potentials every mode turns by exp(-i (hbar/2m) k^2 t), whatever the step: round-off of 10 steps. Two
+    vortices and two of the other sign are found in the plane."""
+    code = """
+import jax.numpy as jnp
+
+def start(x, y):
+    return {"psi": jnp.sin(x) + 1j * jnp.sin(y) + 0.2 * jnp.exp(2j * x - 3j * y)}
+"""
+    (tmp_path / "psi.py").write_text(code)
+    start = {"kind": "python", "path": str(tmp_path / "psi.py"), "function": "start"}
+    model = {"kind": "schrodinger_poisson", "gravitational_constant": 0, "hbar_over_m": 0.7}
+    made = flow(12, 10, initial=start, model=model, grid={"dealias": "none"}, count=2)
+    first, *_, end = marched(made, 0.3, 10)
+    k2 = made.transform.layout.k_squared()
+    exact = first.fields["psi"] * jnp.exp(-0.35j * k2 * 3.0)
+    np.testing.assert_allclose(end.fields["psi"], exact, rtol=0, atol=1e-14)
+    row = measured(made, first)
+    assert row["vortex_faces"] == 4
+    assert {"center_x", "center_y"} <= row.keys() and not {"center_z", "virial_ratio"} & row.keys()
+
+
+# ---- operators and statistics ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transform() -> Transform:
+    return make_transform(Grid.of((32, 32), (2 * np.pi, 2 * np.pi)), jax.devices()[:1])
+
+
+def test_curls_in_a_plane(transform: Transform) -> None:
+    """curl curl v = k^2 v of a solenoidal v; the inverse; (a x b)^2 + (a . b)^2 = a^2 b^2; a x n b lies across a."""
+    layout = transform.layout
+
+    @jax.jit
+    def fields() -> dict[str, jax.Array]:
+        v = solenoidal(layout, lambda k: k**2 * jnp.exp(-k), 1, 0.5, 0.0, "per_shell")
+        omega = curl(layout, v)
+        return {
+            "v": v,
+            "divergence": divergence(layout, v),
+            "omega": omega,
+            "twice": curl(layout, omega) * layout.inverse_k_squared(),
+            "back": curl(layout, inverse_curl(layout, v)),
+        }
+
+    found = fields()
+    assert found["omega"].shape == layout.shape and np.abs(found["divergence"]).max() < 1e-14
+    for name in ("twice", "back"):
+        np.testing.assert_allclose(found[name], found["v"], rtol=0, atol=1e-14)
+    a, b = np.random.default_rng(0).normal(size=(2, 2, 4, 1, 1))
+    squares = (a**2).sum(0) * (b**2).sum(0)
+    np.testing.assert_allclose(np.asarray(cross(a, b)) ** 2 + (a * b).sum(0) ** 2, squares, rtol=1e-14)
+    np.testing.assert_allclose(cross(a, b[0]), -np.asarray(cross(b[0], a)), rtol=1e-15)
+    np.testing.assert_allclose((a * np.asarray(cross(a, b[0]))).sum(0), 0, atol=1e-15)
+
+
+def test_the_taylor_scale_is_that_of_the_gradients() -> None:
+    """lambda^2 = u_rms^2 / <(du_x/dx)^2>. The relation with the enstrophy holds for isotropic gradients:
+    <nx^2 ny^2> = 1/8 if modes along the axes and along the diagonals have equal enstrophies."""
+    made = flow(16, 16, initial={"kind": "taylor_green"})
+    layout = made.transform.layout
+
+    @jax.jit
+    def start() -> tuple[jax.Array, jax.Array]:
+        x, y = layout.integers("y"), layout.integers("z")
+        axes = ((abs(x) == 2) & (y == 0)) | ((x == 0) & (abs(y) == 2))
+        diagonals = (abs(x) == 1) & (abs(y) == 1)
+        velocity = inverse_curl(layout, jnp.where(axes | diagonals, 1.0 + 0j, 0))
+        slope = layout.wavenumbers()[1] * velocity[0]
+        return layout.constrain(velocity), layout.inner(slope, slope)
+
+    velocity, slope = start()
+    row = measured(made, made.begin({"velocity": velocity}))
+    assert row["taylor_scale"] == pytest.approx(row["u_rms"] / float(slope) ** 0.5, rel=1e-12)
+    assert row["u_rms"] ** 2 == pytest.approx(row["energy"], rel=1e-12)
+
+
+def test_the_dissipation_scale_of_a_cascade_of_enstrophy() -> None:
+    """(nu^3 / chi)^(1/6), and with hyperviscosity the root of nu k^2 + nu_2 k^4 = chi^(1/3)."""
+
+    @jax.jit
+    def scales(chi: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return (
+            dissipation_scale([(1, 1e-3)], chi, "enstrophy"),
+            dissipation_scale([(1, 1e-3), (2, 1e-6)], chi, "enstrophy"),
+        )
+
+    alone, both = map(float, scales(jnp.float64(0.2)))
+    assert alone == pytest.approx((1e-9 / 0.2) ** (1 / 6), rel=1e-13)
+    assert 1e-3 / both**2 + 1e-6 / both**4 == pytest.approx(0.2 ** (1 / 3), rel=1e-12)
+
+
+def test_a_random_force_has_its_power() -> None:
+    """<|f|^2> = rate / T on average: over 400 seeds' 20 complex numbers each the mean is within 4 / sqrt(8000)."""
+    block = {"kind": "ornstein_uhlenbeck", "rate": 0.3, "correlation_time": 0.5, "band": [1, 2.5]}
+    made = flow(12, 12, initial={"kind": "taylor_green"}, viscosity=0.1, forcing=block)
+    forcing, layout = made.forcing, made.transform.layout
+
+    @jax.jit
+    def square(step: jax.Array) -> tuple[jax.Array, jax.Array]:
+        f = forcing.acceleration({}, jnp.zeros(()), {"forcing": forcing._noise(step)})["velocity"]
+        return layout.inner(f, f).sum(), abs(divergence(layout, f)).max()
+
+    found, divergences = jax.lax.map(square, jnp.arange(400))
+    assert float(found.mean()) == pytest.approx(0.6, rel=4 / 8000**0.5)
+    assert float(divergences.max()) < 1e-14
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------
+
+
+FLOW = {"kind": "navier_stokes", "viscosity": 0.1}
+WAVES = {"kind": "schrodinger_poisson"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ({"model": {**FLOW, "rotation": [0, 0, 1]}}, "model.rotation: has no effect in two dimensions"),
+        ({"model": {**FLOW, "subgrid": {"kind": "smagorinsky"}}}, "model.subgrid: closes the three-dim"),
+        (
+            {"model": {**FLOW, "scalars": [{"name": "dye", "diffusivity": 1, "mean_gradient": [1, 0, 0]}]}},
+            r"model.scalars.0.mean_gradient: two numbers are needed, .* not \[1.0, 0.0, 0.0\]",
+        ),
+        ({"initial": {"kind": "abc"}}, "initial: kind: abc is made for three dimensions"),
+        ({"initial": {"kind": "random", "helicity": 1}}, "initial: helicity: is zero in two dimensions"),
+        (
+            {"model": WAVES, "initial": {"kind": "soliton", "mass": 1}, "grid": {"dealias": "none"}},
+            "initial: kind: soliton is made for three dimensions",
+        ),
+        ({"forcing": {"kind": "abc"}}, "forcing.kind: abc is made for three dimensions"),
+        ({"output": {"helicity": {"every": 1}}}, "output.helicity: is zero in two dimensions"),
+        (
+            {"output": {"joint_histograms": {"every": 1}}},
+            "output.joint_histograms.pairs: Q and R are invariants of gradients in three dimensions",
+        ),
+        ({"particles": [{"name": "a", "kind": "tracer", "count": 8}]}, "particles: move in three dimensions"),
+    ],
+)
+def test_what_needs_a_third_axis_says_so(blocks: dict[str, Any], message: str) -> None:
+    blocks = {"model": FLOW, "initial": {"kind": "taylor_green"}, **blocks}
+    with pytest.raises(UserError, match=message):
+        made = flow(12, 12, **blocks)
+        _ = made.state, series_of(made)
