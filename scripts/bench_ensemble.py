@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares an ensemble stepped together with its runs one by one: total wall time of `simulator sweep run`.
 
-    scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--json FILE]
+    scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--members M] [--json FILE]
 
 The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts with its own empty
 compile cache and includes everything that a run does: start-up, compilation, diagnostics, spectra, snapshots,
-checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5.
+checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5. With `--members M`
+the comparison is between the ensemble on one device and on M, each of which steps its share of the runs.
 """
 
 import argparse
@@ -42,8 +43,13 @@ def main() -> int:
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     seconds: dict[str, list[float]] = {}
     tables: dict[str, list[dict[str, float]]] = {}
+    ways = {"one by one": [], "together": ["--batch", "auto"]}
+    if (members := arguments.members) is not None:
+        together = ["--batch", "auto", "--members"]
+        ways = {"1 device": [*together, "1"], f"{members} devices": [*together, str(members)]}
+    first, second = ways
     with tempfile.TemporaryDirectory() as folder:
-        for way, options in (("one by one", []), ("together", ["--batch", "auto"])):
+        for way, options in ways.items():
             cache = {"SIMULATOR_CACHE": f"{folder}/cache {way}"}
             for attempt in range(2):
                 where = Path(folder) / f"{way} {attempt}"
@@ -54,11 +60,11 @@ def main() -> int:
                 seconds.setdefault(way, []).append(time.monotonic() - began)
             _sweep(where, environ, "table", "--json", "table.json")
             tables[way] = json.loads((where / "table.json").read_text())
-    difference = _difference(tables["one by one"], tables["together"])
+    difference = _difference(tables[first], tables[second])
     print(f"{arguments.runs} runs of {arguments.shape}^3 to t = {arguments.stop:g}; seconds of wall time")
-    print(f"{'':12}{'one by one':>12}{'together':>12}{'ratio':>8}")
+    print(f"{'':12}{first:>12}{second:>12}{'ratio':>8}")
     for attempt, name in enumerate(("first", "again")):
-        one, together = (seconds[way][attempt] for way in ("one by one", "together"))
+        one, together = (seconds[way][attempt] for way in ways)
         print(f"{name:12}{one:12.1f}{together:12.1f}{together / one:8.2f}")
     print(f"largest relative difference of energies and dissipations: {difference:.1e}")
     if arguments.json:
@@ -75,6 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shape", type=int, default=32)
     parser.add_argument("--stop", type=float, default=1.0)
     parser.add_argument("--platform", default="cpu", choices=("cpu", "gpu"))
+    parser.add_argument("--members", type=int, metavar="M", help="devices for the ensemble, against one")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
     return parser.parse_args()
 

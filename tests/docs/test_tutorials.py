@@ -38,6 +38,21 @@ def test_the_derivative_is_that_of_differences() -> None:
     assert abs(float(space["gradient"]) - float(difference)) < 1e-6 * abs(float(difference))
 
 
+def test_the_gradients_of_an_ensemble() -> None:
+    """The variance (a - b)^2 / 4 of two energies has the slopes (a - b) / 2 da and -(a - b) / 2 db, with the slopes
+    da and db of each member's energy alone."""
+    space = run("gradients", 2)
+    (a, b), (da, db) = space["values"], space["slopes"]["model.viscosity"]
+    assert a > b > 0 and da < 0 and db < 0
+    np.testing.assert_allclose(space["slope"], [(a - b) / 2 * da, (b - a) / 2 * db], rtol=1e-9)
+
+
+def test_an_ensemble_of_the_library() -> None:
+    """A larger viscosity leaves less energy."""
+    energies = np.asarray(run("library", 2)["energies"])
+    assert energies.shape == (4,) and np.all(np.diff(energies) < 0)
+
+
 def test_the_library_steps_and_runs(somewhere: Path) -> None:
     """Ten steps of 0.01 by hand, then the run to its end with all output."""
     space = run("library")

@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_support import call
 
 from simulator import Simulation, load_config
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.models.navier_stokes import NavierStokes
 from simulator.models.pointwise import POINTS, mixing
+from simulator.read.open import open_run
 from simulator.simulation.advance import Until
 from simulator.sweeps.batch import BatchedStep
 from simulator.sweeps.grouping import numbers
@@ -214,6 +216,40 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)
     assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
+
+
+@pytest.mark.spmd
+def test_members_on_devices_of_their_own(tmp_path) -> None:
+    """Two viscosities side by side on 2 x 2 devices: each member is what it is alone on two."""
+    config = written(tmp_path)
+    alone = simulation(config)
+    together = Simulation(load_config(config, ["devices.count=4"]), report=lambda line: None, members=2)
+    key, until = "model.parameters.viscosity", Until(1.0, 1.0, 3)
+    viscosities = np.array([0.02, 0.05])
+    states = together.stack([together.state] * 2)
+    run = together.together(lambda viscosity, state: together.varied({key: viscosity}).advance(state, until))
+    for viscosity, found in zip(viscosities, together.unstack(run(viscosities, states)), strict=True):
+        wanted = jax.jit(lambda v, s: alone.varied({key: v}).advance(s, until))(viscosity, alone.state)
+        a, b = (np.asarray(state.fields["u"]) for state in (wanted, found))
+        assert int(found.step) == 3 and abs(a - b).max() <= 1e-12 * abs(a).max()
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_two_processes_and_a_restart_on_another_layout(tmp_path) -> None:
+    """Pencils on 2 x 2 devices of two processes, continued as slabs on three devices of one: equal to the run on one
+    device to 1e-12."""
+    config = written(tmp_path)
+    assert main(["run", str(config), "--output", str(tmp_path / "one"), "devices.count=1"]) == 0
+    parts = ["run", str(config), "--output", str(tmp_path / "parts")]
+    ended = call(*parts, "--processes", "2", "devices.count=4", "fft.mesh=[2, 2]", "time.stop=0.05")
+    assert ended.returncode == 0, ended.stderr
+    assert open_run(tmp_path / "parts").provenance["devices"]["processes"] == 2
+    assert main([*parts, "devices.count=3"]) == 0
+    one, other = (open_run(tmp_path / name) for name in ("one", "parts"))
+    assert [r.snapshots.steps[-1] for r in (one, other)] == [10, 10]
+    a, b = (np.asarray(r.snapshots[-1]["u"][...]) for r in (one, other))
+    assert abs(a - b).max() <= 1e-12 * abs(a).max()
 
 
 POINTWISE = [
