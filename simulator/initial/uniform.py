@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
-from simulator.initial.lattice import Motion, on_lattice
+from simulator.initial.lattice import Motion, arranged
 from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
 from simulator.settings import Integer, Positive, Real, Settings, wrong
@@ -52,8 +52,8 @@ class Uniform(Initial):
         """A cubic lattice of equal masses."""
         velocity = jnp.asarray(self.settings.velocity, jnp.float64)[:, None]
         if not any(self.settings.velocity):
-            return on_lattice(matter, self.settings.density)
-        return on_lattice(
+            return arranged(matter, self.settings.density)
+        return arranged(
             matter,
             self.settings.density,
             lambda q: (jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape)),
@@ -124,7 +124,7 @@ class JeansWave(Initial):
             displacement = -s.amplitude / k2 * jnp.asarray(k)[:, None] * jnp.sin(phase)
             return displacement, growth * displacement
 
-        return on_lattice(matter, s.density, motion)
+        return arranged(matter, s.density, motion)
 
     def _wave_vector(self, transform: Transform) -> list[float]:
         mode, grid = self.settings.mode, transform.grid

@@ -30,6 +30,9 @@ class ParticleComponentSettings(Settings):
     """Begins the names of its columns, and names the particles in files."""
     count: Count
     """How many."""
+    arrangement: Literal["lattice", "glass"] = "lattice"
+    """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
+    particles have been pushed apart until their noise was gone."""
     assignment: Scheme = "tsc"
     """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
     softening: NonNegative = 3.6

@@ -58,7 +58,7 @@ class Assignment:
         """Mass per cell (x, y, z), as `deposit` has it, or the mean of both grids.
 
         The second grid's modes are turned back by half a cell: Sefusatti et al., Mon. Not. R. Astron. Soc. 460, 3624
-        (2016), section 3.1.
+        (2016).
         """
         first = self.deposit(position, mass)
         if not self.interlaced:
