@@ -8,11 +8,12 @@ import numpy as np
 
 from simulator.diagnostics.measured import Measured
 from simulator.models import State
-from simulator.particles import ParticleSet
+from simulator.particles import Domain, ParticleSet
 from simulator.particles.population import Population, Populations
 from simulator.particles.sampled import COMPONENTS
 
 AXES = "xyz"
+_MIXING = 0x1E3779B97F4A7C15
 Sampled = Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]
 """(state, species, quantities) to the fluid at these particles, as records `fluid_velocity` and so on."""
 Motion = Callable[[State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]
@@ -76,6 +77,58 @@ def trajectories(
         compute,
         {"box": [float(length) for length in populations[names[0]].domain.box]},
     )
+
+
+def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]], most: int) -> Measured:
+    """Where particles within half a grid spacing of the mid-planes are, for pictures: `NAME/near_xy_x` and
+    `NAME/near_xy_y`, ... over the coordinate `near`. If there are more than `most` of a species, some are picked by
+    their ids, at each time the same ones; NaN where there are fewer."""
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        row: dict[str, jax.Array] = {}
+        for name, population in populations.items():
+            particles = state.particles.get(name)  # snapshots that are measured again lack those of a fluid
+            for plane, axes in planes.items():
+                if particles is None:
+                    found = jnp.full((2, most), jnp.nan)
+                else:
+                    found = _near(particles, population.domain, plane, most)
+                row |= {f"{name}/near_{plane}_{axis}": found[i] for i, axis in enumerate(axes)}
+        return row
+
+    variables = {
+        f"{name}/near_{plane}_{axis}": ("near",)
+        for name in populations
+        for plane, axes in planes.items()
+        for axis in axes
+    }
+    return Measured({"near": np.arange(most)}, variables, compute)
+
+
+def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.Array:
+    """(2, most): positions in a mid-plane of the particles next to it, on every device."""
+    along = [AXES.index(axis) for axis in plane]
+    across = next(i for i in range(3) if i not in along)
+    grid = domain.physical.grid
+    spacing, middle = grid.spacing[across], grid.shape[across] // 2 * grid.spacing[across]
+    held = min(particles.capacity, most)
+
+    def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        near = (ids >= 0) & ((abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1))
+        # Multiplied by a large odd number, ids lose every order that a lattice gives them.
+        mixed = (ids * _MIXING) & jnp.iinfo(jnp.int64).max
+        keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
+        first = jnp.argsort(keys)[:held]
+        return keys[first], jnp.where(near, position[np.array(along)], jnp.nan)[:, first]
+
+    if domain.cuts:
+        spec = (domain.spec(1), domain.spec(2))
+        local = jax.shard_map(
+            local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
+        )
+    keys, places = local(particles.id, particles.records["position"])
+    places = jax.lax.with_sharding_constraint(places, domain.everywhere)[:, jnp.argsort(keys)[:most]]
+    return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)
 
 
 def statistics(

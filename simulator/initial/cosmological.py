@@ -9,7 +9,7 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
-from simulator.initial.lattice import Motion, at_lattice, lattice_shift, on_lattice
+from simulator.initial.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.initial.soliton import wave_model
 from simulator.models.cosmology import Background
@@ -83,7 +83,7 @@ class ZeldovichWave(Initial):
             displacement = jnp.zeros_like(q).at[i].set(s.amplitude * jnp.sin(k * q[i]) / k)
             return displacement, growth * displacement
 
-        return on_lattice(matter, s.density, motion)
+        return arranged(matter, s.density, motion)
 
 
 class CosmologicalSettings(LinearPowerSettings):
@@ -168,7 +168,7 @@ class Cosmological(Initial):
             return first + more, rates[0] * first + rates[1] * more
 
         displacement, velocity = (at_lattice(matter, modes) for modes in build())
-        return on_lattice(matter, density, lambda q: (displacement(q), velocity(q)))
+        return arranged(matter, density, lambda q: (displacement(q), velocity(q)))
 
     def _background(self, matter: Any) -> Background:
         if matter.background is None:

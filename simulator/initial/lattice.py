@@ -1,10 +1,11 @@
-"""Particles that are displaced from a lattice."""
+"""Particles that are displaced from their undisturbed places, a lattice or a glass."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from simulator.initial.glass import glass
 from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
 from simulator.particles.interpolation import Sampler
@@ -14,27 +15,17 @@ Motion = tuple[jax.Array, jax.Array]
 """Displacements and velocities (3, entries)."""
 
 
-def on_lattice(
+def arranged(
     matter: ParticleComponent, density: float, motion: Callable[[jax.Array], Motion] | None = None
 ) -> ParticleSet:
-    """Particles of equal masses on a cubic lattice, where they live; `motion` gives displacements and velocities at
-    the lattice's points (3, entries).
+    """Particles of equal masses, where they live; `motion` gives displacements and velocities at their undisturbed
+    places (3, entries).
 
     Raises UserError, beginning with the key `count`, where so many make no lattice.
     """
     population = matter.population
-    points = lattice_positions(population.count, matter.domain)
     mass = density * matter.transform.grid.volume / population.count
-
-    def start(ids: jax.Array) -> dict[str, jax.Array]:
-        position = points(ids)["position"]
-        return {
-            "position": position,
-            "velocity": jnp.zeros_like(position),
-            "mass": jnp.full(ids.shape, mass, jnp.float64),
-        }
-
-    particles = population.made(start)
+    particles = glass(matter, mass) if matter.settings.arrangement == "glass" else lattice(matter, mass)
     if motion is None:
         return particles
 
@@ -47,8 +38,26 @@ def on_lattice(
     return population.homed(jax.jit(moved)(particles))
 
 
+def lattice(matter: ParticleComponent, mass: float) -> ParticleSet:
+    """Particles of equal masses at rest on a cubic lattice."""
+    points = lattice_positions(matter.population.count, matter.domain)
+
+    def start(ids: jax.Array) -> dict[str, jax.Array]:
+        position = points(ids)["position"]
+        return {
+            "position": position,
+            "velocity": jnp.zeros_like(position),
+            "mass": jnp.full(ids.shape, mass, jnp.float64),
+        }
+
+    return matter.population.made(start)
+
+
 def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
-    """By how much the lattice is moved against points of the grid, along each axis: less than a spacing."""
+    """By how much the lattice is moved against points of the grid, along each axis: less than a spacing; 0 for a
+    glass."""
+    if matter.settings.arrangement == "glass":
+        return 0.0, 0.0, 0.0
     domain, spacing = matter.domain, matter.transform.grid.spacing
     cells = lattice_shape(matter.population.count, domain)
     halves = [0.5 * length / n for length, n in zip(domain.box, cells, strict=True)]
@@ -57,7 +66,7 @@ def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
 
 
 def at_lattice(matter: ParticleComponent, moved: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """A vector field at the lattice's points, as a function of these (3, entries), from the coefficients (3, *order)
+    """A vector field as a function of undisturbed places (3, entries), from the coefficients (3, *order)
     of the field moved by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a
     cubic spline through them."""
     sampler = Sampler(matter.transform, "cubic_spline")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.initial.initial import Fields, Files, Initial, from_values
-from simulator.initial.lattice import Motion, on_lattice
+from simulator.initial.lattice import Motion, arranged
 from simulator.models.fields import along_axes
 from simulator.models.particle_component import ParticleComponent
 from simulator.particles import ParticleSet
@@ -54,8 +54,8 @@ class Uniform(Initial):
         given = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
         velocity = jnp.asarray(given, jnp.float64)[:, None]
         if not any(self.settings.velocity):
-            return on_lattice(matter, self.settings.density)
-        return on_lattice(
+            return arranged(matter, self.settings.density)
+        return arranged(
             matter,
             self.settings.density,
             lambda q: (jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape)),
@@ -128,7 +128,7 @@ class JeansWave(Initial):
             displacement = -s.amplitude / k2 * jnp.asarray(k)[:, None] * jnp.sin(phase)
             return displacement, growth * displacement
 
-        return on_lattice(matter, s.density, motion)
+        return arranged(matter, s.density, motion)
 
     def _wave_vector(self, transform: Transform) -> list[float]:
         grid = transform.grid

@@ -30,13 +30,20 @@ class ParticleComponentSettings(Settings):
     """Begins the names of its columns, and names the particles in files."""
     count: Count
     """How many."""
+    arrangement: Literal["lattice", "glass"] = "lattice"
+    """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
+    particles have been pushed apart until their noise was gone."""
     assignment: Scheme = "tsc"
     """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
     softening: NonNegative = 3.6
     """Diameter of a particle in grid spacings: its mass lies in a sphere of linearly falling density, and the force
     between two is Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
+    interlacing: Flag = False
+    """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the density and of the
+    force, for twice the deposits, interpolations and their transforms."""
     reproducible: Flag = False
-    """Sum up masses as whole numbers, which gives the same density on any number of devices."""
+    """Sum up masses as whole numbers, which gives the same density on any number of devices; with interlacing that of
+    either grid."""
 
 
 class ParticleComponent(Component):
@@ -64,7 +71,7 @@ class ParticleComponent(Component):
         self.transform, self.alone = make(real=True, every=True), self
         self._population = Population(settings.name, RECORDS, settings.count, Domain(self.transform.physical))
         total = settings.count if settings.reproducible else None
-        self.assignment = Assignment(self.transform, settings.assignment, total)
+        self.assignment = Assignment(self.transform, settings.assignment, total, settings.interlacing)
 
     @property
     def population(self) -> Population:
@@ -83,7 +90,7 @@ class ParticleComponent(Component):
         """Mass density on the grid (x, y, z), zero in padding."""
         grid, records = self.transform.grid, particles.records
         mass = jnp.where(particles.valid, records["mass"], 0)
-        return self.assignment.deposit(records["position"], mass) * (grid.points / grid.volume)
+        return self.assignment.density(records["position"], mass) * (grid.points / grid.volume)
 
     def sharpened(self, modes: jax.Array) -> jax.Array:
         """Coefficients without the window of the assignment."""
@@ -104,8 +111,8 @@ class ParticleComponent(Component):
     def acceleration(self, particles: ParticleSet, potential: Potential) -> jax.Array:
         """(3, entries), double."""
         felt = self.softened(self.sharpened(potential.modes))
-        values = self.transform.inverse(-gradient(self.transform.layout, felt))
-        found = self.assignment.sampler.of_values(values, particles.records["position"])
+        pull = -gradient(self.transform.layout, felt)
+        found = self.assignment.interpolated(pull, particles.records["position"])
         return jnp.where(particles.valid, found, 0).astype(jnp.float64)
 
     def kick(

@@ -10,6 +10,7 @@ import numpy as np
 from simulator.errors import UserError, did_you_mean
 from simulator.output.series import SeriesReader
 from simulator.plotting.scales import is_density
+from simulator.plotting.slices import near
 from simulator.read.open import Run
 from simulator.storage import Axis, Snapshot
 from simulator.storage.reader import StoredField
@@ -36,6 +37,8 @@ class Frames:
     """Position of the plane along the axis that it cuts; None for a projection."""
     source: str
     """The file or folder of their origin."""
+    particles: Callable[[int], list[np.ndarray]] = lambda i: []
+    """The places (2, particles) of each species next to the plane of frame i."""
 
     def __len__(self) -> int:
         return len(self.times)
@@ -102,7 +105,8 @@ def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str
         place = None if points is None else float(points[len(points) // 2])
     a, b = (series.coordinates[q] for q in plane)
     read = lambda i: series.one(variable, rows[i])  # noqa: E731
-    return Frames(series.time[rows], read, (a, b), place, f"{name}.h5")
+    over = lambda i: [] if projected else [places for _, places in near(series, plane, rows[i])]  # noqa: E731
+    return Frames(series.time[rows], read, (a, b), place, f"{name}.h5", over)
 
 
 def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from simulator.files import reason
 from simulator.plotting.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import Scale, is_density, scale_of
-from simulator.plotting.slices import interpolation
+from simulator.plotting.slices import dots, interpolation
 from simulator.plotting.style import (
     DPI,
     RC,
@@ -114,7 +114,7 @@ def movie(
             sink = _Mp4(picture.figure, file, fps) if encoder and file.suffix == ".mp4" else _Gif(file, fps)
             with sink:
                 for i in range(len(shown)):
-                    picture.show(shown.read(i), float(shown.times[i]))
+                    picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
                     sink.add(picture.figure)
                     if keep is not None:
                         _save(picture.figure, keep / f"frame_{i:05d}.png")
@@ -168,6 +168,7 @@ class _Picture:
         axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
         (x0, x1, dx), (y0, y1, dy) = spans
         shape = tuple(len(points) for points in shown.coordinates)
+        self._axes, self._dots = axes, list[Any]()
         self._image = axes.imshow(
             np.zeros((shape[1] + 1, shape[0] + 1), np.float32),
             origin="lower",
@@ -198,7 +199,11 @@ class _Picture:
         bar_axes.tick_params(direction="out", length=2.5, width=0.6)
         bar_axes.grid(False)
 
-    def show(self, plane: np.ndarray, time: float) -> None:
+    def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
+        for number, places in enumerate(particles):
+            if number == len(self._dots):
+                self._dots.append(self._axes.scatter([], [], **dots(number)))
+            self._dots[number].set_offsets(places.T)
         self._image.set_data(self._scale.shown(np.pad(plane, (0, 1), mode="wrap")).T)
         self._time.set_text(self._labels.moment(time))
 
@@ -216,7 +221,7 @@ class _Volume:
         (self._image,), (self._time,) = axes.images, axes.texts
         self._shape = rows, columns
 
-    def show(self, plane: np.ndarray, time: float) -> None:
+    def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
         self._image.set_data(plane[: self._shape[0], : self._shape[1]])
         self._time.set_text(self._labels.moment(time))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,6 +41,24 @@ def fields(series: SeriesReader) -> list[str]:
 def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
     """The planes of a run: three, or a single one in two dimensions."""
     return PLANES if "z" in series.coordinates else PLANES[:1]
+
+
+def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np.ndarray]]:
+    """The species that a row of slices has in a plane `xy`, and where they are, (2, particles)."""
+    for variable in series.variables:
+        name, _, rest = variable.rpartition("/")
+        if rest == f"near_{plane}_{plane[0]}":
+            ends = (rest, f"near_{plane}_{plane[1]}")
+            places = np.stack([series.one(f"{name}/{end}", index) for end in ends])
+            yield name, places[:, np.isfinite(places).all(0)]
+
+
+def dots(number: int) -> dict[str, Any]:
+    """How the particles of the species with this number are drawn over a field: light and dark at once, to be seen on
+    any colour."""
+    fill = ("white", "black", "#ffd700", "#00e5ff")[number % 4]
+    edge = "white" if fill == "black" else "black"
+    return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
 
 
 @dataclass(frozen=True)
@@ -138,6 +156,8 @@ def _planes(
             interpolation=interpolation(planes[row, a + b].shape, smooth=scale.smooth),
             aspect="auto",  # the panel has the planes' proportions, except for flat boxes
         )
+        for number, (_, places) in enumerate(near(series, a + b, rows[row])):
+            axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
         _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
         if alone:

@@ -138,7 +138,7 @@ def listed(page: str, section: str = "") -> list[str]:
 
 def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[str] = ()) -> list[str]:
     """What of `names` no listed name stands for. In a listed name NAME is a field or another listed name, COMPONENT a
-    component of a composite, P a number."""
+    component of a composite, SPECIES one of particles, P a number."""
     plain = [name for name in known if "NAME" not in name]
     plain += [
         name.replace("NAME", field) for name in known if name.endswith("NAME_variance") for field in fields
@@ -147,6 +147,7 @@ def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[st
     patterns = []
     for name in known:
         text = re.sub(r"NAME", lambda _: f"({ends})" if ends else "NAME", re.escape(name))
+        text = text.replace("SPECIES", "(SPECIES|particles)")
         patterns.append(text.replace("COMPONENT", "(gas|waves|particles)").replace("_P", r"_\d+"))
     return [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)]
 

@@ -68,6 +68,8 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
     fall = -0.5 * (1 - np.exp(-t / 0.5))
     np.testing.assert_allclose(table["drops/mean_velocity_z"], fall, rtol=0.02, atol=1e-13)
     np.testing.assert_allclose(table["drops/acceleration_variance"], np.exp(-4 * t), rtol=0.1, atol=0)
+    np.testing.assert_array_equal(table["drops/settling_velocity"], -table["drops/mean_velocity_z"])
+    assert "tracers/settling_velocity" not in table
     v = np.sqrt(WIND**2 + fall**2)
     np.testing.assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
 
@@ -91,6 +93,31 @@ output: {particle_statistics: {every: 1, bins: 200, range: 10}}
     assert (density * sigma**2).sum() * width == pytest.approx(1, abs=0.01)
 
 
+def test_slices_hold_the_particles_next_to_them(run):
+    slices, last = run.series("slices"), run.snapshots[-1].particles["tracers"]["position"][...]
+    across, (nx, ny, nz) = {"xy": 2, "xz": 1, "yz": 0}, (8, 16, 16)
+    for plane, axis in across.items():
+        half = np.pi / (nx, ny, nz)[axis]
+        along = ["xyz".index(a) for a in plane]
+        expected = last[along][:, abs(last[axis] - np.pi) <= half]
+        found = np.stack([slices[f"tracers/near_{plane}_{a}"][-1] for a in plane])
+        found = found[:, np.isfinite(found[0])]
+        assert expected.shape[1] > 0
+        np.testing.assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
+
+
+def test_few_of_many_particles_are_picked_alike_on_any_devices():
+    text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: taylor_green}")
+    found = []
+    for devices in (1, 3):
+        run = simulation(text, "output.slices={every: 1, particles: 4}", devices=devices)
+        row = jax.jit(series_of(run)["slices"].compute)(run.state)
+        found.append({name: np.asarray(row[name]) for name in row if "near" in name})
+    for name, values in found[0].items():
+        assert values.shape == (4,)
+        np.testing.assert_array_equal(values, found[1][name])
+
+
 def test_devices_do_not_matter():
     text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: random, peak: 2}")
     rows = []
@@ -109,6 +136,7 @@ def test_devices_do_not_matter():
 def test_every_series_of_particles_is_drawn(run):
     names = {path.stem for path in plot_run(run.path).files}
     assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
+    assert {"settling_velocity", "slices_speed"} <= names
 
 
 @pytest.mark.parametrize(
