@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -12,7 +11,7 @@ from simulator.models.fields import DerivedField, Fields, FieldSpec
 from simulator.particles.particle_set import ParticleSet
 from simulator.particles.population import Populations
 from simulator.settings import Settings
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.moved import Shift, evaluate_moved
 from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Tree
@@ -207,13 +206,36 @@ class Model:
 
         With `shift` the products are taken on a shifted grid, which changes the phase of their aliasing errors.
         """
-        evaluate = (
-            self.transform.evaluate if shift is None else partial(evaluate_moved, self.transform, shift)
-        )
-        evaluated = evaluate(self.inputs(fields), self.pointwise, self.parameters(time))
+        rates, evaluated = self.evaluated(fields, time, accelerations, shift)
+        return rates, evaluated.maxima
+
+    def evaluated(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+        keep: Collection[str] = (),
+    ) -> tuple[Fields, Evaluated]:
+        """`tendency` with all that was evaluated for it; `keep` as in `Transform.evaluate`, if there is no shift."""
+        given = self.inputs(fields), self.pointwise, self.parameters(time)
+        if shift is None:
+            evaluated = self.transform.evaluate(*given, keep)
+        else:
+            evaluated = evaluate_moved(self.transform, shift, *given)
         rates = self.combine(evaluated.products, fields)
         rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
-        return rates, evaluated.maxima
+        return rates, evaluated
+
+    def tendency_and_velocity(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
+        """`tendency`, and the values (3, *kept_order) of the velocity if they are seen on the way."""
+        return *self.tendency(fields, time, accelerations, shift), None
 
     def longest_step(self) -> float | None:
         """The largest dt that resolves the growth of the linear term; None if no mode grows."""

@@ -146,10 +146,23 @@ class NavierStokes(Model):
         accelerations: Fields | None = None,
         shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array]]:
-        rates, maxima = super().tendency(fields, time, accelerations, shift)
+        rates, evaluated = self.evaluated(fields, time, accelerations, shift)
+        return rates, self._limited(evaluated.maxima, fields)
+
+    def tendency_and_velocity(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
+        rates, evaluated = self.evaluated(fields, time, accelerations, shift, ("velocity",))
+        return rates, self._limited(evaluated.maxima, fields), evaluated.values.get("velocity")
+
+    def _limited(self, maxima: dict[str, jax.Array], fields: Fields) -> dict[str, jax.Array]:
         if self.closure is not None:
             maxima["rate"] = maxima["rate"] + self.closure.modal_rate(fields["velocity"])
-        return rates, maxima
+        return maxima
 
     def subgrid_force(self, fields: Fields) -> jax.Array:
         """The closure's force (d, *order), before the projection."""

@@ -69,7 +69,7 @@ class ParticleComponent(Component):
         self.settings, self.gravity = settings, gravity.constant
         self.background = Background(gravity.cosmology) if gravity.cosmology else None
         self.transform, self.alone = make(real=True, every=True), self
-        self._population = Population(settings.name, RECORDS, settings.count, Domain(self.transform.physical))
+        self._population = Population(settings.name, RECORDS, settings.count, Domain.of(self.transform))
         total = settings.count if settings.reproducible else None
         self.assignment = Assignment(self.transform, settings.assignment, total, settings.interlacing)
 

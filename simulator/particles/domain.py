@@ -4,7 +4,7 @@ planes between neighbouring devices."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.processes.mesh import spatial
-from simulator.spectral import PhysicalLayout
+from simulator.spectral import PhysicalLayout, Transform
 from simulator.spectral.grid import AXES
 
 
@@ -95,6 +95,12 @@ class Domain:
     """The parts of the box that the devices own, for particles and for blocks (..., x, y, z) of one device."""
 
     physical: PhysicalLayout
+    native: bool = False
+    """Whether particles are sorted and selected in native code."""
+
+    @classmethod
+    def of(cls, transform: Transform) -> Self:
+        return cls(transform.physical, transform.kernels == "native")
 
     @cached_property
     def cuts(self) -> tuple[Cut, ...]:

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec
 from simulator.particles.domain import Domain
 from simulator.spectral import Layout, Transform
 from simulator.spectral.grid import AXES
-from simulator.spectral.native.gather import gather, woven
+from simulator.spectral.native.particles import gather, woven
 
 Interpolation = Literal["cubic_spline", "linear"]
 """Between points of the grid, for particles that move with a fluid."""
@@ -82,7 +82,7 @@ class Sampler:
 
     @property
     def domain(self) -> Domain:
-        return Domain(self.transform.physical)
+        return Domain.of(self.transform)
 
     def __call__(self, modes: jax.Array, position: jax.Array) -> jax.Array:
         """Values (components, entries) of the fields with coefficients (components, *order) at positions (3,
@@ -95,6 +95,16 @@ class Sampler:
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
             modes = self.transform.layout.constrain(modes / response)
         return self.of_values(self.transform.inverse(modes), position)
+
+    @property
+    def takes_values(self) -> bool:
+        """Whether `from_values` costs less than a transform of the coefficients."""
+        return self.kind == "linear" and self.transform.kept_order is not None
+
+    def from_values(self, values: jax.Array, position: jax.Array) -> jax.Array:
+        """The fields with values (components, *kept_order) on the grid."""
+        assert self.transform.kept_order is not None
+        return self.of_values(values, position, self.transform.kept_order)
 
     def of_values(self, values: jax.Array, position: jax.Array, order: str = "xyz") -> jax.Array:
         """The same from the spline's coefficients, or from values (components, *order), on the grid."""

@@ -3,8 +3,10 @@
 Along every cut axis the owners of planes form a ring. In a round every device sends up to `message` particles up and
 as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
 is on its device. A step moves few particles by one hop, a start or a restart may move all of them by many: both use
-the same code and bounded buffers. If a device has no room, no particle moves, and the set states how much room is
-needed.
+the same code and bounded buffers. If a device has no room for what it is sent, nobody moves in that round or later,
+and the set states how much room is needed.
+
+A round reads and writes only the entries of particles that move, so that a step does not copy the others.
 """
 
 from dataclasses import replace
@@ -18,6 +20,7 @@ from jax.sharding import PartitionSpec
 
 from simulator.particles.domain import Cut, Domain, after
 from simulator.particles.particle_set import NOBODY, ParticleSet
+from simulator.spectral.native.particles import select
 
 
 class _Travellers(NamedTuple):
@@ -27,7 +30,7 @@ class _Travellers(NamedTuple):
     home: tuple[jax.Array, ...]
     """For each cut axis the owner of each particle's plane, (entries,)."""
     id: jax.Array
-    held: jax.Array
+    held: Any
     """(devices,): the number of particles on each device."""
 
 
@@ -35,27 +38,35 @@ _Round = tuple[_Travellers, jax.Array, jax.Array]
 """Travellers, whether some device had no room, and the number of particles not yet on their device."""
 
 
+class _Messages(NamedTuple):
+    """One device's part of a round, before anything is written."""
+
+    received: jax.Array
+    """(rows, 2 messages): the particles of both neighbours, as `_packed`."""
+    left: jax.Array
+    """(2 messages,): the entries of the particles that were sent, ascending, padded with the capacity."""
+
+
 def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     """The particles, whose positions lie in the box, on the devices where they live; or, if `needed` exceeds the
-    capacity, all of them in place."""
+    capacity, some of them on their way."""
     if not domain.cuts:
         return particles
     position = particles.records["position"]
     home = tuple(cut.owner(domain.plane(position, cut.axis)) for cut in domain.cuts)
-    start = _Travellers(particles.records, home, particles.id, particles.count)
-    travellers, full = start, jnp.zeros((), bool)
+    travellers = _Travellers(particles.records, home, particles.id, particles.count)
+    full = jnp.zeros((), bool)
     for number, cut in enumerate(domain.cuts):
         travellers, full = _along(travellers, full, number, cut, domain)
 
-    def moved() -> tuple[_Travellers, jax.Array]:
-        return travellers, travellers.held.max()
+    def short() -> jax.Array:
+        residents = _residents(travellers.home, travellers.id >= 0, domain)
+        return jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
 
-    def stayed() -> tuple[_Travellers, jax.Array]:
-        residents = _residents(home, particles.valid, domain)
-        return start, jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
-
-    result, needed = lax.cond(full, stayed, moved)
-    return replace(particles, records=result.records, id=result.id, count=result.held, needed=needed)
+    needed = lax.cond(full, short, lambda: travellers.held.max())
+    return replace(
+        particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed
+    )
 
 
 def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) -> jax.Array:
@@ -84,9 +95,17 @@ def _along(
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
     shared = partial(jax.shard_map, mesh=domain.physical.mesh, check_vma=False)
     per_device = domain.spec(1)
+    messages = _Messages(domain.spec(2), per_device)
     look = shared(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
-    hop = shared(
-        partial(_hop, number=number, cut=cut), in_specs=(specs,), out_specs=(specs, per_device, per_device)
+    exchange = shared(
+        partial(_exchanged, number=number, cut=cut, native=domain.native),
+        in_specs=(specs,),
+        out_specs=(messages, per_device),
+    )
+    write = shared(
+        partial(_written, number=number, cut=cut),
+        in_specs=(specs, messages, PartitionSpec()),
+        out_specs=(specs, per_device),
     )
 
     def unfinished(carry: _Round) -> jax.Array:
@@ -95,8 +114,10 @@ def _along(
 
     def round_(carry: _Round) -> _Round:
         # Sums over devices are taken outside of shard_map, where they cannot be confused with other collectives.
-        new, over, left = hop(carry[0])
-        return new, over.any(), left.sum(dtype=jnp.int32)
+        sent, over = exchange(carry[0])
+        full = over.any()
+        new, left = write(carry[0], sent, full)
+        return new, full, left.sum(dtype=jnp.int32)
 
     travellers, full, _ = lax.while_loop(
         unfinished, round_, (travellers, full, look(travellers).sum(dtype=jnp.int32))
@@ -114,18 +135,16 @@ def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
     return (_hops(travellers, number, cut) > 0).sum(dtype=jnp.int32)[None]
 
 
-def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, jax.Array, jax.Array]:
-    """One device's part of a round: its new particles, whether it had no room, and how many are not in place yet."""
+def _exchanged(travellers: _Travellers, number: int, cut: Cut, native: bool) -> tuple[_Messages, jax.Array]:
+    """One device's messages of a round, and whether it has no room for what it receives."""
     capacity, ring = travellers.id.shape[0], cut.owners
-    message = min(capacity, capacity // 16 + 16)
+    message = min(capacity, capacity // 64 + 16)
     hops = _hops(travellers, number, cut)
     above = (hops > 0) & (2 * hops <= ring)
-    going_up = jnp.nonzero(above, size=message, fill_value=capacity)[0]
-    going_down = jnp.nonzero((hops > 0) & ~above, size=message, fill_value=capacity)[0]
-    packed = _packed(travellers)
+    going_up, going_down = _first(above, (hops > 0) & ~above, message, native)
 
     def sent(index: jax.Array, step: int, before: jax.Array | None) -> jax.Array:
-        messages = jnp.take(packed, index, axis=-1, mode="fill", fill_value=NOBODY)
+        messages = _packed(travellers, index)
         messages = messages if before is None else after(messages, before)
         return lax.ppermute(messages, cut.name, [(i, (i + step) % ring) for i in range(ring)])
 
@@ -136,50 +155,77 @@ def _hop(travellers: _Travellers, number: int, cut: Cut) -> tuple[_Travellers, j
     in_ring = lax.axis_index(cut.name) < ring
     received = received.at[0].set(jnp.where(in_ring, received[0], NOBODY))
     left = jnp.sort(jnp.concatenate([going_up, going_down]))
-    packed, count, over = _exchanged(packed, travellers.held[0], left, received)
-    new = _unpacked(packed, count[None], travellers)
-    return new, over[None], _far_away(new, number, cut)
+    gone, came = _numbers(left, received, capacity)
+    return _Messages(received, left), travellers.held - gone + came > capacity
 
 
-def _packed(travellers: _Travellers) -> jax.Array:
-    """All data of the particles as (rows, entries) of int64, ids first: one message instead of many."""
-    bits = [lax.bitcast_convert_type(r, jnp.int64) for r in travellers.records.values()]
-    rows = [travellers.id, *(h.astype(jnp.int64) for h in travellers.home)]
-    return jnp.concatenate([jnp.stack(rows), *(b if b.ndim > 1 else b[None] for b in bits)])
+def _first(up: jax.Array, down: jax.Array, most: int, native: bool) -> tuple[jax.Array, jax.Array]:
+    """The places of the first `most` entries where `up`, and where `down`, padded with the number of entries."""
+    if native:
+        return select(jnp.where(up, 1, jnp.where(down, 2, 0)).astype(jnp.int8), most)
+    a, b = (jnp.nonzero(mask, size=most, fill_value=len(mask))[0] for mask in (up, down))
+    return a, b
 
 
-def _unpacked(packed: jax.Array, count: jax.Array, like: _Travellers) -> _Travellers:
-    at = 1 + len(like.home)
-    home = tuple(row.astype(h.dtype) for row, h in zip(packed[1:at], like.home, strict=True))
-    records: dict[str, Any] = {}
-    for name, record in like.records.items():
-        rows = record.shape[0] if record.ndim > 1 else 1
-        values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
-        records[name], at = values.reshape(record.shape), at + rows
-    return _Travellers(records, home, packed[0], count)
+def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
+    """How many particles leave and arrive."""
+    return (left < capacity).sum(dtype=jnp.int32), (received[0] >= 0).sum(dtype=jnp.int32)
 
 
-def _exchanged(
-    packed: jax.Array, count: jax.Array, left: jax.Array, received: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """A device's particles without the entries `left` (ascending; padded with the capacity) and with the received
-    ones, which fill the gaps and then the end; remaining gaps are filled by the last entries. Also the new number of
-    particles, and whether there was no room."""
-    capacity, most = packed.shape[-1], left.shape[0]
-    arrived = received[0] >= 0
-    gone, came = (left < capacity).sum(dtype=jnp.int32), arrived.sum(dtype=jnp.int32)
+def _written(
+    travellers: _Travellers, messages: _Messages, full: jax.Array, number: int, cut: Cut
+) -> tuple[_Travellers, jax.Array]:
+    """A device's particles without those that left and with those that arrived, which fill the gaps and then the end;
+    remaining gaps are filled by the last entries. If some device is `full`, nothing changes. Also the number of
+    particles that are not in place yet."""
+    capacity, received = travellers.id.shape[0], messages.received
+    left = jnp.where(full, capacity, messages.left)
+    received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
+    most, arrived, count = left.shape[0], received[0] >= 0, travellers.held[0]
+    gone, came = _numbers(left, received, capacity)
     new_count = count - gone + came
     rank = jnp.cumsum(arrived) - 1
     slot = jnp.where(rank < gone, left[jnp.clip(rank, 0, most - 1)], count + rank - gone)
     slot = jnp.where(arrived, slot, capacity)
     # The entries beyond the new end, except those that left, move into the remaining gaps.
     tail = new_count + jnp.arange(most)
-    gap = jnp.zeros(capacity, bool).at[left].set(True, mode="drop")
-    stays = (tail < count) & ~jnp.take(gap, tail, mode="clip")
+    end = jnp.searchsorted(left, tail)
+    has_left = jnp.take(left, end, mode="clip") == tail
+    stays = (tail < count) & ~has_left
     source = jnp.where(stays, tail, capacity)[jnp.argsort(~stays, stable=True)]
     open_gaps = jnp.roll(left, -jnp.minimum(came, gone))
     target = jnp.where(jnp.arange(most) < stays.sum(), open_gaps, capacity)
-    moved = jnp.take(packed, source, axis=-1, mode="clip")
-    packed = packed.at[:, target].set(moved, mode="drop").at[:, slot].set(received, mode="drop")
-    ids = jnp.where(jnp.arange(capacity) < new_count, packed[0], NOBODY)
-    return packed.at[0].set(ids), new_count, new_count > capacity
+
+    def put(array: jax.Array, arriving: jax.Array) -> jax.Array:
+        moving = jnp.take(array, source, axis=-1, mode="clip")
+        return array.at[..., target].set(moving, mode="drop").at[..., slot].set(arriving, mode="drop")
+
+    new = jax.tree.map(put, travellers._replace(held=None), _unpacked(received, travellers))
+    emptied = new_count + jnp.arange(most)
+    emptied = jnp.where(emptied < count, emptied, capacity)
+    new = new._replace(id=new.id.at[emptied].set(NOBODY, mode="drop"), held=new_count[None])
+    return new, _far_away(new, number, cut)
+
+
+def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
+    """All data of the particles at `index` as (rows, entries) of int64, ids first: one message instead of many. The
+    ids beyond the last entry are those of nobody."""
+    home, records = (
+        jax.tree.map(lambda array: jnp.take(array, index, axis=-1, mode="clip"), part)
+        for part in (travellers.home, travellers.records)
+    )
+    ids = jnp.take(travellers.id, index, mode="fill", fill_value=NOBODY)
+    bits = [lax.bitcast_convert_type(r, jnp.int64) for r in records.values()]
+    rows = jnp.stack([ids, *(h.astype(jnp.int64) for h in home)])
+    return jnp.concatenate([rows, *(b if b.ndim > 1 else b[None] for b in bits)])
+
+
+def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
+    at = 1 + len(like.home)
+    home = tuple(row.astype(h.dtype) for row, h in zip(packed[1:at], like.home, strict=True))
+    records: dict[str, Any] = {}
+    for name, record in like.records.items():
+        rows = record.shape[0] if record.ndim > 1 else 1
+        values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
+        records[name], at = (values if record.ndim > 1 else values[0]), at + rows
+    return _Travellers(records, home, packed[0], None)

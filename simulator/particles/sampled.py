@@ -31,8 +31,12 @@ class SpectralFluid(NamedTuple):
     rate: jax.Array
     fields: Fields
     """Scalar fields by name."""
+    values: jax.Array | None = None
+    """Values (3, *kept_order) of the velocity on the grid, if they are known."""
 
     def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
+        if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):
+            return {VELOCITY: self.sampler.from_values(self.values, position).astype(jnp.float64)}
         layout = self.sampler.transform.layout
         modes: dict[str, jax.Array] = {}
         if VELOCITY in names or ACCELERATION in names:

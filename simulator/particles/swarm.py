@@ -15,6 +15,7 @@ from simulator.particles.migration import settled
 from simulator.particles.particle_set import ParticleSet
 from simulator.particles.population import Population, Sets, are_finite
 from simulator.particles.sampled import SpectralFluid
+from simulator.particles.sorting import sorted_by_cell
 from simulator.particles.species import Species
 from simulator.particles.start import (
     Files,
@@ -30,6 +31,9 @@ from simulator.particles.start import (
 )
 from simulator.spectral import Fields, Transform
 from simulator.spectral.operators import curl
+
+SORT_EVERY = 8
+"""Steps after which particles are sorted by their cells. In between they move by a few cells at most."""
 
 
 class Flow(Protocol):
@@ -60,7 +64,7 @@ class Swarm:
 
     def __init__(self, settings: Sequence[Any], flow: Flow, files: Files | None = None):
         """Raises UserError, beginning with the number of the species and its key, if a species cannot be made."""
-        self.flow, self.domain = flow, Domain(flow.transform.physical)
+        self.flow, self.domain = flow, Domain.of(flow.transform)
         self.kinds: dict[str, Kind] = {}
         self._starts: dict[str, Positions] = {}
         self.populations: dict[str, Population] = {}
@@ -179,8 +183,21 @@ class Swarm:
             for record in kind.species.advanced
         }
 
-    def rates(self, fields: Fields, rates: Fields, moving: Fields, memory: Mapping[str, jax.Array]) -> Fields:
-        """Explicit rates of `moving` in one stage, given its fields and their explicit `rates`."""
+    @property
+    def sees_velocity(self) -> bool:
+        """Whether the values of the velocity on the grid spare the particles a transform."""
+        return any(kind.sampler.takes_values for kind in self.kinds.values())
+
+    def rates(
+        self,
+        fields: Fields,
+        rates: Fields,
+        moving: Fields,
+        memory: Mapping[str, jax.Array],
+        values: jax.Array | None = None,
+    ) -> Fields:
+        """Explicit rates of `moving` in one stage, given its fields and their explicit `rates`. `values`: of the
+        velocity, (3, *kept_order), if they are known."""
         if not self.kinds:
             return {}
         velocity = self.flow.velocity(fields)
@@ -188,7 +205,7 @@ class Swarm:
         all_rates: Fields = {}
         last: jax.Array | None = None
         for name, kind in self.kinds.items():
-            fluid = SpectralFluid(kind.sampler, velocity, change, fields)
+            fluid = SpectralFluid(kind.sampler, velocity, change, fields, values)
             records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
             if last is not None:
                 records["position"] = self.domain.after(records["position"], last)
@@ -242,9 +259,9 @@ class Swarm:
                 flow = jnp.maximum(flow.astype(jnp.float64), rate)
         return flow
 
-    def moved(self, sets: Sets, moving: Fields) -> tuple[Sets, jax.Array]:
-        """The particles after a step, on their devices, and whether all are finite. The position of a particle that
-        moved beyond the reach of its device is not."""
+    def moved(self, sets: Sets, moving: Fields, step: jax.Array) -> tuple[Sets, jax.Array]:
+        """The particles after the step with this number, on their devices, and whether all are finite. The position
+        of a particle that moved beyond the reach of its device is not."""
         after, finite = {}, jnp.ones((), bool)
         last = [array for name, array in moving.items() if name.partition("/")[0] in self.kinds]
         for name, kind in self.kinds.items():
@@ -257,6 +274,7 @@ class Swarm:
             new["displacement"] = before.records["displacement"] + way
             new["position"] = self.domain.wrapped(new["position"])
             kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
-            after[name] = settled(before.with_records(kept), self.domain)
+            found = settled(before.with_records(kept), self.domain)
+            after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
             last = [after[name].needed]
         return after, finite

@@ -89,8 +89,12 @@ def one_step(
     def tendency(moving: Fields, time: jax.Array, stage: jax.Array | int):
         shift = phase_shift(model.transform.grid, state.step, stage)
         fields = {name: moving[name] for name in state.fields}
-        rates, maxima = model.tendency(fields, time, None if force is None else force(fields, time), shift)
-        return rates | swarm.rates(fields, rates, moving, state.memory), maxima
+        accelerations = None if force is None else force(fields, time)
+        if not swarm.sees_velocity:
+            rates, maxima = model.tendency(fields, time, accelerations, shift)
+            return rates | swarm.rates(fields, rates, moving, state.memory), maxima
+        rates, maxima, velocity = model.tendency_and_velocity(fields, time, accelerations, shift)
+        return rates | swarm.rates(fields, rates, moving, state.memory, velocity), maxima
 
     tendency = tendency if wrap is None else wrap(tendency)
     memory = dict(state.memory)
@@ -113,7 +117,7 @@ def one_step(
         moving, state.time, dt, first, later, linear, state.history, state.dt
     )
     fields = _constrained(model, state, {name: moving[name] for name in state.fields}, dt)
-    particles, found = swarm.moved(state.particles, moving)
+    particles, found = swarm.moved(state.particles, moving, state.step)
     if before is not None:
         memory[RESIDUAL] = residual(before, budget(model, fields, time, force), dt)
     if forcing is not None:

@@ -4,7 +4,7 @@ It keeps every mode of the complex spectrum and masks the modes that dealiasing 
 states which extents must be divisible. It sends more than the staged transforms do, and visits physical space whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -93,6 +93,7 @@ class JaxdecompTransform:
     """
 
     kernels = "xla"
+    kept_order = None
 
     def __init__(
         self,
@@ -127,10 +128,22 @@ class JaxdecompTransform:
         (values,) = self._inverse(self._checked(modes, self.layout))
         return values.real if self.layout.real else values
 
-    def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
-        return evaluate_dealiased(self, inputs, pointwise, parameters)
+    def evaluate(
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
+    ) -> Evaluated:
+        return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
 
-    def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+    def evaluate_once(
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
+    ) -> Evaluated:
         return evaluate_whole(self, inputs, pointwise, parameters)
 
     def _checked(self, array: jax.Array, source: Layout | PhysicalLayout) -> jax.Array:

@@ -9,6 +9,8 @@ Patterson & Orszag, Phys. Fluids 14, 2538 (1971); Canuto et al., Spectral Method
 The two grids together have 2 N^3 points; a grid padded for the same modes has 2 sqrt(2) N^3.
 """
 
+from collections.abc import Collection
+
 import jax
 import jax.numpy as jnp
 
@@ -40,11 +42,15 @@ def evaluate_moved(
 
 
 def evaluate_dealiased(
-    transform: Transform, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()
+    transform: Transform,
+    inputs: Tree,
+    pointwise: PointwiseFunction,
+    parameters: Tree = (),
+    keep: Collection[str] = (),
 ) -> Evaluated:
     """`transform.evaluate_once`. With `spherical` dealiasing, products and means are averaged over two grids half a
     spacing apart, and maxima are taken over both."""
-    original = transform.evaluate_once(inputs, pointwise, parameters)
+    original = transform.evaluate_once(inputs, pointwise, parameters, keep)
     if transform.grid.dealias != "spherical" or not transform.layout.truncated:
         return original
     dx, dy, dz = transform.grid.spacing
@@ -57,4 +63,5 @@ def evaluate_dealiased(
         jax.tree.map(mean, original.products, shifted.products),
         {name: jnp.maximum(a, shifted.maxima[name]) for name, a in original.maxima.items()},
         {name: mean(a, shifted.means[name]) for name, a in original.means.items()},
+        original.values,
     )

@@ -1,5 +1,6 @@
 """The backend `custom_partitioning`: staged transforms, of real fields truncated before they are sent."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache, partial
 from math import ceil
@@ -17,7 +18,7 @@ from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.moved import evaluate_dealiased
-from simulator.spectral.native.local import ORDER, NativeTransform
+from simulator.spectral.native.local import ORDER, NativeTransform, points_order
 from simulator.spectral.program import Program
 from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Plan
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
@@ -146,6 +147,8 @@ class StagedTransform:
             + ("_sequential" if sequential else "_in_blocks" if self._in_blocks and not cpu else "")
             + ("" if exchange == "full" else f"_{exchange}")
         )
+        native_order = points_order(plan.stages[0].order)
+        self.kept_order = native_order if self.kernels == "native" else None
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
         self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
@@ -236,13 +239,30 @@ class StagedTransform:
     def inverse(self, modes: jax.Array) -> jax.Array:
         return self._apply("inverse", modes, self.layout, self.complex_dtype)
 
-    def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
-        return evaluate_dealiased(self, inputs, pointwise, parameters)
+    def evaluate(
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
+    ) -> Evaluated:
+        return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
 
-    def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+    def evaluate_once(
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
+    ) -> Evaluated:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
+        order = self.kept_order
+        # The numbers of the components of the inputs to keep, which are consecutive.
+        places = given.split(np.arange(sum(given.sizes)))
+        kept = {} if order is None else {name: np.ravel(places[name]) for name in keep}
+        parts = tuple((int(p[0]), len(p)) for p in kept.values())
         flat, parameter_tree = jax.tree.flatten(parameters)
         wanted = self._probe(pointwise, given, parameters)
         products = described(wanted.products)
@@ -263,8 +283,14 @@ class StagedTransform:
 
         def run(array, *flat):
             parameters = jax.tree.unflatten(parameter_tree, flat)
-            modes, reduced = self._local.evaluate(array, partial(local, parameters=parameters), components)
+            function = partial(local, parameters=parameters)
+            if parts:
+                assert isinstance(self._local, NativeTransform)
+                modes, reduced, values = self._local.evaluate_keeping(array, function, components, parts)
+            else:
+                (modes, reduced), values = self._local.evaluate(array, function, components), ()
             return (
+                *values,
                 *jax.tree.leaves(modes),
                 *(reduced.maxima[k] for k in wanted.maxima),
                 *(reduced.sums[k] for k in wanted.means),
@@ -272,6 +298,10 @@ class StagedTransform:
 
         reductions = len(wanted.maxima) + len(wanted.means)
         outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * reductions
+        if parts:
+            outputs = [PartitionSpec(None, *map(self.physical.sharded.get, order or ""))] * len(
+                parts
+            ) + outputs
         program = Program(
             run,
             self.mesh,
@@ -281,10 +311,12 @@ class StagedTransform:
             part=(self, "evaluate"),
         )
         results = iter(program(array.astype(self.complex_dtype), *map(jnp.asarray, flat)))
+        values = {name: next(results) for name in kept}
         return Evaluated(
             products.split(self._kept(next(results)) if products.leads else None),
             {k: next(results) for k in wanted.maxima},
             {k: next(results) / self.grid.points for k in wanted.means},
+            values,
         )
 
     def _probe(self, pointwise: PointwiseFunction, given: Stacked, parameters: Tree) -> Local:

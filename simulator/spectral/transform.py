@@ -1,6 +1,6 @@
 """The interface of a transform, whichever backend implements it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -39,6 +39,8 @@ class Evaluated(NamedTuple):
     """Spectral arrays of the pointwise products."""
     maxima: dict[str, jax.Array]
     means: dict[str, jax.Array]
+    values: dict[str, jax.Array] = {}  # noqa: RUF012
+    """Values of inputs on the grid, (components, *kept_order)."""
 
 
 class Transform(Protocol):
@@ -57,6 +59,8 @@ class Transform(Protocol):
     """Backend, decomposition and plan, e.g. "custom_partitioning_z_xy"."""
     kernels: str
     """Implementation of the local transforms: "native" or "xla"."""
+    kept_order: str | None
+    """Axis order of the values that `evaluate` can keep; None if they never exist whole."""
 
     def forward(self, values: jax.Array) -> jax.Array:
         """Values (..., x, y, z) to coefficients (..., *layout.order) of the modes that are kept."""
@@ -66,14 +70,27 @@ class Transform(Protocol):
         """Coefficients to values (..., x, y, z); zero in padding."""
         ...
 
-    def evaluate(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+    def evaluate(
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
+    ) -> Evaluated:
         """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
 
-        Products of two fields are free of aliasing with `two_thirds` and `spherical` dealiasing.
+        The values of the inputs `keep`, names of a dict, are returned where `kept_order` is not None. Products of
+        two fields are free of aliasing with `two_thirds` and `spherical` dealiasing.
         """
         ...
 
-    def evaluate_once(self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = ()) -> Evaluated:
+    def evaluate_once(
+        self,
+        inputs: Tree,
+        pointwise: PointwiseFunction,
+        parameters: Tree = (),
+        keep: Collection[str] = (),
+    ) -> Evaluated:
         """`evaluate` on the grid's own points only, with the aliasing that the kept modes allow.
 
         All inputs go through one all-to-all per exchange of the plan, all products through one back.
@@ -117,7 +134,7 @@ class Stacked(NamedTuple):
             return jax.tree.unflatten(self.treedef, [])
         ends = np.cumsum(self.sizes)
         leaves = [
-            array[end - size : end].reshape(*lead, *array.shape[1:])
+            array[end - size : end].reshape((*lead, *array.shape[1:]))
             for end, size, lead in zip(ends, self.sizes, self.leads, strict=True)
         ]
         return jax.tree.unflatten(self.treedef, leaves)

@@ -29,7 +29,7 @@ LAYOUTS = {
 
 @cache
 def domain(layout: str) -> Domain:
-    return Domain(transform(layout).physical)
+    return Domain.of(transform(layout))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Particles move to the devices where they live: nobody is lost, and where there is no room nobody moves."""
+"""Particles move to the devices where they live: nobody is lost, and more room is asked for where it is needed."""
 
 from functools import cache
 
@@ -51,16 +51,16 @@ def test_everybody_gets_home_with_all_records(layout, seed, spread):
     np.testing.assert_array_equal(valid.reshape(home.devices, -1), np.arange(150) < counts[:, None])
 
 
-def test_where_there_is_no_room_nobody_moves_and_larger_buffers_cure_it():
-    layout = "2 x 2 pencils"
+@pytest.mark.parametrize(("layout", "devices"), [("2 slabs", 2), ("2 x 2 pencils", 4)])
+def test_where_there_is_no_room_nobody_is_lost_and_larger_buffers_cure_it(layout, devices):
     position = random_positions(120) * 0.4  # most of them in one corner
     home = domain(layout)
-    start = shared_out(position, home, 40)
+    start = shared_out(position, home, 120 // devices + 10)
     found = settle(layout)(start)
     assert bool(found.crowded)
-    for name, array in start.records.items():
-        np.testing.assert_array_equal(array, found.records[name])
-    np.testing.assert_array_equal(start.id, found.id)
+    np.testing.assert_array_equal(by_id(found)["position"], position)
+    if len(home.cuts) == 1:  # one round of messages, for which there was no room
+        np.testing.assert_array_equal(start.id, found.id)
     capacity = int(found.needed)
     larger = jax.jit(lambda p: grown(p, capacity))(found)
     again = settle(layout)(larger)
@@ -78,7 +78,7 @@ def test_only_neighbours_exchange_and_no_device_sees_all_particles():
     found = collectives(settle(layout).lower(particles).compile())
     assert {kind for kind, c in found.items() if c.count} == {"collective-permute", "all-reduce"}
     record = 8 * (3 + 1 + 1 + 1)  # position, tag, id, home
-    message = particles.capacity // 16 + 16
+    message = particles.capacity // 64 + 16
     assert found["collective-permute"].bytes == 2 * message * record
     assert found["all-reduce"].bytes < 1000
 

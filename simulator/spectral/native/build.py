@@ -94,7 +94,7 @@ def _intact(path: Path) -> bool:
 def compiled(with_compiler: str, folder: Path, key: str) -> Path:
     """Compiles all sources into `folder`; returns the library. Raises Unavailable with the compiler's first error."""
     made = folder / "kernels.so"
-    parts = objects(with_compiler, folder, key, (), ("ffi", "plan"))
+    parts = objects(with_compiler, folder, key, (), ("ffi", "order", "plan"))
     _run(with_compiler, [[with_compiler, "-shared", *map(str, parts), "-o", made.name]], folder)
     return made
 

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "dispatch.h"
+#include "order.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -129,6 +131,51 @@ ffi::Error gather(ffi::AnyBuffer block, ffi::Buffer<ffi::F64> position, ffi::Buf
   return ffi::Error::Success();
 }
 
+ffi::Error pick(ffi::Buffer<ffi::S8> marks, ffi::Result<ffi::Buffer<ffi::S32>> ones,
+                  ffi::Result<ffi::Buffer<ffi::S32>> twos) {
+  if (ones->element_count() != twos->element_count()) return wrong("two selections of different sizes");
+  simulator::select(marks.typed_data(), marks.element_count(), ones->element_count(), ones->typed_data(),
+                    twos->typed_data());
+  return ffi::Error::Success();
+}
+
+// Sorts particles where `due`. Operands: due, number of particles, position (3, entries), further records; results:
+// position and records in the same memory.
+ffi::Error sort(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<const int64_t> axes,
+                ffi::Span<const int64_t> cells, ffi::Span<const double> spacing) {
+  constexpr size_t FIRST = 2;
+  if (given.size() < FIRST + 1 || made.size() != given.size() - FIRST || axes.size() != 3 || cells.size() != 3 ||
+      spacing.size() != 3)
+    return wrong("particles to sort with a number of arrays that is wrong");
+  const ffi::AnyBuffer due = *given.get<ffi::AnyBuffer>(0), number = *given.get<ffi::AnyBuffer>(1);
+  const ffi::AnyBuffer position = *given.get<ffi::AnyBuffer>(FIRST);
+  if (due.element_type() != ffi::S32 || number.element_type() != ffi::S32 || due.element_count() != 1 ||
+      number.element_count() != 1 || position.element_type() != ffi::F64 || position.element_count() % 3)
+    return wrong("particles to sort of another kind");
+  const index entries = position.element_count() / 3, count = *number.typed_data<int32_t>();
+  if (count < 0 || count > entries) return wrong("more particles to sort than entries");
+  for (size_t i = 0; i < made.size(); ++i) {
+    const ffi::AnyBuffer record = *given.get<ffi::AnyBuffer>(FIRST + i);
+    if (ffi::ByteWidth(record.element_type()) != 8 || (entries && record.element_count() % entries))
+      return wrong("a record to sort of another kind");
+    if (record.untyped_data() != (**made.get<ffi::AnyBuffer>(i)).untyped_data())
+      return wrong("a record that is not sorted in place");
+  }
+  if (!*due.typed_data<int32_t>() || !count) return ffi::Error::Success();
+  index of_axes[3], of_cells[3];
+  std::copy(axes.begin(), axes.end(), of_axes), std::copy(cells.begin(), cells.end(), of_cells);
+  for (index axis : of_axes)
+    if (axis < 0 || axis > 2) return wrong("particles to sort along no axis");
+  std::vector<int32_t> places(count);
+  simulator::order(position.typed_data<double>(), count, entries, of_axes, of_cells, spacing.begin(), places.data());
+  for (size_t i = 0; i < made.size(); ++i) {
+    ffi::AnyBuffer record = **made.get<ffi::AnyBuffer>(i);
+    simulator::permute_rows(static_cast<uint64_t *>(record.untyped_data()), record.element_count() / entries, count,
+                            entries, places.data());
+  }
+  return ffi::Error::Success();
+}
+
 // Uninitialized memory, for a loop that fills all of it.
 ffi::Error blank(ffi::RemainingRets, int64_t) { return ffi::Error::Success(); }
 
@@ -155,6 +202,20 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_gather, gather,
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Attr<ffi::Span<const int64_t>>("geometry")
+                                  .Attr<ffi::Span<const double>>("spacing"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_select, pick,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::S8>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_sort, sort,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<ffi::Span<const int64_t>>("axes")
+                                  .Attr<ffi::Span<const int64_t>>("cells")
                                   .Attr<ffi::Span<const double>>("spacing"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(simulator_blank, blank, ffi::Ffi::Bind().RemainingRets().Attr<int64_t>("number"));

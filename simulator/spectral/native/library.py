@@ -11,7 +11,7 @@ import numpy as np
 from simulator.spectral.native.build import Unavailable, library, sources_hash
 
 STAGE, BLANK = "simulator_stage", "simulator_blank"
-WEAVE, GATHER = "simulator_weave", "simulator_gather"
+WEAVE, GATHER, SELECT, SORT = "simulator_weave", "simulator_gather", "simulator_select", "simulator_sort"
 """Targets of `jax.ffi.ffi_call`."""
 
 
@@ -26,7 +26,7 @@ class Library:
                 self._functions = self._loaded(str(library(environ, anew=True)))
             except OSError as error:
                 raise Unavailable(f"the compiled library does not load: {error}") from None
-        for name in (STAGE, BLANK, WEAVE, GATHER):
+        for name in (STAGE, BLANK, WEAVE, GATHER, SELECT, SORT):
             target = jax.ffi.pycapsule(getattr(self._functions, name))
             jax.ffi.register_ffi_target(name, target, platform="cpu")
 

@@ -4,6 +4,7 @@ Values, modes and messages have x contiguous: neighbouring lines along x fill a 
 and z are transformed in place and only x is transposed, inside a tile.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -145,6 +146,18 @@ class NativeTransform(LocalTransform):
         self, array: jax.Array, pointwise: Pointwise, components: int
     ) -> tuple[jax.Array | None, Reductions]:
         """As `LocalTransform.evaluate`. The transformed products go straight to their place among the messages."""
+        modes, reduced, _ = self.evaluate_keeping(array, pointwise, components, ())
+        return modes, reduced
+
+    def evaluate_keeping(
+        self,
+        array: jax.Array,
+        pointwise: Pointwise,
+        components: int,
+        keep: Sequence[tuple[int, int]],
+    ) -> tuple[jax.Array | None, Reductions, tuple[jax.Array, ...]]:
+        """`evaluate`, and the values (components, *points_order) of the ranges (first, number) of components in
+        `keep`."""
         stage = self.plan.stages[0]
         total = self.local(0, stage.block)
         size = min(self.blocks(0, components), total)
@@ -159,26 +172,37 @@ class NativeTransform(LocalTransform):
             (block,) = run(to_values, messages, start)
             shape = [size if a == stage.block else 1 for a in order]
             products, reduced = pointwise(block, points, inside & fresh.reshape(shape))
-            return None if products is None else products.astype(block.dtype), reduced
+            seen = tuple(block[first : first + number] for first, number in keep)
+            return None if products is None else products.astype(block.dtype), reduced, seen
 
-        products, reduced = jax.eval_shape(at_points, messages, jnp.int32(0), jnp.ones(size, bool))
+        products, reduced, seen = jax.eval_shape(at_points, messages, jnp.int32(0), jnp.ones(size, bool))
         made = 0 if products is None else products.shape[0]
 
         @jax.checkpoint
         def visit(into, i, messages):
             start = jnp.minimum(i * size, total - size).astype(jnp.int32)
-            block_products, extra = at_points(messages, start, start + jnp.arange(size) >= i * size)
-            return (run(to_messages, (block_products,), start, into) if made else ()), extra
+            block_products, extra, seen = at_points(messages, start, start + jnp.arange(size) >= i * size)
+            return (run(to_messages, (block_products,), start, into) if made else ()), extra, seen, start
 
         def body(carry, i):
-            into, reduced = carry
-            into, extra = visit(into, i, messages)
-            return (into, combine(reduced, extra)), None
+            into, reduced, kept = carry
+            into, extra, seen, start = visit(into, i, messages)
+            kept = tuple(
+                lax.dynamic_update_slice_in_dim(whole, part, start, axis=1)
+                for whole, part in zip(kept, seen, strict=True)
+            )
+            return (into, combine(reduced, extra), kept), None
 
         empty = ()
         if made:
             shape, kind = side.array(made), to_messages.dtype_of(side)
             empty = tuple(blank(shape, kind, number) for number in range(side.messages))
-        start = (empty, cast(Reductions, reductions_start(reduced)))
-        (sent, reduced), _ = lax.scan(body, start, jnp.arange(count))
-        return (self._outer_forward(sent) if made else None), self._over_devices(cast(Reductions, reduced))
+        messages_made = len(empty)
+        kept = tuple(
+            blank((part.shape[0], total, *part.shape[2:]), part.dtype, messages_made + number)
+            for number, part in enumerate(seen)
+        )
+        start = (empty, cast(Reductions, reductions_start(reduced)), kept)
+        (sent, reduced, kept), _ = lax.scan(body, start, jnp.arange(count))
+        modes = self._outer_forward(sent) if made else None
+        return modes, self._over_devices(cast(Reductions, reduced)), kept

@@ -1,0 +1,88 @@
+"""Particles on one device, by calls of the native kernels: values of a field at their positions, and their order in
+buffers."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.spectral.grid import AXES
+from simulator.spectral.native.library import GATHER, SELECT, SORT, WEAVE, load
+
+
+def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool) -> jax.Array:
+    """A block (components, a, b, c), 1 or 3 of them, as (..., components) in an array with room for `below` and
+    `above` points along each axis. With `around` the room along c holds the points of the other end; all other room
+    is uninitialized."""
+    load()
+    room = [lo + n + hi for lo, n, hi in zip(below, block.shape[1:], above, strict=True)]
+    made = jax.ShapeDtypeStruct((*room, block.shape[0]), block.dtype)
+    call = jax.ffi.ffi_call(WEAVE, made, vmap_method="sequential")
+    return call(block, below=np.asarray(below, np.int64), around=np.int64(around))
+
+
+def gather(
+    block: jax.Array,
+    position: jax.Array,
+    starts: Sequence[jax.Array | int],
+    *,
+    points: int,
+    order: str,
+    periods: Sequence[int],
+    spacing: Sequence[float],
+) -> jax.Array:
+    """Values (components, n) at positions (3, n) from a block (*order, components) of 1 or 3 components.
+
+    `points` along each axis: 2 interpolate linearly, 3 and 4 are the weights of quadratic and cubic B-splines.
+    `starts` is the block's first plane along each axis of `order`, `periods` the number of points of a whole axis and
+    0 for an axis of which the block is a part. The last axis, if whole, is followed by its first points. Where the
+    block lacks a point, the value is NaN.
+    """
+    load()
+    geometry = [points, *(AXES.index(axis) for axis in order), *periods]
+    made = jax.ShapeDtypeStruct((block.shape[-1], position.shape[1]), block.dtype)
+    return jax.ffi.ffi_call(GATHER, made, vmap_method="sequential")(
+        block,
+        position.astype(jnp.float64),
+        jnp.stack([jnp.asarray(start, jnp.int32) for start in starts]),
+        geometry=np.asarray(geometry, np.int64),
+        spacing=np.asarray(spacing, np.float64),
+    )
+
+
+def select(marks: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
+    """The places, up to `most`, of the marks 1 and of the marks 2 in `marks` (n,), an array of int8; the rest of both
+    results is n."""
+    load()
+    made = jax.ShapeDtypeStruct((most,), jnp.int32)
+    return jax.ffi.ffi_call(SELECT, (made, made), vmap_method="sequential")(marks)
+
+
+def sorted_by_cell(
+    due: jax.Array,
+    count: jax.Array,
+    position: jax.Array,
+    records: Sequence[jax.Array],
+    *,
+    order: str,
+    cells: Sequence[int],
+    spacing: Sequence[float],
+) -> tuple[jax.Array, ...]:
+    """`position` (3, n) and `records` (..., n) of 8-byte numbers, with the first `count` particles in the order of
+    the cells of the grid, z running fastest in the order "xyz"; unchanged and without any work unless `due`."""
+    load()
+    arrays = (position, *records)
+    made = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays)
+    aliases = {2 + i: i for i in range(len(arrays))}
+    call = jax.ffi.ffi_call(SORT, made, input_output_aliases=aliases, vmap_method="sequential")
+    return tuple(
+        call(
+            due.astype(jnp.int32).reshape(1),
+            count.reshape(1),
+            *arrays,
+            axes=np.asarray([AXES.index(axis) for axis in order], np.int64),
+            cells=np.asarray(cells, np.int64),
+            spacing=np.asarray(spacing, np.float64),
+        )
+    )
