@@ -51,7 +51,7 @@ def projections(transform: Transform, given: Densities) -> Measured:
             for plane, along in PLANES.items():
                 i = AXES.index(along)
                 total = inside.sum(i) * grid.spacing[i]
-                if physical.mesh.size > 1:
+                if physical.devices > 1:
                     total = lax.with_sharding_constraint(total, whole)
                 a, b = (grid.shape[AXES.index(axis)] for axis in plane)
                 planes[f"{name}/{plane}"] = total[:a, :b]

@@ -1,6 +1,6 @@
 """Boussinesq equations: a stratified, incompressible fluid."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import hypot
 from typing import Literal, Self
 
@@ -21,7 +21,7 @@ from simulator.models.fluid import (
 from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
 from simulator.settings import AxisVector, NonNegative, Real, wrong
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Transform
 from simulator.spectral.operators import divergence, hermitian
 from simulator.statistics.flow import absent, ratio
 from simulator.statistics.normal_modes import energy_parts
@@ -42,6 +42,10 @@ class BoussinesqSettings(FlowSettings):
         if self.gravity is not None and not any(self.gravity):
             raise wrong("gravity", "has no direction; give e.g. [0, 0, -1]")
         return self
+
+    @property
+    def transports_scalars(self) -> bool:
+        return True
 
 
 class Boussinesq(NavierStokes):
@@ -67,9 +71,10 @@ class Boussinesq(NavierStokes):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        flow = super().pointwise(values, points, parameters)
-        return flow._replace(products={**flow.products, "buoyancy": values["buoyancy"] * values["velocity"]})
+    @property
+    def mean_gradients(self) -> Mapping[str, Sequence[float]]:
+        background = tuple(self.settings.stratification * e for e in self.up)
+        return {**super().mean_gradients, "buoyancy": background}
 
     def buoyancy_force(self, fields: Fields) -> jax.Array:
         """b e."""
@@ -109,10 +114,18 @@ class Boussinesq(NavierStokes):
         layout, u, b = self.transform.layout, fields["velocity"], fields["buoyancy"]
         linear, square = self.linear(), self.settings.stratification
         kinetic, loss = 0.5 * power(layout, 1.0, u), power(layout, -linear["velocity"], u)
+        if self.closure is not None:
+            loss = loss + self.energy_loss(self.subgrid_losses(fields))
         if not self.stable:
             return Balance(kinetic, self._buoyancy_flux(fields), loss)
         potential = 0.5 * power(layout, 1.0, b) / square
         return Balance(kinetic + potential, 0.0, loss + power(layout, -linear["buoyancy"], b) / square)
+
+    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
+        kinetic = super().energy_loss(losses)
+        if not self.stable:
+            return kinetic
+        return kinetic + 0.5 * losses["buoyancy_subgrid_dissipation"] / self.settings.stratification
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
         weights = {"velocity": 1.0, "buoyancy": 1 / self.settings.stratification if self.stable else 0.0}

@@ -1,7 +1,7 @@
 """Settings and functions that incompressible flows share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import UserError, shown
+from simulator.models.closures import SubgridSettings
 from simulator.models.fields import (
     DISSIPATION_RATE,
     SPEED,
@@ -50,7 +51,8 @@ RESERVED = frozenset(
         ),
         *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
         *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
-        *("viscous", "ohmic", "drag"),
+        *("viscous", "ohmic", "drag", "subgrid"),
+        *("stress", "force", "emf", "strain", "gradient"),
         *(
             "Q",
             "R",
@@ -70,21 +72,24 @@ RESERVED = frozenset(
         ),
     )
 )
-"""Names of fields, spectra and quantities of some model, and of coordinates of tables and series. `viscous`, `ohmic`
-and `drag` are reserved because of the columns `NAME_dissipation`."""
+"""Names of fields, spectra and quantities of some model, and of coordinates of tables and series, and of
+what is computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
+`NAME_dissipation`."""
 LONGEST_NAME = 64
 
 
 def free_name(name: str) -> bool:
     """Whether `name` may name fields, columns and files. Names of carried arrays begin with `memory_`, `history_` and
-    `series_`, quantities of histograms end with `_deviation` and `_gradient`, and fields made from a scalar as in
-    `scalar_fields`."""
+    `series_`, quantities of histograms end with `_deviation` and `_gradient`, a scalar's loss to a closure with
+    `_subgrid`, and fields made from a scalar as in `scalar_fields`."""
     return (
         name.isidentifier()
         and len(name) <= LONGEST_NAME
         and name not in RESERVED
         and not name.startswith(("memory", "history", "series"))
-        and not name.endswith(("_deviation", "_gradient", "_gradient_magnitude", "_dissipation_rate"))
+        and not name.endswith(
+            ("_deviation", "_gradient", "_subgrid", "_gradient_magnitude", "_dissipation_rate")
+        )
     )
 
 
@@ -121,6 +126,8 @@ class Scalar(Settings):
 class FlowSettings(Settings):
     """Keys of every incompressible flow."""
 
+    magnetic: ClassVar[bool] = False
+    """Whether a magnetic field is evolved."""
     viscosity: NonNegative
     """Kinematic viscosity, length^2 / time."""
     hyperviscosity: Hyperdiffusion | None = None
@@ -131,6 +138,8 @@ class FlowSettings(Settings):
     """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is none."""
     scalars: Annotated[tuple[Scalar, ...], Field(max_length=100)] = ()
     """Passive scalars."""
+    subgrid: SubgridSettings | None = None
+    """Closure of a large-eddy simulation: what the scales that the grid does not hold do to those that it holds."""
 
     @model_validator(mode="after")
     def _names_differ(self):
@@ -139,6 +148,23 @@ class FlowSettings(Settings):
             if name in names[:index]:
                 raise wrong(f"scalars.{index}.name", f"{name} is taken; names of scalars have to differ")
         return self
+
+    @model_validator(mode="after")
+    def _closable(self):
+        closure = self.subgrid
+        if closure is None:
+            return self
+        if closure.kind == "python" and closure.flux is None and self.transports_scalars:
+            raise wrong("subgrid.flux", "is required, a function for the subgrid flux of the scalars")
+        if closure.kind == "smagorinsky" and not self.magnetic and closure.resistive_coefficient is not None:
+            raise wrong(
+                "subgrid.resistive_coefficient", "has no effect without a magnetic field; leave it out"
+            )
+        return self
+
+    @property
+    def transports_scalars(self) -> bool:
+        return bool(self.scalars)
 
 
 def check_plane(settings: FlowSettings) -> None:
@@ -235,9 +261,9 @@ def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array | floa
 # ---- passive scalars -------------------------------------------------------------------------------------
 
 
-def fluxes(scalars: Iterable[Scalar], values: Fields) -> Fields:
+def fluxes(names: Iterable[str], values: Fields) -> Fields:
     """u theta of every scalar, by its name; pointwise."""
-    return {s.name: values[s.name] * values["velocity"] for s in scalars}
+    return {name: values[name] * values["velocity"] for name in names}
 
 
 def scalar_tendencies(

@@ -1,7 +1,7 @@
 """Incompressible magnetohydrodynamics, with the magnetic field in Alfven units (a velocity)."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ from simulator.spectral.operators import (
     squared,
 )
 from simulator.statistics.flow import Cascade, absent, mean_and_rms, products_about
-from simulator.statistics.resolution import Damping, dissipation_scale, tail_fraction, unresolved
+from simulator.statistics.resolution import Damping, dissipation_scale, tail_fraction
 
 
 class MhdSettings(FlowSettings):
@@ -58,6 +58,21 @@ class MhdSettings(FlowSettings):
     """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
     kinematic: Flag = False
     """The velocity keeps its initial value: the kinematic dynamo problem."""
+
+    magnetic: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _closes_both_fields(self) -> Self:
+        closure = self.subgrid
+        if closure is None:
+            return self
+        if self.kinematic:
+            raise wrong("subgrid", "has no effect: model.kinematic prescribes the velocity; leave it out")
+        if closure.kind != "smagorinsky":
+            raise wrong("subgrid.kind", f"{closure.kind} closes no magnetic field; mhd takes smagorinsky")
+        if closure.resistive_coefficient is None:
+            raise wrong("subgrid.resistive_coefficient", "is required in mhd, C_eta in (C_eta Delta)^2 |j|")
+        return self
 
     @model_validator(mode="after")
     def _momentum_is_solved(self) -> Self:
@@ -134,11 +149,29 @@ class Mhd(NavierStokes):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        flow = super().pointwise(values, points, parameters)
+    def _resolved(self, values: Fields, points: Points, parameters: Any) -> Local:
+        flow = super()._resolved(values, points, parameters)
         u, b = values["velocity"], values["magnetic"]
         products = {**flow.products, "emf": cross(u, b)}
         return flow._replace(products=products, maxima={**flow.maxima, "rate": self._rate(u, b)})
+
+    def _subgrid_inputs(self, fields: Fields) -> Fields:
+        if self.closure is None:
+            return {}
+        return {
+            **super()._subgrid_inputs(fields),
+            "current": curl(self.transform.layout, fields["magnetic"]),
+        }
+
+    def _subgrid_products(self, values: Fields) -> Fields:
+        assert self.closure is not None
+        return {**super()._subgrid_products(values), "emf": self.closure.electromotive_force(values)}
+
+    def _of_products(self, products: Fields) -> Fields:
+        return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}
+
+    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
+        return super().energy_loss(losses) + losses["magnetic_subgrid_dissipation"]
 
     def _rate(self, u: jax.Array, b: jax.Array) -> jax.Array:
         """Rate of the flow and, unless the run is kinematic, of Alfven waves."""
@@ -171,11 +204,10 @@ class Mhd(NavierStokes):
 
     def balance(self, fields: Fields) -> Balance:
         layout, linear, names = self.transform.layout, self.linear(), ("velocity", "magnetic")
-        return Balance(
-            jnp.asarray(sum(0.5 * power(layout, 1.0, fields[n]) for n in names)),
-            0.0,
-            jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in names)),
-        )
+        lost = jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in names))
+        if self.closure is not None:
+            lost = lost + self.energy_loss(self.subgrid_losses(fields))
+        return Balance(jnp.asarray(sum(0.5 * power(layout, 1.0, fields[n]) for n in names)), 0.0, lost)
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
         inner = self.transform.layout.inner
@@ -211,7 +243,7 @@ class Mhd(NavierStokes):
             **self._magnetic_scales(current, ohmic),
             "max_magnetic": evaluated.maxima["field"],
             "max_magnetic_divergence": evaluated.maxima["divergence"],
-            "rate": self.rate(evaluated.maxima),
+            "rate": self.rate(evaluated.maxima) if self.closure is None else flow["rate"],
         }
 
     def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
@@ -243,14 +275,15 @@ class Mhd(NavierStokes):
             "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
         }
         present = [(n, eta) for n, eta in self._resistive_damping() if not absent(eta)]
-        if present and not self.settings.kinematic:
+        # Where the cascade of a flow with a closure would end is not on the grid.
+        if present and not self.settings.kinematic and self.closure is None:
             scale = dissipation_scale(present, ohmic)
             scales["resistive_scale"] = scale
             scales["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
         return scales
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
-        return [] if self.settings.kinematic else unresolved(row)
+        return [] if self.settings.kinematic else super().warnings(row)
 
     def spectral_energies(self, fields: Fields) -> Fields:
         return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
@@ -280,7 +313,7 @@ class Mhd(NavierStokes):
             u, b = values["velocity"], values["magnetic"]
             advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
             products = {"advection": advection, "lorentz": lorentz, "emf": cross(u, b)}
-            return Local({**products, **fluxes(scalars, values)})
+            return Local({**products, **fluxes(self.mean_gradients, values)})
 
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
         inputs = {**fields, **self.exact_force.inputs(layout, fields)}
@@ -290,6 +323,7 @@ class Mhd(NavierStokes):
             "lorentz": transfer(u, products["lorentz"]),
             "induction": transfer(b, curl(layout, products["emf"])),
             **scalar_transfers(layout, scalars, products, fields),
+            **self.subgrid_transfers(fields),
         }
 
     def derived(self) -> Mapping[str, DerivedField]:

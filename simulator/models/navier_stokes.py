@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import hypot
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import jax
-from pydantic import model_validator
 
 from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
-from simulator.models.closures import ClosedMomentum, Closure, SubgridSettings, make_closure
+from simulator.models.closures import Closure, make_closure
 from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
 from simulator.models.fluid import (
     FlowSettings,
     advection_rate,
     check_plane,
+    constant,
     coriolis,
     damping_rate,
     dissipation_rate,
@@ -34,10 +34,9 @@ from simulator.models.fluid import (
     viscous_damping,
 )
 from simulator.models.model import Balance, Model
-from simulator.settings import wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.moved import Shift
-from simulator.spectral.operators import curl, project, squared
+from simulator.spectral.operators import curl, divergence, gradient, project, squared
 from simulator.statistics.flow import Cascade, flow_scalars, ratio
 from simulator.statistics.normal_modes import energy_parts
 from simulator.statistics.resolution import unresolved
@@ -45,16 +44,9 @@ from simulator.statistics.resolution import unresolved
 
 class NavierStokesSettings(FlowSettings):
     kind: Literal["navier_stokes"] = "navier_stokes"
-    subgrid: SubgridSettings | None = None
-    """Closure of a large-eddy simulation: the force of the scales that the grid does not hold."""
 
-    @model_validator(mode="after")
-    def _closed(self) -> Self:
-        if self.subgrid is not None and self.scalars:
-            raise wrong(
-                "subgrid", "closes the momentum equation only, and no scalar's; leave one of them out"
-            )
-        return self
+
+SUBGRID_STRESS = "subgrid/stress"
 
 
 class NavierStokes(Model):
@@ -92,28 +84,46 @@ class NavierStokes(Model):
     @classmethod
     def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
         model = cls(settings, make())
-        if isinstance(settings, NavierStokesSettings) and settings.subgrid is not None:
+        if settings.subgrid is not None:
             model.close(make_closure(settings.subgrid, model.transform, files))
         return model
 
     def close(self, closure: Closure) -> None:
-        """Adds the force of scales below the grid. The budget of a stress takes a nonlinear term."""
+        """Adds a closure. The budget of a stress takes a nonlinear term."""
         self.closure = closure
         if not closure.modal:
-            self.momentum = ClosedMomentum(self.momentum, closure)
             self.budget = "row"
+
+    @property
+    def mean_gradients(self) -> Mapping[str, Sequence[float]]:
+        """The scalars that the flow transports, with the constant gradient of their means."""
+        return {s.name: s.mean_gradient for s in self.scalars}
 
     # ---- the equation ------------------------------------------------------------------------------------
 
     def inputs(self, fields: Fields) -> Fields:
-        return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
+        return {**self._resolved_inputs(fields), **self._subgrid_inputs(fields)}
 
     def pointwise(self, values: Fields, points: Points, parameters) -> Local:
-        products = {**self.momentum.products(values), **fluxes(self.scalars, values)}
-        rate = advection_rate(self.transform.grid, values["velocity"])
-        if self.closure is not None:
-            rate = rate + self.closure.pointwise_rate(values)
-        return Local(products, {"rate": rate})
+        resolved = self._resolved(values, points, parameters)
+        if self.closure is None or self.closure.modal:
+            return resolved
+        products = dict(resolved.products)
+        for name, product in self._subgrid_products(values).items():
+            # In the transform of the resolved product, where there is one.
+            place = "stress" if name == SUBGRID_STRESS and "stress" in products else name
+            products[place] = products[place] + product if place in products else product
+        scalars = bool(self.mean_gradients)
+        rate = resolved.maxima["rate"] + self.closure.pointwise_rate(values, scalars=scalars)
+        return resolved._replace(products=products, maxima={**resolved.maxima, "rate": rate})
+
+    def _resolved_inputs(self, fields: Fields) -> Fields:
+        return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
+
+    def _resolved(self, values: Fields, points: Points, parameters: Any) -> Local:
+        """`pointwise` without a closure."""
+        products = {**self.momentum.products(values), **fluxes(self.mean_gradients, values)}
+        return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
 
     def linear_force(self, fields: Fields) -> jax.Array | float:
         """The accelerations of the velocity that are linear in the fields, before the projection."""
@@ -123,8 +133,8 @@ class NavierStokes(Model):
         """N of the velocity: its accelerations without the pressure, projected."""
         layout = self.transform.layout
         force = self.momentum.force(layout, products) + self.linear_force(fields)
-        if self.closure is not None and self.closure.modal:
-            force = force + self.closure.modal_force(fields["velocity"])
+        if SUBGRID_STRESS in products:
+            force = force - divergence_of_stress(layout, products[SUBGRID_STRESS])
         return project(layout, force)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
@@ -147,7 +157,7 @@ class NavierStokes(Model):
         shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array]]:
         rates, evaluated = self.evaluated(fields, time, accelerations, shift)
-        return rates, self._limited(evaluated.maxima, fields)
+        return self._closed(rates, evaluated.maxima, fields)
 
     def tendency_and_velocity(
         self,
@@ -157,25 +167,78 @@ class NavierStokes(Model):
         shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
         rates, evaluated = self.evaluated(fields, time, accelerations, shift, ("velocity",))
-        return rates, self._limited(evaluated.maxima, fields), evaluated.values.get("velocity")
+        return *self._closed(rates, evaluated.maxima, fields), evaluated.values.get("velocity")
 
-    def _limited(self, maxima: dict[str, jax.Array], fields: Fields) -> dict[str, jax.Array]:
-        if self.closure is not None:
-            maxima["rate"] = maxima["rate"] + self.closure.modal_rate(fields["velocity"])
-        return maxima
+    def _closed(
+        self, rates: Fields, maxima: dict[str, jax.Array], fields: Fields
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        """With what a modal closure adds; that of a stress is among the products."""
+        if self.closure is None or not self.closure.modal:
+            return rates, maxima
+        rates = {**rates, **{n: rates[n] + r for n, r in self.subgrid_tendencies(fields).items()}}
+        limit = self.closure.modal_rate(fields["velocity"], scalars=bool(self.mean_gradients))
+        return rates, {**maxima, "rate": maxima["rate"] + limit}
 
-    def subgrid_force(self, fields: Fields) -> jax.Array:
-        """The closure's force (d, *order), before the projection."""
-        layout, u, closure = self.transform.layout, fields["velocity"], self.closure
+    # ---- the closure -------------------------------------------------------------------------------------
+
+    def _subgrid_inputs(self, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values the closure needs."""
+        if self.closure is None or self.closure.modal:
+            return {}
+        layout, u = self.transform.layout, fields["velocity"]
+        gradients = {f"gradient/{name}": gradient(layout, fields[name]) for name in self.mean_gradients}
+        return {**self.closure.inputs(layout, u), **gradients}
+
+    def _subgrid_products(self, values: Fields) -> Fields:
+        """The subgrid stress, and the subgrid flux of each scalar by its name; pointwise."""
+        closure, found = self.closure, {}
+        assert closure is not None
+        for name, mean in self.mean_gradients.items():
+            whole = values[f"gradient/{name}"] + constant(mean, values[name].dtype)
+            found[name] = closure.flux(values, values[name], whole)
+        return {SUBGRID_STRESS: closure.stress(values), **found}
+
+    def subgrid_tendencies(self, fields: Fields) -> Fields:
+        """What the closure adds to the tendency of each field: on the velocity before the projection."""
+        closure, scalars = self.closure, list(self.mean_gradients)
         assert closure is not None
         if closure.modal:
-            return closure.modal_force(u)
+            of_velocity, of_scalars = closure.modal_damping(fields["velocity"])
+            return {
+                "velocity": -of_velocity * fields["velocity"],
+                **{name: -of_scalars * fields[name] for name in scalars},
+            }
+        inputs = {**self._subgrid_inputs(fields), **{name: fields[name] for name in scalars}}
 
-        def stress(values: Fields, points: Points, parameters: Any) -> Local:
-            return Local({"stress": closure.stress(values)})
+        def products(values: Fields, points: Points, parameters: Any) -> Local:
+            return Local(self._subgrid_products(values))
 
-        found = self.transform.evaluate(closure.inputs(layout, u), stress).products
-        return -divergence_of_stress(layout, found["stress"])
+        return self._of_products(self.transform.evaluate(inputs, products).products)
+
+    def _of_products(self, products: Fields) -> Fields:
+        """`subgrid_tendencies` from the coefficients of `_subgrid_products`."""
+        layout = self.transform.layout
+        return {
+            "velocity": -divergence_of_stress(layout, products[SUBGRID_STRESS]),
+            **{name: -divergence(layout, products[name]) for name in self.mean_gradients},
+        }
+
+    def subgrid_losses(self, fields: Fields) -> dict[str, jax.Array]:
+        """What goes to scales below the grid per time, by column: kinetic energy, the variance of each scalar, and
+        the energy of a further field."""
+        inner, found = self.transform.layout.inner, {}
+        for name, rate in self.subgrid_tendencies(fields).items():
+            column = "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"
+            found[column] = -self._weight(name) * inner(fields[name], rate).sum()
+        return found
+
+    def _weight(self, name: str) -> float:
+        """1 for f^2 / 2 of a field, 2 for the variance of a scalar."""
+        return 2.0 if name in self.mean_gradients else 1.0
+
+    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
+        """The part of `subgrid_losses` that is energy."""
+        return losses["subgrid_dissipation"]
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
@@ -183,12 +246,8 @@ class NavierStokes(Model):
         u, layout = fields["velocity"], self.transform.layout
         lost = power(layout, -self.linear()["velocity"], u)
         if self.closure is not None:
-            lost = lost + self._subgrid_dissipation(fields)
+            lost = lost + self.energy_loss(self.subgrid_losses(fields))
         return Balance(0.5 * power(layout, 1.0, u), 0.0, lost)
-
-    def _subgrid_dissipation(self, fields: Fields) -> jax.Array:
-        """The energy per time that goes to scales below the grid."""
-        return -self.transform.layout.inner(fields["velocity"], self.subgrid_force(fields)).sum()
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
         return self.transform.layout.inner(fields["velocity"], forces["velocity"]).sum()
@@ -208,7 +267,7 @@ class NavierStokes(Model):
         )
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
-            subgrid = {"subgrid_dissipation": self._subgrid_dissipation(fields)}
+            subgrid = self.subgrid_losses(fields)
             # Where the cascade of such a flow would end is not on the grid.
             flow = {n: v for n, v in flow.items() if n not in ("kolmogorov_scale", "k_max_eta")}
             flow["rate"] = self.tendency(fields, time)[1]["rate"]
@@ -263,15 +322,18 @@ class NavierStokes(Model):
         return energy_parts(self.transform.layout, fields["velocity"], None, rotation, 0.0, axis)
 
     def transfers(self, fields: Fields) -> Fields:
-        """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid."""
-        products = self.transform.evaluate(self.inputs(fields), self.pointwise).products
-        found = self.transfers_of(products, fields)
+        """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid, and
+        `NAME_subgrid`, the variance of a scalar."""
+        resolved = self.transform.evaluate(self._resolved_inputs(fields), self._resolved).products
+        return {**self.transfers_of(resolved, fields), **self.subgrid_transfers(fields)}
+
+    def subgrid_transfers(self, fields: Fields) -> Fields:
         if self.closure is None:
-            return found
-        subgrid = transfer(fields["velocity"], self.subgrid_force(fields))
-        if not self.closure.modal:  # the products hold its stress
-            found["kinetic_energy"] = found["kinetic_energy"] - subgrid
-        return {**found, "subgrid": subgrid}
+            return {}
+        return {
+            "subgrid" if n == "velocity" else f"{n}_subgrid": self._weight(n) * transfer(fields[n], rate)
+            for n, rate in self.subgrid_tendencies(fields).items()
+        }
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """`transfers` from the coefficients of the products."""

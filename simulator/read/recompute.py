@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,8 @@ from simulator.config.overrides import Override
 from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import UserError
 from simulator.models import State
+from simulator.particles import ParticleSet
+from simulator.particles.population import Populations
 from simulator.processes import discover
 from simulator.read.open import open_run
 from simulator.run.folder import CONFIG
@@ -65,13 +68,14 @@ class Recomputed:
                     f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
                     f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
                 )
-            stored = StoredFields(str(snapshot.path))
-            given = {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
-            given |= {
-                name: population.restored(particles_in(str(snapshot.path), name))
-                for name, population in model.populations.items()
-            }
+            given = self._fields(str(snapshot.path)) | self._particles(str(snapshot.path), model.populations)
             state = make(given)
+            carried = self._particles(str(snapshot.path), simulation.swarm.populations)
+            if carried:
+                velocities, memory = self._start_of_particles
+                carried = {name: _with_start(found, velocities[name]) for name, found in carried.items()}
+                state = replace(state, particles=state.particles | carried, memory=state.memory | memory)
+            state = simulation.grow(state)
             time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
             memory = {
                 name: jnp.float64(jnp.nan) if name == RESIDUAL else m for name, m in state.memory.items()
@@ -79,3 +83,33 @@ class Recomputed:
             yield simulation.placed(
                 replace(state, time=time, origin=time, step=jnp.int64(snapshot.step), dt=dt, memory=memory)
             )
+
+    def _fields(self, path: str) -> dict[str, Any]:
+        """The coefficients of the model's fields in a snapshot."""
+        stored, model = StoredFields(path), self.simulation.model
+        return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
+
+    def _particles(self, path: str, populations: Populations) -> dict[str, ParticleSet]:
+        """The particles in a snapshot, on the devices where they live."""
+        return {name: found.restored(particles_in(path, name)) for name, found in populations.items()}
+
+    @cached_property
+    def _start_of_particles(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """The velocities (3, count) by id with which the particles in the fluid started, on every device, and the
+        numbers that their steps need. Both follow from the first flow, which the snapshot of step 0 holds."""
+        swarm = self.simulation.swarm
+        first = self.snapshots[0]
+        if first.step != 0:
+            raise UserError(
+                f"{self.path}: has no snapshot of step 0, from which the start of its particles would follow; "
+                "a run without it cannot be measured again"
+            )
+        sets, memory = swarm.start(self._fields(str(first.path)))
+        record = "start_velocity"
+        return {n: swarm.chosen(n, found, found.records[record], 1) for n, found in sets.items()}, memory
+
+
+def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
+    """The particles with their velocities at the start, which are given by id."""
+    start = jnp.where(particles.valid, velocities[:, jnp.maximum(particles.id, 0)], 0)
+    return particles.with_records({"start_velocity": start})

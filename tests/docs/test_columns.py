@@ -53,10 +53,25 @@ output:
   trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}
 """,
     "large_eddies": """
-model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: smagorinsky}}
+model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: smagorinsky}, scalars: [{name: dye, diffusivity: 0.1}]}
 initial: {kind: abc}
 """
     + FLOW,
+    "large_eddies_stratified": """
+model:
+  {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1, subgrid: {kind: spectral}}
+initial: {kind: abc}
+output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
+""",
+    "large_eddies_magnetic": """
+model:
+  kind: mhd
+  viscosity: 0.1
+  resistivity: 0.1
+  subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}
+initial: {kind: abc, magnetic: {energy: 0.1}}
+output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
+""",
     "boussinesq": """
 model:
   kind: boussinesq
@@ -141,7 +156,10 @@ def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[st
     component of a composite, SPECIES one of particles, P a number."""
     plain = [name for name in known if "NAME" not in name]
     plain += [
-        name.replace("NAME", field) for name in known if name.endswith("NAME_variance") for field in fields
+        name.replace("NAME", field)
+        for name in known
+        if name.endswith(("NAME_variance", "NAME_subgrid"))
+        for field in fields
     ]
     ends = "|".join(map(re.escape, (*fields, *(name.rpartition("/")[2] for name in plain))))
     patterns = []

@@ -22,6 +22,12 @@ def smagorinsky(velocity, gradient, width, coefficient, scale=1.0):
     return tau[0, 0], tau[1, 1], tau[2, 2], tau[0, 1], tau[0, 2], tau[1, 2]
 
 
+def diffusion(velocity, gradient, scalar, scalar_gradient, width, coefficient):
+    strain = (gradient + jnp.swapaxes(gradient, 0, 1)) / 2
+    viscosity = (coefficient * width) ** 2 * jnp.sqrt(2 * (strain**2).sum((0, 1)))
+    return list(-viscosity / 0.42 * scalar_gradient)
+
+
 def mixes(velocity, gradient, width):
     mean = velocity[0].mean()
     return [mean * gradient[0, 0]] * 6
@@ -83,7 +89,7 @@ def test_smagorinsky_by_numpy(dealias):
         {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}, grid={"dealias": dealias}
     )
     u, model = les.state.fields["velocity"], les.model
-    found = values(les, model.solenoidal_part(model.subgrid_force(les.state.fields)))
+    found = values(les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"]))
     force = by_numpy(values(les, u), BOX, 0.2 * 0.7)
     k = [2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)]
     k = np.array(np.meshgrid(*k, indexing="ij"))
@@ -125,7 +131,7 @@ def test_what_the_grid_loses_is_in_the_budget(kind):
     assert abs(float(transfers["kinetic_energy"].sum() * width)) < 1e-13
     plain = simulation(None)
     bare, limit = jax.jit(plain.model.tendency)(state.fields, state.time)
-    force = model.solenoidal_part(model.subgrid_force(state.fields))
+    force = model.solenoidal_part(model.subgrid_tendencies(state.fields)["velocity"])
     np.testing.assert_allclose(rates["velocity"] - bare["velocity"], force, atol=1e-14)
     assert row["rate"] == pytest.approx(float(model.rate(maxima)), rel=1e-12)
     assert row["rate"] > float(plain.model.rate(limit))
@@ -152,7 +158,7 @@ def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     les = simulation({"kind": "spectral"}, grid={"shape": [16, 16, 16], "box": [2 * np.pi] * 3})
     u, layout = les.state.fields["velocity"], les.transform.layout
     energy = float(les.model.spectra(les.state.fields)["kinetic_energy"][4])
-    force = np.asarray(les.model.subgrid_force(les.state.fields))
+    force = np.asarray(les.model.subgrid_tendencies(les.state.fields)["velocity"])
     k = np.sqrt(np.asarray(layout.k_squared()))
     known = (k > 0) & (abs(np.asarray(u[0])) > 1e-12)
     viscosity = -(force[0] / np.where(known, u[0], 1)).real[known] / k[known] ** 2
@@ -181,9 +187,9 @@ def test_a_stress_of_ones_own_takes_the_same_steps(tmp_path):
     [
         (
             "mixes",
-            r"stress\.py:13: mixes: uses a sum, mean or maximum over points, but it sees the points of one",
+            r"stress\.py:19: mixes: uses a sum, mean or maximum over points, but it sees the points of one",
         ),
-        ("branches", r"stress\.py:18: branches: uses numpy, or an if, on values"),
+        ("branches", r"stress\.py:24: branches: uses numpy, or an if, on values"),
         ("five", r"five: returned 5 components; six are needed"),
         ("smagorinsky", r"smagorinsky: TypeError: .*coefficient"),
     ],
@@ -194,11 +200,142 @@ def test_a_stress_that_cannot_be_used(tmp_path, function, message):
         simulation({"kind": "python", "path": str(tmp_path / "stress.py"), "function": function})
 
 
-def test_scalars_are_not_closed():
-    with pytest.raises(ValueError, match="closes the momentum equation only"):
-        simulation(None, model={
-            "kind": "navier_stokes",
-            "viscosity": 0,
-            "subgrid": {"kind": "spectral"},
-            "scalars": [{"name": "dye", "diffusivity": 0}],
-        })  # fmt: skip
+FLOWS = {
+    "navier_stokes": {"scalars": [{"name": "dye", "diffusivity": 2e-3, "mean_gradient": [0.5, 0, -1]}]},
+    "boussinesq": {"diffusivity": 2e-3, "stratification": 2.0},
+    "mhd": {"resistivity": 2e-3},
+}
+SHARE = {"kind": "random", "peak": 3, "energy": 1.0, "spectrum": "k4_exp"}
+STARTS = {
+    "navier_stokes": {"scalars": {"dye": {"peak": 3, "variance": 1.0}}},
+    "boussinesq": {"fields": {n: {"peak": 3, "variance": 1.0} for n in ("velocity", "buoyancy")}},
+    "mhd": {"magnetic": {"peak": 3, "energy": 0.5}},
+}
+
+
+def flow(kind, subgrid, **blocks):
+    model = {"kind": kind, "viscosity": 1e-3, **FLOWS[kind], "subgrid": subgrid}
+    return simulation(None, model=model, initial={**SHARE, **STARTS[kind]}, **blocks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "subgrid"),
+    [
+        ("navier_stokes", {"kind": "smagorinsky"}),
+        ("navier_stokes", {"kind": "spectral"}),
+        ("boussinesq", {"kind": "smagorinsky"}),
+        ("boussinesq", {"kind": "spectral"}),
+        ("mhd", {"kind": "smagorinsky", "resistive_coefficient": 0.2}),
+    ],
+)
+def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
+    """The change of the energy and of the scalar's variance by the equations is what the columns say, to round-off;
+    the transfers to scales below the grid add up to the losses."""
+    les = flow(kind, subgrid)
+    state, model, layout = les.state, les.model, les.transform.layout
+    row, fields = measured(les), les.state.fields
+    rates, maxima = jax.jit(model.tendency)(fields, state.time)
+    linear = model.linear_terms()
+    change = {n: float(layout.inner(f, rates[n] + linear[n] * f).sum()) for n, f in fields.items()}
+    weights = {"velocity": 1.0, "magnetic": 1.0, "buoyancy": 1 / 2.0, "dye": 0.0}
+    total = sum(weights[name] * value for name, value in change.items())
+    assert total == pytest.approx(-row["dissipation"], rel=1e-12)
+    (other,) = (name for name in fields if name != "velocity")
+    if other == "dye":
+        expected = row["dye_production"] - row["dye_dissipation"] - row["dye_subgrid_dissipation"]
+        assert 2 * change["dye"] == pytest.approx(expected, rel=1e-12)
+    size = {"magnetic": "ohmic_dissipation"}.get(other, f"{other}_dissipation")
+    assert row[f"{other}_subgrid_dissipation"] > 0.1 * row[size]
+    if not model.closure.modal:
+        assert abs(row["budget_residual"]) < 1e-12
+    transfers = {
+        n: float(t.sum() * layout.shell_width)
+        for n, t in shell_spectra(layout, model.transfers(fields)).items()
+    }
+    assert transfers["subgrid"] == pytest.approx(-row["subgrid_dissipation"], rel=1e-12)
+    assert transfers[f"{other}_subgrid"] == pytest.approx(-row[f"{other}_subgrid_dissipation"], rel=1e-12)
+    assert row["rate"] == pytest.approx(float(model.rate(maxima)), rel=1e-12)
+    assert row["rate"] > measured(flow(kind, None))["rate"]
+
+
+def test_the_subgrid_flux_of_a_scalar_by_numpy():
+    """div(nu_t / Pr_t grad(theta + G . x)) with the eddy viscosity of the same points."""
+    les = flow("navier_stokes", {"kind": "smagorinsky", "turbulent_prandtl": 0.7}, grid={"dealias": "none"})
+    u, theta = (values(les, les.state.fields[n]) for n in ("velocity", "dye"))
+    k = np.meshgrid(
+        *(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij"
+    )
+    modes = np.fft.fftn(u, axes=(1, 2, 3))
+    a = np.array([[np.fft.ifftn(1j * k[j] * modes[i]).real for j in range(3)] for i in range(3)])
+    strain = (a + a.swapaxes(0, 1)) / 2
+    width = les.model.closure._length / 0.17
+    viscosity = (0.17 * width) ** 2 * np.sqrt(2 * (strain**2).sum((0, 1)))
+    mean = (0.5, 0.0, -1.0)
+    flux = [
+        -viscosity / 0.7 * (np.fft.ifftn(1j * k[i] * np.fft.fftn(theta)).real + mean[i]) for i in range(3)
+    ]
+    expected = -np.fft.ifftn(sum(1j * k[i] * np.fft.fftn(flux[i]) for i in range(3)))
+    found = values(les, les.model.subgrid_tendencies(les.state.fields)["dye"])
+    for axis, n in enumerate(SHAPE):  # the state of even N has no Nyquist planes
+        if n % 2 == 0:
+            expected = np.fft.fft(expected, axis=axis)
+            expected[(slice(None),) * axis + (n // 2,)] = 0
+            expected = np.fft.ifft(expected, axis=axis)
+    assert abs(found - expected.real).max() < 1e-12 * abs(expected).max()
+
+
+def test_the_eddy_resistivity_by_numpy():
+    """-curl((C_eta Delta)^2 |j| j), on the points of the state."""
+    les = flow(
+        "mhd",
+        {"kind": "smagorinsky", "filter_width": 0.5, "resistive_coefficient": 0.3},
+        grid={"dealias": "none"},
+    )
+    j = values(les, 1j * cross_k(les, les.state.fields["magnetic"]))
+    force = jax.numpy.asarray(
+        np.pad(
+            -(0.15**2) * np.sqrt((j**2).sum(0)) * j,
+            [(0, 0)] + [(0, m - n) for m, n in zip(les.transform.physical.shape, SHAPE, strict=True)],
+        )
+    )
+    expected = values(les, 1j * cross_k(les, les.transform.forward(force)))
+    found = values(les, les.model.subgrid_tendencies(les.state.fields)["magnetic"])
+    assert abs(found - expected).max() < 1e-13 * abs(expected).max()
+
+
+def cross_k(les, field):
+    kx, ky, kz = les.transform.layout.wavenumbers(np.float64)
+    x, y, z = field
+    return jax.numpy.stack([ky * z - kz * y, kz * x - kx * z, kx * y - ky * x])
+
+
+def test_a_flux_of_ones_own_takes_the_same_steps(tmp_path):
+    (tmp_path / "stress.py").write_text(STRESS)
+    common = {
+        "path": str(tmp_path / "stress.py"),
+        "function": "smagorinsky",
+        "parameters": {"coefficient": 0.17},
+    }
+    states = []
+    for subgrid in ({"kind": "smagorinsky"}, {"kind": "python", **common, "flux": "diffusion"}):
+        les = flow("navier_stokes", subgrid)
+        states.append(jax.jit(les.step)(les.state, 0.01).fields["dye"])
+    assert abs(np.asarray(states[0] - states[1])).max() < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("kind", "subgrid", "message"),
+    [
+        ("mhd", {"kind": "spectral"}, "spectral closes no magnetic field; mhd takes smagorinsky"),
+        ("mhd", {"kind": "smagorinsky"}, "is required in mhd"),
+        ("boussinesq", {"kind": "smagorinsky", "resistive_coefficient": 1.0}, "without a magnetic field"),
+        (
+            "boussinesq",
+            {"kind": "python", "path": "a.py", "function": "f"},
+            "is required, a function for the",
+        ),
+    ],
+)
+def test_what_a_closure_does_not_close_is_refused(kind, subgrid, message):
+    with pytest.raises(ValueError, match=message):
+        flow(kind, subgrid)

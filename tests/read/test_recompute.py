@@ -1,5 +1,7 @@
 """`analyze` and `render`: what a run has measured, again from its snapshots."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -59,6 +61,43 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
             np.testing.assert_allclose(
                 second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}"
             )
+
+
+PARTICLES = """\
+name: case
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [12, 12, 12]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+time: {stop: 0.1, dt: 0.025}
+devices: {platform: cpu, count: 1}
+particles:
+  - {name: tracers, kind: tracer, count: 40}
+  - {name: drops, kind: inertial, count: 27, start: lattice, stokes_number: 1.0, density_ratio: 10}
+output:
+  particle_statistics: {every_steps: 1, bins: 9}
+  trajectories: {every_steps: 1, sample: [velocity]}
+  snapshots: {every_steps: 2}
+"""
+
+
+def test_particles_are_measured_again(tmp_path, capsys):
+    """What snapshots do not hold, the velocities at the start and the relaxation time of a Stokes number, follows
+    from the first of them; rows are those of the snapshots, on other devices than the run's."""
+    case = write_case(tmp_path, PARTICLES)
+    assert simulate(case, tmp_path / "run") == 0
+    assert main(["analyze", str(tmp_path / "run"), "devices.count=2"]) == 0
+    for kind in ("particle_statistics", "trajectories"):
+        first, second = (SeriesReader(tmp_path / "run" / part / f"{kind}.h5") for part in ("", "analysis"))
+        assert second.variables == first.variables and len(second) == len(
+            open_run(tmp_path / "run").snapshots
+        )
+        for name in first.variables:
+            expected = first[name][np.searchsorted(first.step, second.step)]
+            scale = np.abs(expected).max() or 1.0
+            np.testing.assert_allclose(second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=name)
+    shutil.rmtree(tmp_path / "run" / "snapshots" / "00000000")
+    assert main(["analyze", str(tmp_path / "run")]) == 2
+    assert "has no snapshot of step 0" in capsys.readouterr().err
 
 
 def test_kinds_may_be_named_and_others_refused(finished, capsys):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from simulator.models.closures.closure import ClosedMomentum, Closure
+from simulator.models.closures.closure import Closure
 from simulator.models.closures.python import PythonStress, PythonStressSettings
 from simulator.models.closures.smagorinsky import Smagorinsky, SmagorinskySettings
 from simulator.models.closures.spectral import Spectral, SpectralSettings
@@ -26,4 +26,4 @@ def make_closure(settings: Any, transform: Transform, files: Any) -> Closure:
     return CLOSURES[settings.kind](settings, transform, files)
 
 
-__all__ = ["CLOSURES", "ClosedMomentum", "Closure", "SubgridSettings", "make_closure"]
+__all__ = ["CLOSURES", "Closure", "SubgridSettings", "make_closure"]

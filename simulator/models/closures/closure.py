@@ -5,25 +5,24 @@ from typing import Any, ClassVar
 
 import jax
 
-from simulator.models.advection import Momentum, divergence_of_stress
 from simulator.models.fields import Fields
 from simulator.settings import Settings
 from simulator.spectral import Grid, Layout, Transform
 
-STRESS = "subgrid_stress"
-
 
 class Closure:
     """The force -div tau of the subgrid stress tau_ij = <u_i u_j> - <u_i> <u_j> on a filtered velocity, up to a
-    gradient (Pope, Turbulent Flows, section 13.2).
+    gradient, and -div q of the subgrid flux q = <u theta> - <u> <theta> of a transported scalar (Pope, Turbulent
+    Flows, section 13.2).
 
-    A closure states either `stress`, a pointwise function of the values of `inputs`, or, with `modal`, `modal_force`.
-    `__init__` raises UserError if its settings do not suit the run.
+    A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
+    `modal_damping`. One for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError if
+    its settings do not suit the run.
     """
 
     Settings: ClassVar[type[Settings]]
     modal: ClassVar[bool] = False
-    """The force follows from the velocity's coefficients alone."""
+    """The closure damps each mode at a rate that follows from the velocity's coefficients alone."""
 
     def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
         """`files` opens the user's files."""
@@ -37,37 +36,25 @@ class Closure:
         """tau at a point as (5, ...): tau_ij - tau_zz delta_ij in the order xx, yy, xy, xz, yz."""
         raise TypeError(f"{type(self).__name__} does not define stress")
 
-    def pointwise_rate(self, values: Fields) -> jax.Array | float:
-        """What the stress adds at a point to the rate (1/time) that limits dt."""
+    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+        """q at a point (3, ...), for a scalar's value and its gradient (3, ...) with that of its mean."""
+        raise TypeError(f"{type(self).__name__} does not define flux")
+
+    def electromotive_force(self, values: Fields) -> jax.Array:
+        """<u x b> - <u> x <b> at a point (3, ...); `values` hold `current` = curl b, too."""
+        raise TypeError(f"{type(self).__name__} does not define electromotive_force")
+
+    def pointwise_rate(self, values: Fields, *, scalars: bool) -> jax.Array | float:
+        """What the closure adds at a point to the rate (1/time) that limits dt, with or without scalars."""
         return 0.0
 
-    def modal_force(self, velocity: jax.Array) -> jax.Array:
-        """The force's coefficients (3, *order)."""
-        raise TypeError(f"{type(self).__name__} does not define modal_force")
+    def modal_damping(self, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The rates (order) at which modes of the velocity and of scalars are damped (1/time)."""
+        raise TypeError(f"{type(self).__name__} does not define modal_damping")
 
-    def modal_rate(self, velocity: jax.Array) -> jax.Array | float:
-        """What the force adds to the rate (1/time) that limits dt."""
+    def modal_rate(self, velocity: jax.Array, *, scalars: bool) -> jax.Array | float:
+        """What the damping adds to the rate (1/time) that limits dt."""
         return 0.0
-
-
-class ClosedMomentum(Momentum):
-    """A form of the nonlinear force with the stress of a closure, in the same transforms where the form is a stress
-    itself."""
-
-    def __init__(self, resolved: Momentum, closure: Closure):
-        self._resolved, self._closure, self.fields = resolved, closure, resolved.fields
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        further = self._closure.inputs(layout, fields["velocity"])
-        return {**self._resolved.inputs(layout, fields), **further}
-
-    def products(self, values: Fields) -> Fields:
-        found, stress = self._resolved.products(values), self._closure.stress(values)
-        return {"stress": found["stress"] + stress} if "stress" in found else {**found, STRESS: stress}
-
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
-        force = self._resolved.force(layout, products)
-        return force - divergence_of_stress(layout, products[STRESS]) if STRESS in products else force
 
 
 def filter_width(grid: Grid) -> float:

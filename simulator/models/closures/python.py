@@ -23,8 +23,11 @@ class PythonStressSettings(Settings):
     """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
     """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz."""
+    flux: str | None = None
+    """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux along x, y and z;
+    required with scalars or a buoyancy."""
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the function."""
+    """Keyword arguments of both functions."""
     arrays: InputPath | None = None
     """A .npz file, of which the run keeps a copy: its arrays are keyword arguments, too, such as the weights of a
     network."""
@@ -32,9 +35,10 @@ class PythonStressSettings(Settings):
 
 class PythonStress(Closure):
     """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3, ...) and the filter
-    width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz.
+    width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz. The
+    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`.
 
-    It works point by point with jax.numpy. What it limits in dt is not known.
+    Both work point by point with jax.numpy. What they limit in dt is not known.
     """
 
     Settings = PythonStressSettings
@@ -44,23 +48,30 @@ class PythonStress(Closure):
         path = str(settings.path)
         self._path, self._width = path, filter_width(transform.grid)
         self._function = files.function(path, settings.function)
+        self._flux = None if settings.flux is None else files.function(path, settings.flux)
         self._arguments = dict(settings.parameters)
         if settings.arrays is not None:
             self._arguments |= _arrays(files.read(str(settings.arrays)), str(settings.arrays))
-        values = {
-            name: jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype)
-            for name, lead in (("velocity", (3,)), ("gradient", (3, 3)))
-        }
-        if (found := mixing(jax.make_jaxpr(self.stress)(values))) is not None:
-            frames = [f.line_num for f in getattr(found[1], "frames", ()) if f.file_name == path]
+        velocity, gradient, scalar = (
+            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((3,), (3, 3), ())
+        )
+        values = {"velocity": velocity, "gradient": gradient}
+        self._check(settings.function, self.stress, values)
+        if settings.flux is not None:
+            self._check(settings.flux, self.flux, values, scalar, velocity)
+
+    def _check(self, name: str, function: Any, *arguments: Any) -> None:
+        """Refuses a function that mixes values of several points."""
+        if (found := mixing(jax.make_jaxpr(function)(*arguments))) is not None:
+            frames = [f.line_num for f in getattr(found[1], "frames", ()) if f.file_name == self._path]
             raise UserError(
-                f"{self._at(frames[:1])}: uses {found[0]}, but it sees the points of one block only; "
-                "a stress works point by point"
+                f"{self._at(name, frames[:1])}: uses {found[0]}, but it sees the points of one block only; "
+                "a closure works point by point"
             )
 
-    def _at(self, lines: list[int | None]) -> str:
+    def _at(self, name: str, lines: list[int | None]) -> str:
         line = f":{lines[0]}" if lines else ""
-        return f"subgrid: {self._path}{line}: {self.settings.function}"
+        return f"subgrid: {self._path}{line}: {name}"
 
     def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
         k = layout.wavenumbers(velocity.real.dtype)
@@ -69,24 +80,37 @@ class PythonStress(Closure):
 
     def stress(self, values: Fields) -> jax.Array:
         velocity, gradient = values["velocity"], values["gradient"]
-        shape, dtype = velocity.shape[1:], velocity.dtype
+        name, names = self.settings.function, "six are needed: xx, yy, zz, xy, xz, yz"
+        parts = self._parts(name, self._function, velocity, gradient, self._width)
+        if len(parts) != 6:
+            raise UserError(f"{self._at(name, [])}: returned {len(parts)} components; {names}")
+        xx, yy, zz, xy, xz, yz = parts
+        return jnp.stack([xx - zz, yy - zz, xy, xz, yz])
+
+    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+        name, of_flow = self.settings.flux, (values["velocity"], values["gradient"])
+        parts = self._parts(name, self._flux, *of_flow, scalar, gradient, self._width)
+        if len(parts) != 3:
+            raise UserError(
+                f"{self._at(name, [])}: returned {len(parts)} components; three are needed: x, y, z"
+            )
+        return jnp.stack(parts)
+
+    def _parts(self, name: str, function: Any, velocity: jax.Array, *further: Any) -> list[jax.Array]:
+        """The arrays that a function of the user's returns, each of the shape of the points."""
         try:
-            found = self._function(velocity, gradient, self._width, **self._arguments)
-            parts = [jnp.broadcast_to(jnp.asarray(part, dtype), shape) for part in found]
+            found = function(velocity, *further, **self._arguments)
+            return [jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:]) for part in found]
         except jax.errors.JAXTypeError as error:
             raise UserError(
-                f"{self._at(self._lines(error))}: uses numpy, or an if, on values; use jax.numpy instead, with "
-                "jnp.where for an if"
+                f"{self._at(name, self._lines(error))}: uses numpy, or an if, on values; use jax.numpy instead, "
+                "with jnp.where for an if"
             ) from error
         except Exception as error:
             first = str(error).partition("\n")[0]
-            raise UserError(f"{self._at(self._lines(error))}: {type(error).__name__}: {first}") from error
-        if len(parts) != 6:
             raise UserError(
-                f"{self._at([])}: returned {len(parts)} components; six are needed: xx, yy, zz, xy, xz, yz"
-            )
-        xx, yy, zz, xy, xz, yz = parts
-        return jnp.stack([xx - zz, yy - zz, xy, xz, yz])
+                f"{self._at(name, self._lines(error))}: {type(error).__name__}: {first}"
+            ) from error
 
     def _lines(self, error: BaseException) -> list[int | None]:
         """The lines of the user's file that led to the error, the innermost first."""
