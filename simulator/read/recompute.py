@@ -105,8 +105,11 @@ class Recomputed:
                 "a run without it cannot be measured again"
             )
         sets, memory = swarm.start(self._fields(str(first.path)))
-        record = "start_velocity"
-        return {n: swarm.chosen(n, found, found.records[record], 1) for n, found in sets.items()}, memory
+        velocities = {
+            name: swarm.populations[name].chosen(found, found.records["start_velocity"], 1)
+            for name, found in sets.items()
+        }
+        return velocities, memory
 
 
 def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:

@@ -253,9 +253,9 @@ def _contents(folder: Path) -> list[tuple[str, str]]:
         elif path.suffix == ".csv":
             with path.open("rb") as file:
                 rows = sum(1 for _ in file) - 1
-            contents.append((name, f"{rows} row{'s' if rows != 1 else ''}, {size}"))
+            contents.append((name, f"{rows} row{'s' if rows != 1 else ''}, {whole}"))
         else:
-            contents.append((name, size))
+            contents.append((name, whole))
     return contents
 
 
