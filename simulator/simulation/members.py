@@ -100,9 +100,8 @@ def parted(states: Tree, shardings: Sequence[Tree]) -> list[Tree]:
     """The reverse of `joined`. `shardings`: of one member on the devices of each part."""
 
     def part(states: jax.Array, sharding: NamedSharding) -> jax.Array:
-        held = {shard.device: shard.data for shard in states.addressable_shards}
         shape = (len(states) // len(shardings), *states.shape[1:])
-        shards = [held[device] for device in sharding.mesh.devices.flat]
+        shards = [s.data for s in states.addressable_shards if s.device in sharding.device_set]
         return jax.make_array_from_single_device_arrays(shape, stacked(sharding), shards)
 
     return [jax.tree.map(part, states, places) for places in shardings]

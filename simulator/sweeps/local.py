@@ -70,8 +70,9 @@ def _run(
         _say_next(sweep)
         return 1 if any(status.stage is Stage.FAILED for status in before.values()) else 0
     sweep.check(runs)
-    for run in runs if members is not None else ():
-        check_members(run.config, members)
+    if members is not None:
+        for run in runs:
+            check_members(run.config, members)
     began = time.monotonic()
     sweep.folder.mkdir(parents=True, exist_ok=True)
     with RunLock.acquire(sweep.folder, os.environ) as lock:

@@ -13,11 +13,12 @@ import pytest
 from sweep_support import BASE
 
 from simulator.cli import main
+from simulator.processes import Allocation
 from simulator.read.open import open_run
 from simulator.run.runnable import RunnableSimulation as Simulation
 from simulator.run.state import read_state
 from simulator.simulation.varied import with_value
-from simulator.sweeps import Sweep
+from simulator.sweeps import Sweep, ensemble
 from simulator.sweeps.batch import BatchedStep
 from simulator.sweeps.ensemble import run_together
 from simulator.sweeps.grouping import groups
@@ -107,6 +108,15 @@ def test_members_on_devices_of_their_own_give_what_single_runs_give(
             np.testing.assert_allclose(one.diagnostics[name], other.diagnostics[name], rtol=1e-12)
         found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
+
+
+def test_gpus_are_shared_among_members_by_default(study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight GPUs and runs with two each: four side by side; with processors only what is asked."""
+    (run,) = study("base: base.yaml\nsweep: {list: [{devices.platform: auto}]}").runs
+    monkeypatch.setattr(ensemble, "gpu_ids", lambda allocation: list(range(8)))
+    for platform, each, parts in (("gpu", 2, 4), ("gpu", 16, 1), ("cpu", 1, 1)):
+        monkeypatch.setattr(ensemble, "choose_platform", lambda *_, platform=platform: platform)
+        assert ensemble._parts(run.config, each, Allocation()) == parts
 
 
 def test_members_that_cannot_be_laid_over_devices_are_refused(study, capsys) -> None:
