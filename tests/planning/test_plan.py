@@ -15,7 +15,7 @@ from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.planning import Plan, Steps, estimated_steps, machine
 from simulator.planning.files import snapshots_of
-from simulator.planning.machines import EXCHANGE_LATENCY, KNOWN, LATENCY, PEER_LATENCY, Machine
+from simulator.planning.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine
 from simulator.planning.plan import fewest_devices, slurm_time, usable
 from simulator.planning.scaling import strong, weak
 from simulator.planning.step_time import seconds
@@ -43,7 +43,7 @@ def test_seconds_by_hand() -> None:
     assert took.transforms == 2.0  # reads and writes for longer than it computes
     assert took.blocks == 1.5 and took.fields == 0.25
     assert took.exchange == pytest.approx(4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY))
-    assert took.starts == 10 * LATENCY["gpu"]
+    assert took.starts == 10 * START
     assert seconds(moved, TINY, "double", 1).exchange == 0
     cached = seconds(moved, replace(TINY, block_bandwidth=4e9), "double", 1)
     assert cached.blocks == 1.5 / 4 and cached.transforms == 1.0
