@@ -65,7 +65,7 @@ def this_machine(
     def rate(*names: str) -> float:
         return sum(trials[name].moved.bytes for name in names) / sum(took[name] for name in names)
 
-    bandwidth = rate("sums", "projections")
+    bandwidth = rate("sums", "projections", "projections")  # a stage takes a curl and projects its products
     latency, link = EXCHANGE_LATENCY, bandwidth / 2
     if len(used) > 1:
         latency = took["message"] / trials["message"].moved.exchanges
