@@ -61,7 +61,17 @@ def execute(args: argparse.Namespace) -> int:
     if args.json and args.scaling:
         raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
-    found = this_machine() if args.device == "here" else machine(args.device)
+    devices = args.devices
+    if devices is None and config.devices.count != "auto":
+        devices = config.devices.count
+    if args.device == "here":
+        from simulator.processes.hardware import usable_cores
+        from simulator.simulation.placement import most_devices
+
+        most = None if args.scaling else devices or most_devices(config, usable_cores())
+        found = this_machine(most, config.precision)
+    else:
+        found = machine(args.device)
     if args.scaling:
         tables = strong(config, found), weak(config, found)
         print(
@@ -73,12 +83,7 @@ def execute(args: argparse.Namespace) -> int:
 
             print(f"written: {draw(args.plot, *tables, f'{config.name} on {found.name}')}")
         return 0
-    devices = args.devices
-    if devices is None and config.devices.count != "auto":
-        devices = config.devices.count
     if devices is None and found.measured:
-        from simulator.simulation.placement import most_devices
-
         devices = most_devices(config, found.per_node)
     if devices is None:
         devices = fewest_devices(config, found) or 1

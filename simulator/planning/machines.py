@@ -16,6 +16,8 @@ from simulator.planning.abstract_run import Platform
 
 GB, TB = 1e9, 1e12
 DEVICES = Path(__file__).with_name("devices.yaml")
+START, EXCHANGE_LATENCY = 5e-6, 20e-6
+"""Seconds from one kernel of a GPU to the next, and of an all-to-all of short messages."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Machine:
     block_bandwidth: float | None = None
     """Bytes per second for arrays of a block's size, if these stay in a cache."""
     measured: bool = False
+    start: float = START
+    """Seconds from one kernel to the next."""
+    exchange_latency: float = EXCHANGE_LATENCY
+    """Seconds of an all-to-all of short messages, without those for each participating device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
     """XLA's description of the device, for compilation without one."""
 
@@ -87,10 +93,8 @@ USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs that of XLA's pool."""
 EFFICIENCY = {"bandwidth": 0.8, "flops": 0.3, "link": 0.6, "network": 0.6}
 """The fraction of the table's peak with which a step is planned."""
-LATENCY = {"cpu": 5e-6, "gpu": 5e-6}
-"""Seconds from one kernel to the next."""
-EXCHANGE_LATENCY, PEER_LATENCY = 20e-6, 1e-6
-"""Seconds of an all-to-all of small messages, and the additional seconds for each participating device."""
+PEER_LATENCY = 1e-6
+"""Seconds of an all-to-all for each participating device."""
 
 
 def machine(name: str, where: str = "--device") -> Machine:

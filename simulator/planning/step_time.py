@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from simulator.planning.machines import EXCHANGE_LATENCY, LATENCY, PEER_LATENCY, Machine
+from simulator.planning.machines import PEER_LATENCY, Machine
 from simulator.planning.traffic import Traffic
 
 
@@ -34,7 +34,7 @@ def seconds(moved: Traffic, machine: Machine, precision: str, devices: int) -> S
         blocks=moved.blocks / (cached or machine.bandwidth),
         fields=moved.fields / machine.bandwidth,
         exchange=_exchange(moved, machine, devices),
-        starts=moved.kernels * LATENCY[machine.platform],
+        starts=moved.kernels * machine.start,
     )
 
 
@@ -48,4 +48,4 @@ def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
     on_node = sent * near / machine.link
     # A pencil's exchanges involve fewer devices; those of a row may all be on one node, which is neglected here.
     off_node = sent * far / (machine.network / machine.per_node)
-    return max(on_node, off_node) + moved.exchanges * (EXCHANGE_LATENCY + devices**0.5 * PEER_LATENCY)
+    return max(on_node, off_node) + moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)

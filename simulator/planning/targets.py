@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from simulator.planning.machines import KNOWN, Machine
+from simulator.planning.machines import DEVICES, KNOWN, Machine
 from simulator.processes.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 
 MOST = 512
@@ -39,7 +39,7 @@ def missing(machine: Machine) -> str | None:
     if machine.measured:
         return None
     if machine.program is None:
-        return f"{machine.name} has no description for the compiler"
+        return f"{machine.name} has no description for the compiler; a `program` in its block of {DEVICES} gives one"
     vendor = vendor_of(machine.program)
     if not has_gpu_plugin(vendor):
         return f"JAX's plugin for it is not installed ({SETUP[vendor]}, without a GPU too)"

@@ -68,7 +68,7 @@ def apply(
     return Environment(made, found, folder)
 
 
-def _keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
+def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
     """Makes malloc keep large freed blocks, for all threads, instead of returning them to the kernel.
 
     XLA allocates its buffers for every execution, and page faults took longer than the arithmetic (measured: a copy
@@ -99,7 +99,7 @@ def _keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
 
 
 def _cpu_settings(environ: MutableMapping[str, str]) -> dict[str, str]:
-    return _keep_freed_memory(environ) | with_xla_flags("cpu", environ)
+    return keep_freed_memory(environ) | with_xla_flags("cpu", environ)
 
 
 def with_xla_flags(

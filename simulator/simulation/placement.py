@@ -126,9 +126,11 @@ def _measured_choice(
 ) -> dict[str, Any]:
     """The fastest backend and plan: from the run's folder if an earlier start measured it on the same devices, else
     measured now."""
+    nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
     conditions = {
         "devices": len(cluster.devices),
         "processes": cluster.num_processes,
+        "nodes": nodes,
         "kind": cluster.devices[0].device_kind,
         "decomposition": config.fft.decomposition,
         "mesh": config.fft.mesh if config.fft.mesh == "auto" else list(config.fft.mesh),
@@ -145,6 +147,7 @@ def _measured_choice(
         decomposition=config.fft.decomposition,
         mesh=config.fft.mesh,
         kernels=kernels,
+        nodes=nodes,
         folder=base_folder(os.environ),
         broadcast=cluster.broadcast,
         report=report if cluster.is_first else lambda line: None,

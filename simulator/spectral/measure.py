@@ -49,6 +49,7 @@ def measured(
     decomposition: str = "auto",
     mesh: Shape = "auto",
     kernels: Kernels = "auto",
+    nodes: int = 1,
     folder: Path | None = None,
     broadcast: Broadcast = lambda value: value,
     report: Report = print,
@@ -56,12 +57,12 @@ def measured(
     """The fastest backend and plan for `modes` on `devices`, from an earlier measurement in `folder` or a new one.
 
     All processes of a run call this; the first one's file and times decide. If `folder` cannot be written, the next
-    start measures again.
+    start measures again. `nodes`: number of hosts of the devices, whose links within a node and between nodes differ.
 
     Raises UserError if no candidate works on these devices.
     """
     candidates = worth_timing(choose(modes, len(devices), "auto", decomposition, mesh))
-    key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform))
+    key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes)
     path = (
         None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     )
@@ -97,7 +98,9 @@ def worth_timing(found: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str) -> str:
+def _key(
+    modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str, nodes: int
+) -> str:
     grid = modes.grid
     parts = {
         "shape": grid.shape,
@@ -107,6 +110,7 @@ def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate]
         "dtype": np.dtype(dtype).name,
         "devices": len(devices),
         "processes": len({d.process_index for d in devices}),
+        "nodes": nodes,
         "kind": devices[0].device_kind,
         "cores": os.cpu_count(),
         "candidates": [str(c) for c in candidates],

@@ -15,11 +15,13 @@ from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.planning import Plan, Steps, estimated_steps, machine
 from simulator.planning.files import snapshots_of
-from simulator.planning.machines import EXCHANGE_LATENCY, KNOWN, LATENCY, PEER_LATENCY, Machine
+from simulator.planning.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine
 from simulator.planning.plan import fewest_devices, slurm_time, usable
+from simulator.planning.report import lines_of
 from simulator.planning.scaling import strong, weak
 from simulator.planning.step_time import seconds
 from simulator.planning.suggest import suggested
+from simulator.planning.targets import missing
 from simulator.planning.traffic import Traffic
 
 SMALL = "grid.shape=32,32,32"
@@ -43,10 +45,17 @@ def test_seconds_by_hand() -> None:
     assert took.transforms == 2.0  # reads and writes for longer than it computes
     assert took.blocks == 1.5 and took.fields == 0.25
     assert took.exchange == pytest.approx(4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY))
-    assert took.starts == 10 * LATENCY["gpu"]
+    assert took.starts == 10 * START
     assert seconds(moved, TINY, "double", 1).exchange == 0
     cached = seconds(moved, replace(TINY, block_bandwidth=4e9), "double", 1)
     assert cached.blocks == 1.5 / 4 and cached.transforms == 1.0
+
+
+def test_a_device_without_description_is_named_with_the_cure(proportional) -> None:
+    """Its plan is the weaker estimate, and says so."""
+    assert "tiny has no description for the compiler; a `program` in its block of" in (missing(TINY) or "")
+    plan = Plan(config_of("navier_stokes", SMALL), TINY, 1, Steps(100, "given"))
+    assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
 
 
 def test_files_by_hand() -> None:

@@ -31,17 +31,23 @@ def test_measured_once_and_kept(tmp_path):
 
     again = measured(MODES, devices, np.float64, folder=tmp_path / "cache", report=lines.append)
     assert again == choice and len(lines) == 1  # not measured again
+    seen = []
+
+    def once_more(**changed):
+        measured(
+            MODES,
+            devices,
+            np.float64,
+            folder=tmp_path / "cache",
+            broadcast=lambda mine: seen.append(mine) or asdict(choice),
+            **changed,
+        )
+
+    once_more(nodes=2)  # the same devices with other links between them
     (kept,) = (tmp_path / "cache").iterdir()
     kept.write_text("{")  # cut short: as if it were not there
-    seen = []
-    measured(
-        MODES,
-        devices,
-        np.float64,
-        folder=tmp_path / "cache",
-        broadcast=lambda mine: seen.append(mine) or asdict(choice),
-    )
-    assert seen == [None]
+    once_more()
+    assert seen == [None, None]
 
 
 @pytest.mark.spmd
