@@ -57,7 +57,8 @@ class OrnsteinUhlenbeck(Forcing):
         self._modes = band_modes(transform.grid, settings.band)
         self._embed = Embedding(transform.layout, self._modes)
         self._dtype = np.result_type(transform.dtype, np.complex64)
-        k = np.stack(transform.grid.seen((self._modes * np.array(transform.grid.fundamental)).T), 1)
+        k = self._modes * np.array(transform.grid.fundamental)
+        k = np.stack(transform.grid.seen([*k.T]), 1)
         self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
         # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and -k.
         self._dimensions = k.shape[1]

@@ -33,4 +33,6 @@ class Spectra(Kind):
             return shells
         if not (energies := subject.names(model.spectral_energies)):
             raise Unsupported("axis: needs energies of modes")
+        if settings.axis not in (axes := layout.grid.names.values()):
+            raise Unsupported(f"the grid has no {settings.axis}; give {' or '.join(axes)}", key="axis")
         return shells.joined(directional_spectra(layout, model, settings.axis, energies))

@@ -25,6 +25,6 @@ class SpectralMaps(Kind):
         model, transform = subject.model, subject.transform
         if not (energies := subject.names(model.spectral_energies)):
             raise Unsupported("needs energies of modes")
-        if transform.grid.planar:
-            raise Unsupported("needs three dimensions", key="axis")
+        if settings.axis not in (axes := transform.grid.names.values()):
+            raise Unsupported(f"the grid has no {settings.axis}; give {' or '.join(axes)}", key="axis")
         return spectral_maps(transform.layout, model, settings.axis, energies)

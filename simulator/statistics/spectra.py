@@ -27,19 +27,21 @@ def flux(transfer: jax.Array, width: float) -> jax.Array:
 
 
 class Bins:
-    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`).
+    """Bins of width dk of the wavenumber along an axis (`parallel`), or across it (`perpendicular`). The axis has its
+    name for the user.
 
     dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular` the shells' width, if it was
     set. Every mode is in one bin, n = round(k / dk), so the sums over all bins are the sums over all modes.
     """
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
-        self._layout, self._axis, self._direction = layout, axis, direction
+        named = {name: a for a, name in layout.grid.names.items()}
+        self._layout, self._axis, self._direction = layout, named[axis], direction
         units = layout.grid.fundamental
         mode_numbers = {
             a: float(np.abs(layout.mode_numbers[a]).max()) * u for a, u in zip("xyz", units, strict=True)
         }
-        axes = [axis] if direction == "parallel" else [a for a in "xyz" if a != axis]
+        axes = [a for a in layout.grid.axes if (a == self._axis) == (direction == "parallel")]
         present = [units["xyz".index(a)] for a in axes if layout.grid.shape["xyz".index(a)] > 1]
         self.width = max(present, default=layout.shell_width)
         if direction == "perpendicular" and layout.grid.given_shell_width is not None:

@@ -28,6 +28,17 @@ COSPECTRA = "  cospectra: {every: 1}\n"
 MATTER = """
 output: {spectra: {every: 1}, histograms: {every: 1}, profiles: {every: 1}, projections: {every: 1}}
 """
+PLANE = """
+grid: {shape: [8, 8]}
+output:
+  spectra: {every: 1}
+  transfer: {every: 1}
+  cospectra: {every: 1}
+  structure_functions: {every: 1}
+  histograms: {every: 1}
+  joint_histograms: {every: 1, pairs: [[speed, vorticity]]}
+  probes: {every: 1, points: [[0, 0]]}
+"""
 CASES = {
     "navier_stokes": """
 model:
@@ -96,6 +107,16 @@ initial: {kind: abc, magnetic: {energy: 0.1}}
 """
     + FLOW
     + COSPECTRA,
+    "plane": """
+model: {kind: navier_stokes, viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1, mean_gradient: [1, 0]}]}
+initial: {kind: taylor_green}
+"""
+    + PLANE,
+    "magnetic_plane": """
+model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
+initial: {kind: orszag_tang}
+"""
+    + PLANE,
     "gas": """
 model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
 initial: {kind: uniform}
@@ -131,7 +152,6 @@ initial:
 }
 COMMON = """
 time: {stop: 1, max_dt: 0.1}
-grid: {shape: [8, 8, 8]}
 devices: {platform: cpu, count: 1}
 """
 
@@ -174,7 +194,8 @@ def undocumented(names: Iterable[str], known: Iterable[str], fields: Sequence[st
 def built(case: str) -> Simulation:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.yaml"
-        path.write_text(CASES[case] + COMMON)
+        grid = "" if "\ngrid:" in CASES[case] else "grid: {shape: [8, 8, 8]}\n"
+        path.write_text(CASES[case] + COMMON + grid)
         return Simulation(load_config(path))
 
 

@@ -17,6 +17,7 @@ from simulator.output.recorder import series_of
 from simulator.spectral import Grid, Transform, make_transform
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl
 from simulator.statistics.resolution import dissipation_scale
+from simulator.statistics.spectra import Bins
 
 EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
 
@@ -257,6 +258,18 @@ def test_curls_in_a_plane(transform: Transform) -> None:
     np.testing.assert_allclose((a * np.asarray(cross(a, b[0]))).sum(0), 0, atol=1e-15)
 
 
+def test_directional_spectra_have_the_axes_of_the_user(transform: Transform) -> None:
+    """The mode k = (2, 3) has the number 2 along x and across y, 3 along y and across x."""
+    layout = transform.layout
+    at = layout.order.index("y"), layout.order.index("z")
+    for axis, along, across in (("x", 2, 3), ("y", 3, 2)):
+        for direction, wanted in (("parallel", along), ("perpendicular", across)):
+            numbers = np.broadcast_to(Bins(layout, axis, direction).numbers(), layout.shape)
+            place = [0, 0, 0]
+            place[at[0]], place[at[1]] = 2, 3
+            assert numbers[tuple(place)] == wanted
+
+
 def test_the_taylor_scale_is_that_of_the_gradients() -> None:
     """lambda^2 = u_rms^2 / <(du_x/dx)^2>. The relation with the enstrophy holds for isotropic gradients:
     <nx^2 ny^2> = 1/8 if modes along the axes and along the diagonals have equal enstrophies."""
@@ -332,6 +345,10 @@ WAVES = {"kind": "schrodinger_poisson"}
             "initial: kind: soliton is made for three dimensions",
         ),
         ({"forcing": {"kind": "abc"}}, "forcing.kind: abc is made for three dimensions"),
+        (
+            {"output": {"spectra": {"every": 1, "axis": "z"}}},
+            "output.spectra.axis: the grid has no z; give x or y",
+        ),
         ({"output": {"helicity": {"every": 1}}}, "output.helicity: is zero in two dimensions"),
         (
             {"output": {"joint_histograms": {"every": 1}}},
