@@ -126,7 +126,7 @@ def _averaging(transform: Transform, bins: int) -> Program:
         values = jnp.where(index < bins, values.ravel(), 0).astype(jnp.float64)
         none = jnp.zeros(bins + 1, jnp.float64)
         found = none.at[index].add(1.0)[:-1], none.at[index].add(values)[:-1]
-        return tuple(lax.psum(v, axes) for v in found) if physical.mesh.size > 1 else found
+        return tuple(lax.psum(v, axes) for v in found) if physical.devices > 1 else found
 
     both = [PartitionSpec(), PartitionSpec()]
     return Program(local, physical.mesh, [physical.spec, physical.spec], both, name="conditional_mean")

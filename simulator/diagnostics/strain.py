@@ -173,7 +173,7 @@ def _counting(transform: Transform, vectors: int, bins: int, reach: float) -> Pr
         shapes = ((3, bins), (bins,), (vectors, 3, bins), (7,))
         none = tuple(jnp.zeros(s, jnp.float64) for s in shapes)
         totals, _ = lax.scan(step, none, jnp.arange(values.shape[1]))
-        return tuple(lax.psum(t, axes) for t in totals) if physical.mesh.size > 1 else totals
+        return tuple(lax.psum(t, axes) for t in totals) if physical.devices > 1 else totals
 
     return Program(
         local, physical.mesh, [physical.spec_of(4), physical.spec], [PartitionSpec()] * 4, name="strain_frame"
