@@ -147,7 +147,7 @@ class Composite(SplitModel):
         moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
         return joined(moved) | _beside(fields)
 
-    def acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
         values = {name: density for name, (density, _) in self.sources(fields).items()}
         potential = self._potential(values, self._attracting(values), self._scale_factor(time))
 

@@ -132,9 +132,9 @@ class Model:
         """The particles that are matter of the model itself."""
         return {}
 
-    def acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
         """The function from the name of a population and its particles to their acceleration (3, entries)."""
-        raise TypeError(f"{type(self).__name__} does not define acceleration")
+        raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
 
     def contents(self, state: "State") -> Any:
         """The part of a state that the model's methods take for `fields`: the fields, and what else its steps

@@ -82,7 +82,7 @@ def motion(
 ) -> Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]:
     """The function from a name and its particles to their velocity and acceleration, (3, entries) both."""
     change = velocity_rate(model, forcing, state) if swarm.kinds else None
-    pull = model.acceleration(model.contents(state), state.time) if model.populations else None
+    pull = model.particle_acceleration(model.contents(state), state.time) if model.populations else None
 
     def of(name: str, particles: ParticleSet) -> tuple[jax.Array, jax.Array]:
         if change is not None and name in swarm.kinds:
