@@ -1,6 +1,6 @@
 """Measurements of particles: paths of some of them, and statistics of all."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def ready_after(population: Population, state: State, last: jax.Array | None) ->
 
 
 def trajectories(
-    populations: Populations, sampled: Sampled, names: Collection[str], most: int, see: tuple[str, ...]
+    populations: Populations, sampled: Sampled, names: Sequence[str], most: int, see: tuple[str, ...]
 ) -> Measured:
     """Paths of at most `most` particles of each of the species `names`, with evenly spaced ids: `NAME/position_x`,
     ... over the coordinate `NAME_id`, with `NAME/displacement_x`, ..., other records, and the quantities `see`."""

@@ -73,7 +73,10 @@ class Population:
             raise UserError(
                 f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
             )
-        return self.homed(particles)
+        try:
+            return self.homed(particles)
+        except RunFailure as error:
+            raise UserError(f"{error}, or particles that begin farther apart") from error
 
     def _shared_out(self, positions: Positions) -> ParticleSet:
         """Every owner of planes makes an equal share of the particles, by id."""
@@ -126,20 +129,25 @@ class Population:
         if not bool(particles.crowded):
             particles = settle(particles)
         while bool(particles.crowded):
-            larger = partial(grown, capacity=self._room(int(particles.needed)))
-            particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(particles)
-            particles = settle(particles)
+            needed = min(int(particles.needed), self.count)
+            larger = partial(grown, capacity=self._room(needed))
+            try:
+                particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(particles)
+                particles = settle(particles)
+            except (jax.errors.JaxRuntimeError, MemoryError) as error:
+                raise self._too_many(needed, "and has no memory for them") from error
         self.capacity = particles.capacity
         return particles
 
     def _room(self, needed: int) -> int:
-        capacity = min(self.count, needed + needed // 8 + 16)
-        if capacity > EACH_MOST:
-            raise RunFailure(
-                f"{self.name}: a device would have to hold {needed} particles, and {EACH_MOST} are the most; "
-                "more devices are needed"
-            )
-        return capacity
+        if needed > EACH_MOST:
+            raise self._too_many(needed, f"and {EACH_MOST} are the most")
+        return min(self.count, needed + needed // 8 + 16, EACH_MOST)
+
+    def _too_many(self, needed: int, why: str) -> RunFailure:
+        return RunFailure(
+            f"{self.name}: a device would have to hold {needed} particles, {why}; more devices are needed"
+        )
 
 
 Populations = Mapping[str, Population]

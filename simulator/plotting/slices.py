@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from simulator.output.series import SeriesReader
@@ -169,9 +170,31 @@ def _planes(
                 -0.7 / layout.widths[0], 0.5, labels.moment(series.time[rows[row]]),
                 transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
             )  # fmt: skip
+    _name_dots(result, [name for name, _ in near(series, shown[0][0] + shown[0][1], rows[-1])])
     assert image is not None
     _colour_bar(result, layout, image, scale.label(words), scale.extend)
     return result
+
+
+def _name_dots(result: Figure, names: list[str]) -> None:
+    """A legend of the particles over the planes, above the colour bar."""
+    looks = [dots(number) for number in range(len(names))]
+    handles = [
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            marker="o",
+            markersize=3,
+            color=look["c"],
+            markeredgecolor=look["edgecolors"],
+        )
+        for look in looks
+    ]
+    if handles:
+        result.legend(
+            handles, names, loc="upper right", frameon=False, fontsize=9, handletextpad=0.1, borderaxespad=0.2
+        )
 
 
 def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:

@@ -1,9 +1,12 @@
 """What bad input about particles gets: one line with the place and the cure."""
 
+from dataclasses import replace
+
+import jax.numpy as jnp
 import pytest
 from particle_cases import simulation, source
 
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
 
 RUN = """\
 model: {kind: navier_stokes, viscosity: 0.1}
@@ -67,6 +70,31 @@ def test_mistakes_in_a_function(function, line):
     path = source(FUNCTIONS)
     start = f"{{kind: python, path: {path}, function: {function}}}"
     assert line in refused(f"{{name: a, kind: tracer, count: 3, start: {start}}}")
+
+
+def test_buffers_that_cannot_grow_at_the_start(monkeypatch):
+    """All particles in one cell of two devices, whose buffers may hold most of them, but not all."""
+    from simulator.particles import population
+
+    monkeypatch.setattr(population, "EACH_MOST", 350)
+    code = source("def heap(id):\n    return [0.5 + 0 * id, 0.5 + 0 * id, 0.5 + 0 * id]\n")
+    start = f"{{kind: python, path: {code}, function: heap}}"
+    tracers = f"{{name: a, kind: tracer, count: 400, start: {start}}}"
+    with pytest.raises(
+        UserError, match=r"particles\.0\.start: a: a device would have to hold 400 .*, and 350 are"
+    ):
+        _ = simulation(RUN.replace("PARTICLES", tracers), devices=2).state
+
+
+def test_buffers_that_cannot_grow_in_a_run(monkeypatch):
+    from simulator.particles import population
+
+    run = simulation(RUN.replace("PARTICLES", "{name: a, kind: tracer, count: 400}"), devices=2)
+    held = run.populations["a"].homed(run.state.particles["a"])
+    monkeypatch.setattr(population, "EACH_MOST", held.capacity)
+    crowded = replace(held, needed=jnp.int32(held.capacity + 1))
+    with pytest.raises(RunFailure, match=f"a: a device would have to hold {held.capacity + 1} particles"):
+        run.populations["a"].homed(crowded)
 
 
 def test_matter_without_a_velocity_carries_no_particles():

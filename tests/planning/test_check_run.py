@@ -106,6 +106,15 @@ def test_any_count_starts_or_is_refused_on_two_cores(tmp_path, monkeypatch, back
         assert started == [{**started[0], "count": 8, "limit": None}]
 
 
+MATTER = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 1000}]}
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {dark: {kind: uniform}}}
+time: {stop: 1, dt: 0.1}
+devices: {platform: cpu, count: 1}
+"""
+
+
 # ---- memory ----------------------------------------------------------------------------------------------
 
 
@@ -148,6 +157,22 @@ def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(
     # that (100 / 2 - 14.8) kB / 80 B = 439 particles fit.
     assert line.startswith(f"{config}:8: particles.0.count: 1000 tracers are most of the 190 kB or more")
     assert "which has 100 kB free; what would fit: count: 439, or 2 devices like these" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_matter_that_cannot_fit_is_refused_with_the_number_that_does(tmp_path, capsys, monkeypatch) -> None:
+    from simulator.simulation.simulation import Simulation
+
+    monkeypatch.setattr(checking, "SMALL", 0)
+    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 100_000)
+    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
+    config = write_case(tmp_path, MATTER)
+    assert simulate(config, tmp_path / "out", "run.memory=low") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    # 64 bytes of a particle: seven doubles and the id; a step holds two states.
+    assert line.startswith(f"{config}:1: model.components.0.count: 1000 dark are most of the 128 kB or more")
+    fit = int(line.partition("what would fit: count: ")[2].partition(",")[0])
+    assert 775 <= fit <= 100_000 / 2 / 64
     assert not (tmp_path / "out").exists()
 
 

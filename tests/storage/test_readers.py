@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, on_devices, random_field
 
+from simulator import Simulation, load_config
 from simulator.initial.vortices import Abc, AbcSettings
+from simulator.processes import discover
+from simulator.processes.start import Cluster
 from simulator.simulation.checkpoint import physical_axes
 from simulator.simulation.inputs import Inputs
+from simulator.simulation.stored_particles import particle_datasets
 from simulator.spectral import Grid, make_transform
 from simulator.storage import Axis, Dataset, open_snapshot, save, verify
 
@@ -84,6 +88,14 @@ def test_netcdf4(run):
         np.testing.assert_array_equal(np.asarray(data["velocity_x"][:]), velocity[0] + 10)
 
 
+MATTER = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 8}]}
+grid: {shape: [8, 8, 8], box: [2, 2, 2]}
+initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.1}}}
+time: {stop: 1, dt: 0.1}
+"""
+
+
 # ---- particles ---------------------------------------------------------------------------------------------
 
 
@@ -143,6 +155,52 @@ def test_particles_in_yt(particles):
     for i, axis in enumerate("xyz"):
         found = np.asarray(every["io", f"particle_position_{axis}"])
         np.testing.assert_array_equal(found[order], position[i][np.argsort(ids)])
+
+
+@pytest.fixture(scope="module")
+def matter(tmp_path_factory, devices):
+    """Eight particles that are matter, as a run on two devices stores them, beside their density."""
+    place = tmp_path_factory.mktemp("matter")
+    (place / "run.yaml").write_text(MATTER)
+    cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:2]))
+    run = Simulation(load_config(place / "run.yaml"), cluster=cluster)
+    dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
+    records = [
+        *particle_datasets(dark, run.populations["dark"]),
+        Dataset("dark_density", density, physical_axes(run.transform)),
+    ]
+    ids = np.asarray(dark.id)
+    order = np.argsort(ids[ids >= 0])
+    stored = {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in dark.records.items()}
+    return save(place / "snapshots", 10, records, {"time": 0.5}), stored
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_matter_in_openpmd_viewer(matter):
+    viewer = pytest.importorskip("openpmd_viewer")
+    folder, stored = matter
+    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
+    assert series.avail_species == ["dark"]
+    known = series.avail_record_components["dark"]
+    assert {"x", "y", "z", "velocity/x", "mass", "id"} <= set(known), known
+    x, mass, ids = series.get_particle(["x", "mass", "id"], species="dark", iteration=10)
+    order = np.argsort(ids)
+    np.testing.assert_array_equal(x[order], stored["position"][0])
+    np.testing.assert_array_equal(mass[order], stored["mass"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_matter_in_yt(matter):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    folder, stored = matter
+    every = yt.load(f"{folder}.h5").all_data()
+    order = np.argsort(np.asarray(every["io", "particle_id"]))
+    for record in ("position", "velocity"):
+        for i, axis in enumerate("xyz"):
+            found = np.asarray(every["io", f"particle_{record}_{axis}"])
+            np.testing.assert_array_equal(found[order], stored[record][i])
+    np.testing.assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
 
 
 # ---- one frame in all of them ------------------------------------------------------------------------------
