@@ -122,8 +122,9 @@ def test_kept_values_are_those_of_the_inverse(layout):
     np.testing.assert_array_equal(found.products["p"], plain.products["p"])
     assert plain.values == {}
     back = np.asarray(jax.jit(t.inverse)(modes))
-    for name, part in (("velocity", back[1:]), ("a", back[:1])):
-        kept = np.asarray(found.values[name]).transpose(0, *(1 + t.kept_order.index(a) for a in "xyz"))
+    for name, part in (("velocity", back[1:]), ("a", back[:1]), ("all", back)):
+        values = t.inverse_kept(modes) if name == "all" else found.values[name]
+        kept = np.asarray(values).transpose(0, *(1 + t.kept_order.index(a) for a in "xyz"))
         inside = np.broadcast_to(np.asarray(t.physical.inside()), part.shape)
         np.testing.assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
 
