@@ -48,7 +48,7 @@ class Cut:
         return -(-self.planes // self.extent)
 
     def owner(self, plane: jax.Array) -> jax.Array:
-        return plane // self.extent
+        return lax.div(plane, jnp.int32(self.extent))
 
     def rounds(self, below: int, above: int) -> tuple[_Round, ...]:
         """The exchanges that give every owner `below` planes before its own and `above` after them.

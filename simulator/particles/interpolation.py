@@ -94,6 +94,9 @@ class Sampler:
         if self.kind == "cubic_spline":
             response = spline_response(self.transform.layout).astype(modes.real.dtype)
             modes = self.transform.layout.constrain(modes / response)
+        if self.transform.kept_order is not None:
+            # Points along the axis along which particles are sorted lie together.
+            return self.from_values(self.transform.inverse_kept(modes), position)
         return self.of_values(self.transform.inverse(modes), position)
 
     @property

@@ -128,7 +128,8 @@ def _along(
 def _hops(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
     """Upward hops from each particle to its device, modulo the ring; 0 for particles in place and empty entries."""
     device = lax.axis_index(cut.name)
-    return jnp.where(travellers.id >= 0, (travellers.home[number] - device) % cut.owners, 0)
+    hops = travellers.home[number] - device
+    return jnp.where(travellers.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
 
 
 def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:

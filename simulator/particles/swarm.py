@@ -13,7 +13,7 @@ from simulator.particles.domain import Domain
 from simulator.particles.interpolation import Sampler
 from simulator.particles.migration import settled
 from simulator.particles.particle_set import ParticleSet
-from simulator.particles.population import Population, Sets, are_finite
+from simulator.particles.population import Population, Sets
 from simulator.particles.sampled import SpectralFluid
 from simulator.particles.sorting import sorted_by_cell
 from simulator.particles.species import Species
@@ -269,12 +269,14 @@ class Swarm:
             new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
             for array in last:
                 new["position"] = self.domain.after(new["position"], array)
-            finite &= are_finite(before.with_records(new))
             way = new["position"] - before.records["position"]
             new["displacement"] = before.records["displacement"] + way
             new["position"] = self.domain.wrapped(new["position"])
             kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
             found = settled(before.with_records(kept), self.domain)
             after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
+            # Entries without a particle are finite, and wrapping keeps what is not.
+            for record in kind.species.advanced:
+                finite &= jnp.isfinite(after[name].records[record]).all()
             last = [after[name].needed]
         return after, finite

@@ -128,6 +128,9 @@ class JaxdecompTransform:
         (values,) = self._inverse(self._checked(modes, self.layout))
         return values.real if self.layout.real else values
 
+    def inverse_kept(self, modes: jax.Array) -> jax.Array:
+        raise TypeError(f"{NAME} keeps no values")
+
     def evaluate(
         self,
         inputs: Tree,

@@ -210,6 +210,8 @@ class StagedTransform:
     def _make_program(self, direction: str) -> Program:
         physical, modes = self.physical.spec_of(4), self.layout.spec_of(4)
         run = getattr(self._linear, direction)
+        if direction == "inverse_kept":
+            physical = self._kept_spec
         return Program(
             lambda array: (run(array),),
             self.mesh,
@@ -217,8 +219,13 @@ class StagedTransform:
             [modes if direction == "forward" else physical],
             name=f"{self.name}_{direction}",
             linear=True,
-            part=(self, direction),
+            part=(self, direction.removesuffix("_kept")),
         )
+
+    @property
+    def _kept_spec(self) -> PartitionSpec:
+        """Partition of values (components, *kept_order)."""
+        return PartitionSpec(None, *map(self.physical.sharded.get, self.kept_order or ""))
 
     def _apply(self, direction: str, array: jax.Array, source, dtype) -> jax.Array:
         if array.shape[-3:] != source.shape:
@@ -239,6 +246,11 @@ class StagedTransform:
     def inverse(self, modes: jax.Array) -> jax.Array:
         return self._apply("inverse", modes, self.layout, self.complex_dtype)
 
+    def inverse_kept(self, modes: jax.Array) -> jax.Array:
+        assert self.kept_order is not None
+        (values,) = self._program("inverse_kept")(modes.astype(self.complex_dtype))
+        return values
+
     def evaluate(
         self,
         inputs: Tree,
@@ -258,10 +270,9 @@ class StagedTransform:
         array, given = stack(inputs)
         if array is None:
             raise ValueError("evaluate needs at least one input field")
-        order = self.kept_order
         # The numbers of the components of the inputs to keep, which are consecutive.
         places = given.split(np.arange(sum(given.sizes)))
-        kept = {} if order is None else {name: np.ravel(places[name]) for name in keep}
+        kept = {} if self.kept_order is None else {name: np.ravel(places[name]) for name in keep}
         parts = tuple((int(p[0]), len(p)) for p in kept.values())
         flat, parameter_tree = jax.tree.flatten(parameters)
         wanted = self._probe(pointwise, given, parameters)
@@ -299,9 +310,7 @@ class StagedTransform:
         reductions = len(wanted.maxima) + len(wanted.means)
         outputs = [self.layout.spec_of(4)] * bool(products.leads) + [PartitionSpec()] * reductions
         if parts:
-            outputs = [PartitionSpec(None, *map(self.physical.sharded.get, order or ""))] * len(
-                parts
-            ) + outputs
+            outputs = [self._kept_spec] * len(parts) + outputs
         program = Program(
             run,
             self.mesh,

@@ -60,7 +60,7 @@ class Transform(Protocol):
     kernels: str
     """Implementation of the local transforms: "native" or "xla"."""
     kept_order: str | None
-    """Axis order of the values that `evaluate` can keep; None if they never exist whole."""
+    """Axis order of the values that `evaluate` can keep; None if it keeps none."""
 
     def forward(self, values: jax.Array) -> jax.Array:
         """Values (..., x, y, z) to coefficients (..., *layout.order) of the modes that are kept."""
@@ -68,6 +68,10 @@ class Transform(Protocol):
 
     def inverse(self, modes: jax.Array) -> jax.Array:
         """Coefficients to values (..., x, y, z); zero in padding."""
+        ...
+
+    def inverse_kept(self, modes: jax.Array) -> jax.Array:
+        """Coefficients (components, *layout.order) to values (components, *kept_order), which is not None."""
         ...
 
     def evaluate(

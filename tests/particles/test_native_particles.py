@@ -122,8 +122,9 @@ def test_kept_values_are_those_of_the_inverse(layout):
     np.testing.assert_array_equal(found.products["p"], plain.products["p"])
     assert plain.values == {}
     back = np.asarray(jax.jit(t.inverse)(modes))
-    for name, part in (("velocity", back[1:]), ("a", back[:1])):
-        kept = np.asarray(found.values[name]).transpose(0, *(1 + t.kept_order.index(a) for a in "xyz"))
+    for name, part in (("velocity", back[1:]), ("a", back[:1]), ("all", back)):
+        values = t.inverse_kept(modes) if name == "all" else found.values[name]
+        kept = np.asarray(values).transpose(0, *(1 + t.kept_order.index(a) for a in "xyz"))
         inside = np.broadcast_to(np.asarray(t.physical.inside()), part.shape)
         np.testing.assert_allclose(kept[inside], part[inside], rtol=0, atol=1e-13)
 
@@ -172,3 +173,19 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
         np.testing.assert_array_equal(
             np.asarray(found.records["position"])[:, here][:, b], position[:, here][:, a]
         )
+
+
+def test_derivatives_follow_the_sorted_particles():
+    """The derivative of a sum over particles with distinct weights."""
+    domain = Domain.of(transform("one device", np.float64))
+    position = jnp.asarray(np.random.default_rng(5).random((3, 20)) * np.array(GRID.box)[:, None])
+    tags = jnp.arange(20.0)
+
+    def total(position):
+        particles = ParticleSet(
+            {"position": position, "tag": tags}, jnp.arange(20), jnp.full(1, 20, jnp.int32), jnp.int32(0)
+        )
+        found = sorted_by_cell(particles, domain, jnp.asarray(True))
+        return (found.records["tag"] * found.records["position"] ** 2).sum()
+
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(position), 2 * tags * position, rtol=1e-14)

@@ -154,13 +154,15 @@ def test_a_damaged_library_is_built_again(tmp_path) -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_stages_of_random_shapes_under_sanitizers(tmp_path) -> None:
-    """`native/check.cc`: stages against their definition in every variant, with nothing read or written beside."""
+def test_kernels_under_sanitizers(tmp_path) -> None:
+    """`native/check.cc` and `native/check_particles.cc`: stages, and sums and orders of particles, against their
+    definition in every variant, with nothing read or written beside."""
     flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
     compiler = build.compiler(os.environ)
-    objects = build.objects(compiler, tmp_path, "check", flags, ("plan",))
-    program = Path(__file__).with_name("native") / "check.cc"
-    command = [compiler, *build.FLAGS, *flags, "-I", str(build.SOURCES), str(program), *map(str, objects)]
-    subprocess.run([*command, "-o", str(tmp_path / "check")], check=True)
-    done = subprocess.run([str(tmp_path / "check"), "400"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    objects = build.objects(compiler, tmp_path, "check", flags, ("plan", "order"))
+    for name in ("check", "check_particles"):
+        program = Path(__file__).with_name("native") / f"{name}.cc"
+        command = [compiler, *build.FLAGS, *flags, "-I", str(build.SOURCES), str(program), *map(str, objects)]
+        subprocess.run([*command, "-o", str(tmp_path / name)], check=True)
+        done = subprocess.run([str(tmp_path / name), "400"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

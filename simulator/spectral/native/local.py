@@ -142,6 +142,11 @@ class NativeTransform(LocalTransform):
         messages = self._outer_inverse(array)
         return run(self._form(0, False, self._messages(0, 0), self._values(AXES)), messages)[0]
 
+    def inverse_kept(self, array: jax.Array) -> jax.Array:
+        """Transforms one device's modes to its values in the order of blocks (component, *points_order)."""
+        order, messages = points_order(self.plan.stages[0].order), self._outer_inverse(array)
+        return run(self._form(0, False, self._messages(0, 0), self._values(order)), messages)[0]
+
     def evaluate(
         self, array: jax.Array, pointwise: Pointwise, components: int
     ) -> tuple[jax.Array | None, Reductions]:

@@ -2,6 +2,8 @@
 buffers."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,8 +73,19 @@ def sorted_by_cell(
 ) -> tuple[jax.Array, ...]:
     """`position` (3, n) and `records` (..., n) of 8-byte numbers, with the first `count` particles in the order of
     the cells of the grid, z running fastest in the order "xyz"; unchanged and without any work unless `due`."""
+    return _sorted(order, tuple(cells), tuple(spacing), due, count, position, *records)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _sorted(
+    order: str,
+    cells: tuple[int, ...],
+    spacing: tuple[float, ...],
+    due: jax.Array,
+    count: jax.Array,
+    *arrays: jax.Array,
+) -> tuple[jax.Array, ...]:
     load()
-    arrays = (position, *records)
     made = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays)
     aliases = {2 + i: i for i in range(len(arrays))}
     call = jax.ffi.ffi_call(SORT, made, input_output_aliases=aliases, vmap_method="sequential")
@@ -86,3 +99,16 @@ def sorted_by_cell(
             spacing=np.asarray(spacing, np.float64),
         )
     )
+
+
+@_sorted.defjvp
+def _(
+    order: str, cells: tuple[int, ...], spacing: tuple[float, ...], primals: Any, tangents: Any
+) -> tuple[Any, Any]:
+    entries = jnp.arange(primals[2].shape[-1], dtype=jnp.int64)
+    *made, places = _sorted(order, cells, spacing, *primals, entries)
+    moved = [
+        jnp.take(tangent, places, axis=-1) if jnp.issubdtype(array.dtype, jnp.inexact) else tangent
+        for array, tangent in zip(made, tangents[2:], strict=True)
+    ]
+    return tuple(made), tuple(moved)

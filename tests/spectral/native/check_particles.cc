@@ -1,0 +1,160 @@
+// Kernels for particles on random blocks against their definition, in every variant that this processor runs.
+//
+// Arrays lie in heap memory of exactly their size, so that an address sanitiser sees whatever is read or written beside
+// them. Arguments: how many blocks, a seed.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <random>
+
+#include "dispatch.h"
+#include "order.h"
+
+using simulator::Gather;
+using simulator::index;
+using simulator::Weave;
+
+static std::mt19937_64 generator;
+
+static index any(index low, index high) { return std::uniform_int_distribution<index>(low, high)(generator); }
+static double number() { return std::uniform_real_distribution<double>(0, 1)(generator); }
+
+// The B-spline of a degree at a distance from its centre.
+static double spline(index degree, double x) {
+  x = std::abs(x);
+  if (degree == 1) return std::max(0.0, 1 - x);
+  if (degree == 2) return x < 0.5 ? 0.75 - x * x : x < 1.5 ? (1.5 - x) * (1.5 - x) / 2 : 0;
+  return x < 1 ? (4 - 6 * x * x + 3 * x * x * x) / 6 : x < 2 ? (2 - x) * (2 - x) * (2 - x) / 6 : 0;
+}
+
+template <class T> static bool right() {
+  const index points = any(2, 4), below = points == 2 ? 0 : 1, components = any(0, 1) ? 3 : 1, count = any(0, 70);
+  Weave w{};
+  Gather g{};
+  w.components = g.components = components, g.points = points, g.count = count;
+  index all = 1, room = 1, axes[] = {0, 1, 2};
+  std::shuffle(axes, axes + 3, generator);
+  for (int a = 0; a < 3; ++a) {
+    const bool whole = any(0, 1);
+    w.extents[a] = any(1, 7);
+    w.below[a] = a == 2 && whole ? below : 0;
+    w.room[a] = w.extents[a] + (a == 2 && whole ? points - 1 : 0);
+    if (a == 2) w.around = whole;
+    g.axes[a] = axes[a], g.spacing[axes[a]] = 0.25 + number();
+    g.periods[a] = whole ? w.extents[a] : 0, g.extents[a] = w.room[a], g.starts[a] = whole ? -w.below[a] : any(-2, 2);
+    all *= w.extents[a], room *= w.room[a];
+  }
+  std::unique_ptr<T[]> block(new T[components * all]), woven(new T[components * room]), values(new T[components * count]);
+  for (index i = 0; i < components * all; ++i) block[i] = T(2 * number() - 1);
+  std::unique_ptr<double[]> position(new double[3 * count]);
+  for (int a = 0; a < 3; ++a)
+    for (index i = 0; i < count; ++i) {
+      const double scaled = any(0, 4) ? 12 * number() - 3 : double(any(-3, 9));
+      position[axes[a] * count + i] = any(0, 200) ? scaled * g.spacing[axes[a]] : std::numeric_limits<double>::quiet_NaN();
+    }
+  w.block = block.get(), w.woven = woven.get();
+  simulator::weaver<T>()(w);
+  g.block = woven.get(), g.position = position.get(), g.values = values.get();
+  simulator::gatherer<T>()(g);
+  for (index i = 0; i < count; ++i) {
+    bool inside = true;
+    double sums[3] = {};
+    index first[3];
+    double scaled[3];
+    for (int a = 0; a < 3; ++a) {
+      scaled[a] = position[axes[a] * count + i] / g.spacing[axes[a]];
+      if (std::isnan(scaled[a])) {
+        inside = false;
+        continue;
+      }
+      first[a] = index(std::floor(points == 3 ? scaled[a] + 0.5 : scaled[a])) - below;
+      const index start = g.periods[a] ? 0 : g.starts[a];
+      if (!g.periods[a]) inside = inside && first[a] >= start && first[a] + points <= start + w.extents[a];
+    }
+    if (inside)
+      for (index p = 0; p < points * points * points; ++p) {
+        const index k[] = {p / points / points, p / points % points, p % points};
+        index place = 0;
+        double weight = 1;
+        for (int a = 0; a < 3; ++a) {
+          const index plane = first[a] + k[a], n = w.extents[a];
+          weight *= spline(points - 1, scaled[a] - double(plane));
+          place = place * n + (g.periods[a] ? (plane % n + n) % n : plane - g.starts[a]);
+        }
+        for (index c = 0; c < components; ++c) sums[c] += weight * block[c * all + place];
+      }
+    for (index c = 0; c < components; ++c) {
+      const double found = values[c * count + i];
+      // Round-off of 64 terms, with weights of sum 1.
+      if (inside ? !(std::abs(found - sums[c]) <= 64 * std::numeric_limits<T>::epsilon()) : !std::isnan(found)) {
+        std::printf("%s: %lld points, component %lld: %g instead of %g\n", simulator::variant_name(), points, c, found,
+                    inside ? sums[c] : NAN);
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+static bool in_order() {
+  const index entries = any(1, 300), count = any(0, entries), axes[] = {1, 2, 0};
+  const index cells[] = {any(1, 3000), any(1, 3000), any(1, 3000)};
+  const double spacing[] = {0.5, 1, 2};
+  std::unique_ptr<double[]> position(new double[3 * entries]);
+  for (int a = 0; a < 3; ++a)
+    for (index i = 0; i < entries; ++i) position[a * entries + i] = number() * spacing[a] * double(cells[a]);
+  std::unique_ptr<int32_t[]> places(new int32_t[count]);
+  std::unique_ptr<uint64_t[]> ids(new uint64_t[entries]);
+  for (index i = 0; i < entries; ++i) ids[i] = uint64_t(i);
+  simulator::order(position.get(), count, entries, axes, cells, spacing, places.get());
+  simulator::permute_rows(ids.get(), 1, count, entries, places.get());
+  auto cell = [&](uint64_t i) {
+    index found = 0;
+    for (index a : axes) found = found * cells[a] + index(position[a * entries + index(i)] / spacing[a]);
+    return found;
+  };
+  int merged = 0;  // as many cells as 32 bits can count
+  while (double(cells[0]) * double(cells[1]) * double(cells[2]) / double(1LL << merged) >= 4294967295.0) ++merged;
+  for (index i = 1; i < count; ++i)
+    if (cell(ids[i - 1]) >> merged > cell(ids[i]) >> merged) return false;
+  for (index i = count; i < entries; ++i)
+    if (ids[i] != uint64_t(i)) return false;
+  std::sort(ids.get(), ids.get() + count);
+  for (index i = 0; i < count; ++i)
+    if (ids[i] != uint64_t(i)) return false;
+  return true;
+}
+
+static bool selected() {
+  const index count = any(0, 100), most = any(1, 30);
+  std::unique_ptr<int8_t[]> marks(new int8_t[count]);
+  for (index i = 0; i < count; ++i) marks[i] = int8_t(any(0, 1) * any(0, 2));
+  std::unique_ptr<int32_t[]> found[] = {std::unique_ptr<int32_t[]>(new int32_t[most]), std::unique_ptr<int32_t[]>(new int32_t[most])};
+  simulator::select(marks.get(), count, most, found[0].get(), found[1].get());
+  for (int which = 0; which < 2; ++which) {
+    index next = 0;
+    for (index i = 0; i < count && next < most; ++i)
+      if (marks[i] == which + 1 && found[which][next++] != i) return false;
+    for (; next < most; ++next)
+      if (found[which][next] != count) return false;
+  }
+  return true;
+}
+
+int main(int argc, char **argv) {
+  const int count = argc > 1 ? std::atoi(argv[1]) : 1000;
+  generator.seed(argc > 2 ? std::atoi(argv[2]) : 1);
+  int wrong = 0;
+  for (const char *variant : {"baseline", "avx2", "avx512"}) {
+    if (!simulator::choose_variant(variant)) continue;
+    for (int i = 0; i < count && wrong < 5; ++i) wrong += !right<double>() + !right<float>();
+  }
+  int unordered = 0;
+  for (int i = 0; i < count; ++i) unordered += !in_order() + !selected();
+  std::printf("%d wrong blocks, %d wrong orders\n", wrong, unordered);
+  return wrong + unordered != 0;
+}
