@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -23,13 +24,15 @@ from simulator.plotting.style import (
     sequence_colours,
     spectrum_of,
 )
-from simulator.plotting.time_series import PANELS
+from simulator.plotting.time_series import PANELS, grows, limits
 from simulator.read.open import Run
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
 _ROUND_OFF = 1e-11
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
+_BESIDE = 15
+"""Characters of a label that have room beside the axes; longer ones stand above them."""
 KOLMOGOROV = 5 / 3
 """The compensation for which energy spectra are drawn in Kolmogorov units."""
 
@@ -123,6 +126,11 @@ def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice:
             curves.append(Curve(label, columns["time"][rows], columns[name][rows]))
     result, axes = _panel(r"time $t$", quantity(name))
     _draw(axes, curves)
+    if any(grows(curve.y) for curve in curves):
+        axes.set_yscale("log")
+        powers_of_ten(axes.yaxis)
+    else:
+        limits(axes, np.concatenate([curve.y for curve in curves]), single=False)
     return result
 
 
@@ -163,7 +171,8 @@ def _curves(
         x_label, y_label = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
     else:
         x_label = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
-        y_label = rf"{words} $\times\, k^{{{choice.compensate:.3g}}}$" if scaled else words
+        power = Fraction(choice.compensate or 0).limit_denominator(12)
+        y_label = rf"{words} $\times\, k^{{{power}}}$" if scaled else words
     result, axes = _panel(x_label, y_label)
     _draw(axes, curves, logarithmic=dimension == "k" and all((c.y >= 0).all() for c in curves))
     if normalised and any(_has_range(c) for c in curves):
@@ -212,7 +221,8 @@ def _draw(axes: Axes, curves: Sequence[Curve], *, logarithmic: bool = False) -> 
             continue
         drawn = True
         x, y = curve.x[shown], curve.y[shown]
-        axes.plot(x, y, color=colour, linewidth=1.4, label=curve.label)
+        mark = "o" if len(x) == 1 else None  # which has no line
+        axes.plot(x, y, color=colour, linewidth=1.4, label=curve.label, marker=mark, markersize=4)
         if curve.error is not None:
             error = curve.error[shown]
             low = np.maximum(y - error, y * 1e-3) if logarithmic else y - error
@@ -225,4 +235,8 @@ def _draw(axes: Axes, curves: Sequence[Curve], *, logarithmic: bool = False) -> 
         axes.set_yscale("log")
         powers_of_ten(axes.xaxis)
         powers_of_ten(axes.yaxis)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+    if max(len(curve.label.replace("$", "")) for curve in curves) <= _BESIDE:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+    else:
+        axes.figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(curves) // 2))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=1.4, labelspacing=0.35)
