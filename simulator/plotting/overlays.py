@@ -50,6 +50,7 @@ class Curve:
 def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
     dimension in the chosen series (by default the spectra)."""
+    runs = _ordered(runs)
     labels = _labels(runs)
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
         for name in _columns(runs, choice):
@@ -67,15 +68,29 @@ def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
                 yield stem, partial(_curves, runs, read, labels, kind, name, choice)
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """Labels that distinguish the runs: the one or two values in which their configurations differ, else their
-    folders."""
+def _differences(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The configuration of each run by dotted key, and the keys of physics in which they differ."""
     values = [dict(_flat(run.config)) for run in runs]
     differ = [
         key
         for key in dict.fromkeys(key for found in values for key in found)
         if key.partition(".")[0] in _TELLING and len({str(found.get(key)) for found in values}) > 1
     ]
+    return values, differ
+
+
+def _ordered(runs: Sequence[Run]) -> list[Run]:
+    """The runs of a study of one number in its order, because the folders of a sweep have none; others as given."""
+    values, differ = _differences(runs)
+    if len(differ) != 1 or not all(isinstance(found.get(differ[0]), int | float) for found in values):
+        return list(runs)
+    return [run for _, run in sorted(zip(values, runs, strict=True), key=lambda pair: pair[0][differ[0]])]
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """Labels that distinguish the runs: the one or two values in which their configurations differ, else their
+    folders."""
+    values, differ = _differences(runs)
     if 0 < len(differ) <= _MOST_TOLD:
         told = [", ".join(f"{k.rpartition('.')[2]} = {_text(v.get(k))}" for k in differ) for v in values]
         if len(set(told)) == len(told):

@@ -252,7 +252,8 @@ def reduced(expression: str) -> str:
         return {"wall_time": "wall time (s)", "steps": "steps"}.get(expression, expression)
     column, _, conditions = rest.partition("[")
     if column.startswith("("):
-        words = f"{_REDUCTIONS.get(reduction, reduction)} of ${_formula(column[1:-1])}$"
+        words = _REDUCTIONS.get(reduction, reduction).removesuffix(" of")
+        words = f"{words} of ${_formula(column[1:-1])}$"
     else:
         words = f"{_REDUCTIONS.get(reduction, reduction)} {quantity(column)}"
     if reduction == "integral":
