@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -23,13 +24,15 @@ from simulator.plotting.style import (
     sequence_colours,
     spectrum_of,
 )
-from simulator.plotting.time_series import PANELS
+from simulator.plotting.time_series import PANELS, grows, limits
 from simulator.read.open import Run
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
 _ROUND_OFF = 1e-11
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
+_BESIDE = 15
+"""Characters of a label that have room beside the axes; longer ones stand above them."""
 KOLMOGOROV = 5 / 3
 """The compensation for which energy spectra are drawn in Kolmogorov units."""
 
@@ -47,6 +50,7 @@ class Curve:
 def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
     dimension in the chosen series (by default the spectra)."""
+    runs = _ordered(runs)
     labels = _labels(runs)
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
         for name in _columns(runs, choice):
@@ -64,15 +68,29 @@ def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
                 yield stem, partial(_curves, runs, read, labels, kind, name, choice)
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """Labels that distinguish the runs: the one or two values in which their configurations differ, else their
-    folders."""
+def _differences(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The configuration of each run by dotted key, and the keys of physics in which they differ."""
     values = [dict(_flat(run.config)) for run in runs]
     differ = [
         key
         for key in dict.fromkeys(key for found in values for key in found)
         if key.partition(".")[0] in _TELLING and len({str(found.get(key)) for found in values}) > 1
     ]
+    return values, differ
+
+
+def _ordered(runs: Sequence[Run]) -> list[Run]:
+    """The runs of a study of one number in its order, because the folders of a sweep have none; others as given."""
+    values, differ = _differences(runs)
+    if len(differ) != 1 or not all(isinstance(found.get(differ[0]), int | float) for found in values):
+        return list(runs)
+    return [run for _, run in sorted(zip(values, runs, strict=True), key=lambda pair: pair[0][differ[0]])]
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """Labels that distinguish the runs: the one or two values in which their configurations differ, else their
+    folders."""
+    values, differ = _differences(runs)
     if 0 < len(differ) <= _MOST_TOLD:
         told = [", ".join(f"{k.rpartition('.')[2]} = {_text(v.get(k))}" for k in differ) for v in values]
         if len(set(told)) == len(told):
@@ -123,6 +141,11 @@ def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice:
             curves.append(Curve(label, columns["time"][rows], columns[name][rows]))
     result, axes = _panel(r"time $t$", quantity(name))
     _draw(axes, curves)
+    if any(grows(curve.y) for curve in curves):
+        axes.set_yscale("log")
+        powers_of_ten(axes.yaxis)
+    else:
+        limits(axes, np.concatenate([curve.y for curve in curves]), single=False)
     return result
 
 
@@ -163,7 +186,8 @@ def _curves(
         x_label, y_label = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
     else:
         x_label = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
-        y_label = rf"{words} $\times\, k^{{{choice.compensate:.3g}}}$" if scaled else words
+        power = Fraction(choice.compensate or 0).limit_denominator(12)
+        y_label = rf"{words} $\times\, k^{{{power}}}$" if scaled else words
     result, axes = _panel(x_label, y_label)
     _draw(axes, curves, logarithmic=dimension == "k" and all((c.y >= 0).all() for c in curves))
     if normalised and any(_has_range(c) for c in curves):
@@ -212,7 +236,8 @@ def _draw(axes: Axes, curves: Sequence[Curve], *, logarithmic: bool = False) -> 
             continue
         drawn = True
         x, y = curve.x[shown], curve.y[shown]
-        axes.plot(x, y, color=colour, linewidth=1.4, label=curve.label)
+        mark = "o" if len(x) == 1 else None  # which has no line
+        axes.plot(x, y, color=colour, linewidth=1.4, label=curve.label, marker=mark, markersize=4)
         if curve.error is not None:
             error = curve.error[shown]
             low = np.maximum(y - error, y * 1e-3) if logarithmic else y - error
@@ -225,4 +250,8 @@ def _draw(axes: Axes, curves: Sequence[Curve], *, logarithmic: bool = False) -> 
         axes.set_yscale("log")
         powers_of_ten(axes.xaxis)
         powers_of_ten(axes.yaxis)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+    if max(len(curve.label.replace("$", "")) for curve in curves) <= _BESIDE:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+    else:
+        axes.figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(curves) // 2))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=1.4, labelspacing=0.35)

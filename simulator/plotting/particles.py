@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from simulator.output.series import SeriesReader
-from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours
+from simulator.plotting.style import WIDTH, evenly, figure, note, powers_of_ten, sequence_colours
 
 MOST_PATHS = 60
 MOST_CURVES = 6
@@ -76,8 +76,10 @@ def dispersion(series: SeriesReader) -> Figure:
         note(above, "nothing has moved yet")
         return result
     above.set_xscale("log")
+    powers_of_ten(below.xaxis)
     if above.lines and any(len(line.get_xdata()) for line in above.lines):
         above.set_yscale("log")
+        powers_of_ten(above.yaxis)
     above.legend()
     above.set_ylabel(r"$\langle |x(t) - x(0)|^2 \rangle$")
     below.axhline(0, color="#888888", linewidth=0.7)

@@ -229,11 +229,14 @@ def _axes(
 ) -> None:
     axes.grid(False)
     lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
-    lengths(axes.yaxis, along[1].low, along[1].high, _intervals(inches[1], 0.24))
+    intervals = _intervals(inches[1], 0.24)
+    lengths(axes.yaxis, along[1].low, along[1].high, intervals)
     axes.set_xlim(along[0].low, along[0].high)
     axes.set_ylim(along[1].low, along[1].high)
     axes.tick_params(direction="out", length=2.5, width=0.6, labelbottom=last)
     axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
+    if intervals < 2:  # between the ticks at the ends, because their labels may be as wide as the gap
+        axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
     if last:
         axes.set_xlabel(f"${names[0]}$", labelpad=2)
 

@@ -5,7 +5,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simulator.output.series import SeriesReader
-from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours, spectrum_of
+from simulator.plotting.style import (
+    WIDTH,
+    evenly,
+    figure,
+    note,
+    powers_of_ten,
+    sequence_colours,
+    spectrum_of,
+)
 
 MOST_CURVES = 6
 _FEW = 48
@@ -67,8 +75,11 @@ def spectrum(series: SeriesReader, name: str, *, guide: bool = True) -> Figure:
     axes.set_xlim(
         wavenumber[wavenumber > 0][0] * 0.9, max(reached[-1] * 1.15, 10 * wavenumber[wavenumber > 0][0])
     )
-    highest = _guide(axes, wavenumber, curves[rows[-1]], shown[rows[-1]]) if guide else 0.0
+    envelope = np.max([np.where(mask, curves[index], 0) for index, mask in shown.items()], axis=0)
+    highest = _guide(axes, wavenumber, curves[rows[-1]], shown[rows[-1]], envelope) if guide else 0.0
     axes.set_ylim(max(min(lowest / 2, top * 1e-3), floor), max(top, highest) * 2)
+    powers_of_ten(axes.xaxis)
+    powers_of_ten(axes.yaxis)
     # Beside the axes, because spectra may pass through any corner.
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
     return result
@@ -80,10 +91,13 @@ def _alone(values: np.ndarray) -> np.ndarray:
     return np.flatnonzero(there[1:-1] & ~there[:-2] & ~there[2:])
 
 
-def _guide(axes: Axes, wavenumber: np.ndarray, curve: np.ndarray, shown: np.ndarray) -> float:
-    """A line of slope -5/3 above the latest spectrum; returns its highest value.
+def _guide(
+    axes: Axes, wavenumber: np.ndarray, curve: np.ndarray, shown: np.ndarray, envelope: np.ndarray
+) -> float:
+    """A line of slope -5/3 above all spectra, whose largest values are the `envelope`; returns its highest value.
 
-    It is drawn only if the spectrum extends well beyond the range of the line, and has roughly that slope.
+    It is drawn only if the latest spectrum, `curve`, extends well beyond the range of the line, and has roughly that
+    slope.
     """
     first = wavenumber[wavenumber > 0][0]
     low, high = 2.5 * first, 12 * first
@@ -93,7 +107,7 @@ def _guide(axes: Axes, wavenumber: np.ndarray, curve: np.ndarray, shown: np.ndar
     slope = np.polyfit(np.log(wavenumber[inside]), np.log(curve[inside]), 1)[0]
     if not -2.6 < slope < -1.0:
         return 0.0
-    levels = curve[inside] * wavenumber[inside] ** (5 / 3)
+    levels = envelope[inside] * wavenumber[inside] ** (5 / 3)
     ends = np.array([low, high])
     line = 2.2 * levels.max() * ends ** (-5 / 3)
     axes.plot(ends, line, color="#444444", linewidth=1.0, linestyle="--")

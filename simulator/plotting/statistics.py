@@ -5,11 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from simulator.output.series import SeriesReader
 from simulator.plotting.spectra import wavenumbers
-from simulator.plotting.style import WIDTH, evenly, figure, note, sequence_colours
+from simulator.plotting.style import WIDTH, evenly, figure, note, powers_of_ten, sequence_colours
 
 MOST_CURVES = 6
 TURBULENT = 20.0
@@ -63,6 +62,7 @@ def transfer(series: SeriesReader, name: str) -> Figure:
         panel.set_ylabel(words)
     upper.set_title(f"{_words(name)}: transfer between scales")
     lower.set_xscale("log")
+    powers_of_ten(lower.xaxis)
     lower.set_xlabel(r"wavenumber $k$")
     _legend(lower)
     result.align_ylabels()
@@ -105,6 +105,8 @@ def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
     keep = values > 1e-6
     axes.loglog(k[shown][keep] * eta, values[keep], marker="o", markersize=3.2, label=f"$t = {time:.4g}$")
     axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--", label=r"$C = 1.6$")
+    powers_of_ten(axes.xaxis)
+    powers_of_ten(axes.yaxis)
     _legend(axes)
     return result
 
@@ -125,6 +127,8 @@ def directional(series: SeriesReader, name: str) -> Figure:
     if not drawn:
         note(axes, "nothing above zero yet")
         return result
+    powers_of_ten(axes.xaxis)
+    powers_of_ten(axes.yaxis)
     axes.set_title(f"$t = {series.time[-1]:.4g}$")
     result.subplots_adjust(top=0.92)
     _legend(axes)
@@ -148,6 +152,7 @@ def structure(series: SeriesReader) -> Figure:
             panels[0].plot(r, values, style, color=f"C{number}", label=mark, marker="o", markersize=2.8)
     if even:
         panels[0].set_yscale("log")
+        powers_of_ten(panels[0].yaxis)
         _legend(panels[0])
     panels[0].set_ylabel(r"$\langle \delta u^p \rangle$")
     panels[0].set_title(f"structure functions, $t = {series.time[-1]:.4g}$")
@@ -156,7 +161,7 @@ def structure(series: SeriesReader) -> Figure:
         panels[1].axhline(0, color="#888888", linewidth=0.7)
         panels[1].set_ylabel(r"$-\langle \delta u_\parallel^3 \rangle / r$")
     panels[-1].set_xscale("log")
-    panels[-1].xaxis.set_minor_formatter(NullFormatter())
+    powers_of_ten(panels[-1].xaxis)
     panels[-1].set_xlabel(r"separation $r$")
     result.align_ylabels()
     return result

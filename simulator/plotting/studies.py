@@ -18,7 +18,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from simulator.plotting.style import COLOURS, WIDTH, figure, note, quantity, sequence_colours, spectrum_of
+from simulator.plotting.style import (
+    COLOURS,
+    SYMBOLS,
+    WIDTH,
+    figure,
+    note,
+    quantity,
+    sequence_colours,
+    spectrum_of,
+)
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -243,15 +252,25 @@ def reduced(expression: str) -> str:
         return {"wall_time": "wall time (s)", "steps": "steps"}.get(expression, expression)
     column, _, conditions = rest.partition("[")
     if column.startswith("("):
-        column = column[1:-1]
-        plain = re.sub(r"\*\*\s*(\d+)", r"$^{\1}$", column).replace("*", "").replace("_", " ")
-        words = f"{_REDUCTIONS.get(reduction, reduction)} {plain}"
+        words = _REDUCTIONS.get(reduction, reduction).removesuffix(" of")
+        words = f"{words} of ${_formula(column[1:-1])}$"
     else:
         words = f"{_REDUCTIONS.get(reduction, reduction)} {quantity(column)}"
     if reduction == "integral":
         words = f"{quantity(column)} integrated over time"
     bounds = conditions.rstrip("]").replace("time", "t").replace("<=", r"\leq ").replace(">=", r"\geq ")
     return f"{words}, ${bounds.replace('==', '=')}$" if bounds else words
+
+
+def _formula(expression: str) -> str:
+    """An expression of columns in mathematical text, with their symbols where they have common ones."""
+
+    def symbol(name: re.Match[str]) -> str:
+        words = name[0].replace("_", r"\ ")
+        return SYMBOLS.get(name[0], rf"\mathrm{{{words}}}")
+
+    powers = re.sub(r"\*\*\s*(-?[\d.]+)", r"^{\1}", re.sub(r"[A-Za-z_]\w*", symbol, expression))
+    return powers.replace("*", r"\,")
 
 
 # ---- colours and legends ---------------------------------------------------------------------------------

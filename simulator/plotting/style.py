@@ -76,6 +76,11 @@ _NAMES = {
     "dissipation": r"dissipation $\varepsilon$",
     "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
     "magnetic_enstrophy": r"magnetic enstrophy $\langle j^2\rangle/2$",
+    "reynolds_taylor": r"Reynolds number $Re_\lambda$",
+    "integral_scale": r"integral scale $L$",
+    "taylor_scale": r"Taylor scale $\lambda$",
+    "kolmogorov_scale": r"Kolmogorov scale $\eta$",
+    "turnover_time": r"turnover time $L/u_{\mathrm{rms}}$",
     "virial_ratio": "virial ratio",
     "max_density": r"density $\rho_{\max}$",
     "vortex_faces": "vortex faces",
@@ -84,6 +89,20 @@ _NAMES = {
     "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
     "vorticity": r"vorticity $\omega$",
 }
+SYMBOLS = {
+    "energy": "E",
+    "kinetic_energy": "E_u",
+    "magnetic_energy": "E_b",
+    "dissipation": r"\varepsilon",
+    "viscous_dissipation": r"\varepsilon_\nu",
+    "u_rms": r"u_{\mathrm{rms}}",
+    "reynolds_taylor": r"Re_\lambda",
+    "integral_scale": "L",
+    "taylor_scale": r"\lambda",
+    "kolmogorov_scale": r"\eta",
+    "time": "t",
+}
+"""Symbols of columns in formulas, as mathematical text."""
 _SPECTRA = {
     "energy": r"energy spectrum $E(k)$",
     "kinetic_energy": r"kinetic energy spectrum $E_u(k)$",
@@ -183,8 +202,9 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
         )
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$"))
     else:
-        axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if most < 2 else MaxNLocator(most))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.4g}$"))
+        ends = most < 2
+        axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if ends else MaxNLocator(most))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.{3 if ends else 4}g}$"))
 
 
 def powers_of_ten(axis: Any) -> None:

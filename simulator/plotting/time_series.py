@@ -47,7 +47,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     for panel, name in zip(panels, names, strict=True):
         curves = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
         wide = name in ("max_density", "virial_ratio") and _wide(diagnostics[name])
-        wide = wide or any(_grows(values) for values in curves.values())
+        wide = wide or any(grows(values) for values in curves.values())
         power = 0 if wide else _power_of_ten(curves)
         for number, (curve, values) in enumerate(curves.items()):
             total = curve == name and parts[name]
@@ -67,7 +67,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
             panel.set_yscale("log")
             powers_of_ten(panel.yaxis)
         else:
-            _limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
+            limits(panel, np.concatenate(list(curves.values())) / 10.0**power, single=len(time) == 1)
     panels[-1].set_xlabel("scale factor $a$" if expanding else r"time $t$")
     if time[-1] > time[0]:
         panels[-1].set_xlim(time[0], time[-1])
@@ -78,7 +78,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     return result
 
 
-def _grows(values: np.ndarray) -> bool:
+def grows(values: np.ndarray) -> bool:
     """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
     finite = values[np.isfinite(values)]
     positive = finite[finite > 0]
@@ -115,7 +115,7 @@ def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
     return power if power < -2 or power > 3 else 0
 
 
-def _limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
+def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
     """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
     values = values[np.isfinite(values)]
     if (

@@ -1,5 +1,7 @@
 """What `simulator plot` draws of one run and of several: choices, means, formats, and what axes show."""
 
+import itertools
+
 import matplotlib
 import numpy as np
 import pytest
@@ -169,3 +171,33 @@ def test_planes_of_flat_boxes_can_be_seen(tmp_path):
     for axes in result.axes[:3]:
         box = axes.get_position()
         assert box.width * width > 0.4 and box.height * height > 0.4
+
+
+def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
+    """Labels that have no room beside the axes stand above them, within the picture; no tick labels overlap."""
+    runs = [a_run(tmp_path / n, v) for n, v in (("a", 0.025), ("b", 0.016), ("c", 0.08))]
+    figure = built(runs, Choice(what=("spectra",), average=True, compensate=2.0))["spectrum_kinetic_energy"]
+    (axes,) = figure.axes
+    figure.canvas.draw()
+    legend = axes.get_legend()
+    told = [text.get_text() for text in legend.get_texts()]
+    assert told == ["viscosity = 0.016", "viscosity = 0.025", "viscosity = 0.08"]
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert axes.get_ylabel().endswith("k^{2}$")
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+
+
+def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
+    runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
+    for folder in runs:
+        columns = ["step", "time", "energy", "enstrophy"]
+        (folder / "diagnostics.csv").unlink()
+        with Table(folder / "diagnostics.csv", columns) as table:
+            for step, t in enumerate(TIMES):
+                row = (step, t, 1e-6 * np.exp(3 * t), 1 + t)
+                table.append(dict(zip(columns, row, strict=True)))
+    drawn = built(runs, Choice())
+    assert drawn["series_energy"].axes[0].get_yscale() == "log"
+    assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"
