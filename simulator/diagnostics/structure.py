@@ -1,6 +1,6 @@
 """Structure functions: moments of velocity increments."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 
@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 
 from simulator.diagnostics.measured import Measured
-from simulator.models import State
+from simulator.models import Fields, State
 from simulator.spectral import Grid, Local, Transform
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import translate
+from simulator.spectral.operators import squared, translate
 
 
 def default_separations(grid: Grid) -> tuple[float, ...]:
@@ -27,37 +27,66 @@ def default_separations(grid: Grid) -> tuple[float, ...]:
 
 
 def structure_functions(
-    transform: Transform, separations: Sequence[float], orders: Sequence[int], name: str = "velocity"
+    transform: Transform,
+    separations: Sequence[float],
+    orders: Sequence[int],
+    velocity: Callable[[Fields], jax.Array] = lambda fields: fields["velocity"],
+    mixed: Sequence[str] | None = None,
 ) -> Measured:
     """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
 
     `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of those of the others.
     Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
+
+    With `mixed`, names of further fields, also third moments of the component along e with squares: `mixed_velocity`,
+    <du_e |du|^2>, and `mixed_NAME`, <du_e dtheta^2>, of each scalar (Yaglom 1949); with `magnetic` among the fields
+    `mixed_elsasser_plus`, <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998,
+    Phys. Rev. E 57, R21).
     """
     layout, axes = transform.layout, transform.grid.axes
     dimensions = len(axes)
+    magnetic = mixed is not None and "magnetic" in mixed
+    scalars = [name for name in mixed or () if name != "magnetic"]
 
-    def moments(values, points, parameters) -> Local:
-        du = values["du"]
-        return Local({}, {}, {f"{i}_{p}": du[i] ** p for i in range(dimensions) for p in orders})
+    def moments(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        du = values["velocity"]
+        found = {f"{i}_{p}": du[i] ** p for i in range(dimensions) for p in orders}
+        if mixed is None:
+            return found
+        square = squared(du)
+        found |= {f"{i}_velocity": du[i] * square for i in range(dimensions)}
+        found |= {f"{i}_{name}": du[i] * values[name] ** 2 for i in range(dimensions) for name in scalars}
+        if magnetic:
+            plus, minus = du + values["magnetic"], du - values["magnetic"]
+            for name, z, other in (("elsasser_plus", plus, minus), ("elsasser_minus", minus, plus)):
+                square = squared(z)
+                found |= {f"{i}_{name}": other[i] * square for i in range(dimensions)}
+        return found
 
     def compute(state: State) -> dict[str, jax.Array]:
-        u = state.fields[name]
-        moments_by_name: dict[str, list[jax.Array]] = {}
+        fields = {"velocity": velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
+        rows: dict[str, list[jax.Array]] = {}
         for e, axis in enumerate(axes):
 
             def at(r, axis=axis):
                 x, y, z = (r if a == axis else 0.0 for a in AXES)
-                du = layout.constrain(translate(layout, u, (x, y, z)) - u)
-                return transform.evaluate({"du": du}, moments).means
+                moved = {name: translate(layout, f, (x, y, z)) for name, f in fields.items()}
+                increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
+                return transform.evaluate(increments, lambda v, *_: Local({}, {}, moments(v))).means
 
             means = lax.map(at, jnp.asarray(separations, jnp.float64))
             others = [i for i in range(dimensions) if i != e]
             for p in orders:
-                moments_by_name.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
+                rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
                 across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
-                moments_by_name.setdefault(f"transverse_{p}", []).append(across)
-        return {name: jnp.stack(rows) for name, rows in moments_by_name.items()}
+                rows.setdefault(f"transverse_{p}", []).append(across)
+            for name in products:
+                rows.setdefault(f"mixed_{name}", []).append(means[f"{e}_{name}"])
+        return {name: jnp.stack(row) for name, row in rows.items()}
 
-    variables = {f"{kind}_{p}": ("axis", "r") for kind in ("longitudinal", "transverse") for p in orders}
+    products = [] if mixed is None else ["velocity", *scalars]
+    if magnetic:
+        products += ["elsasser_plus", "elsasser_minus"]
+    names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
+    variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
     return Measured({"axis": np.arange(dimensions), "r": np.asarray(separations, float)}, variables, compute)

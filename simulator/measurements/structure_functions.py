@@ -6,7 +6,7 @@ from pydantic import Field
 
 from simulator.measurements.cadence import SeriesCadence
 from simulator.measurements.kind import Kind, Subject, Unsupported
-from simulator.settings import Integer, Positive
+from simulator.settings import Flag, Integer, Positive
 
 if TYPE_CHECKING:
     from simulator.diagnostics.measured import Measured
@@ -19,6 +19,9 @@ class StructureFunctionSettings(SeriesCadence):
         tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)
     ] = (2, 3, 4)
     """Powers of the increments."""
+    mixed: Flag = False
+    """Also third moments of the longitudinal increment with squares of increments: those of the velocity, of scalars
+    (Yaglom's law), and of Elsasser fields."""
 
 
 class StructureFunctions(Kind):
@@ -29,7 +32,12 @@ class StructureFunctions(Kind):
     def measured(self, subject: Subject, settings: StructureFunctionSettings) -> "Measured":
         from simulator.diagnostics.structure import default_separations, structure_functions
 
-        if "velocity" not in subject.model.fields:
+        model = subject.model
+        if not {"velocity", "momentum"} & model.fields.keys():
             raise Unsupported("needs a velocity")
         separations = settings.separations or default_separations(subject.transform.grid)
-        return structure_functions(subject.transform, separations, settings.orders)
+        mixed = None
+        if settings.mixed:
+            known = [n for n, lead in model.shapes.items() if not lead or n == "magnetic"]
+            mixed = known if "velocity" in model.fields else []
+        return structure_functions(subject.transform, separations, settings.orders, model.velocity, mixed)

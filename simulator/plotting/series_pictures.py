@@ -57,6 +57,9 @@ def _transfer(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) ->
 
 def _structure_functions(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     yield "structure_functions", partial(statistics.structure, series)
+    for name in series.variables:
+        if name.startswith("mixed_"):
+            yield f"structure_functions_{name}", partial(statistics.mixed, series, name, diagnostics)
 
 
 def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:

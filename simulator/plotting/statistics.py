@@ -162,6 +162,38 @@ def structure(series: SeriesReader) -> Figure:
     return result
 
 
+def mixed(series: SeriesReader, name: str, diagnostics: Mapping[str, np.ndarray]) -> Figure:
+    """A third moment over -r, averaged over the axes, at up to six times; and, dashed, its value in an isotropic
+    inertial range at the last of them: 4/3 of the dissipation of energy, 2/3 of that of the variance of a scalar."""
+    what = name.removeprefix("mixed_")
+    second = {
+        "velocity": r"|\delta\mathbf{u}|^2",
+        "elsasser_plus": r"|\delta\mathbf{z}^+|^2",
+        "elsasser_minus": r"|\delta\mathbf{z}^-|^2",
+    }.get(what, r"(\delta\theta)^2")
+    first = {"elsasser_plus": r"z^-", "elsasser_minus": r"z^+"}.get(what, "u")
+    words = rf"$-\langle \delta {first}_\parallel\, {second} \rangle / r$"
+    result, axes = _one_panel(r"separation $r$", words)
+    axes.set_title(_words(what))
+    result.subplots_adjust(top=0.93)
+    rows, colours = _times(series)
+    for index, colour in zip(rows, colours, strict=True):
+        r, values = series.coordinates["r"], series.at(index)[name].mean(0)
+        axes.plot(
+            r, -values / r, color=colour, marker="o", markersize=2.8, label=f"$t = {series.time[index]:.4g}$"
+        )
+    factor, column = (4 / 3, "viscous_dissipation") if what == "velocity" else (2 / 3, f"{what}_dissipation")
+    if column in diagnostics and not (what == "velocity" and "mixed_elsasser_plus" in series.variables):
+        law = factor * float(np.interp(series.time[-1], diagnostics["time"], diagnostics[column]))
+        text = r"$4\varepsilon/3$" if what == "velocity" else r"$4\varepsilon_\theta/3$"
+        axes.axhline(law, color="#444444", linewidth=1.0, linestyle="--", label=text)
+    axes.axhline(0, color="#888888", linewidth=0.7)
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    _legend(axes)
+    return result
+
+
 def histogram_names(series: SeriesReader) -> list[str]:
     """The quantities with a histogram."""
     return [name for name, dimensions in series.variables.items() if dimensions == ("sigma",)]

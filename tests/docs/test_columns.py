@@ -16,7 +16,7 @@ FLOW = """
 output:
   spectra: {every: 1, axis: z}
   transfer: {every: 1}
-  structure_functions: {every: 1}
+  structure_functions: {every: 1, mixed: true}
   histograms: {every: 1}
   spectral_maps: {every: 1}
   field_statistics: {every: 1}
@@ -101,7 +101,7 @@ model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
 initial: {kind: uniform}
 forcing: {kind: linear, coefficient: 0.1}
 """
-    + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
+    + MATTER.replace("{spectra", "{cospectra: {every: 1}, structure_functions: {every: 1}, spectra"),
     "waves": """
 model:
   kind: schrodinger_poisson
