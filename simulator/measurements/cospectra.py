@@ -18,7 +18,7 @@ class Cospectra(Kind):
         from simulator.diagnostics.measured import in_shells
         from simulator.statistics.spectra import shell_spectra
 
-        model, layout = subject.model, subject.transform.layout
+        model, layout = subject.model, subject.model.density_transform.layout
         if not (names := subject.names(model.cospectra)):
-            raise Unsupported("needs scalars, rotation, stratification, a magnetic field or a gas")
+            raise Unsupported("needs scalars, rotation, stratification, a magnetic field, gas or waves")
         return in_shells(layout, names, lambda state: shell_spectra(layout, model.cospectra(state.fields)))

@@ -37,7 +37,7 @@ from simulator.models.phase_factor import phase_factor
 from simulator.models.plaquettes import pierced_faces
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import gradient, squared
+from simulator.spectral.operators import gradient, project, squared
 from simulator.spectral.poisson import Green, solve_poisson
 from simulator.statistics.resolution import UNDER_RESOLVED, tail_fraction
 
@@ -349,6 +349,22 @@ class SchrodingerPoisson(SplitModel):
         """P(k) of the density contrast, length^3."""
         rho = self.real.forward(_squared(self.transform.inverse(fields["psi"])))
         return {"density_power": density_power(self.real.layout, rho)}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Parts of hbar^2 |grad psi|^2 / 2 (Nore, Abid and Brachet 1997, Phys. Fluids 9, 2644): the kinetic energy of
+        the flow, |w|^2 / 2 with w = sqrt(rho) v, in its `solenoidal` part, that of vortices, and its `compressive`
+        part; and `quantum_energy`, hbar^2 |grad sqrt(rho)|^2 / 2. The mean of w belongs to the first."""
+        real = self.real
+        wave, slope = (
+            self.transform.inverse(f) for f in (fields["psi"], gradient(self.transform.layout, fields["psi"]))
+        )
+        modulus = jnp.sqrt(_squared(wave))
+        empty = modulus <= 0
+        rate = jnp.where(empty, 0, self.hbar * jnp.conj(wave) * slope / jnp.where(empty, 1, modulus))
+        flow, quantum = real.forward(rate.imag), real.forward(rate.real)
+        solenoidal = project(real.layout, flow)
+        parts = {"solenoidal": solenoidal, "compressive": flow - solenoidal, "quantum": quantum}
+        return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
 
     def derived(self) -> Mapping[str, DerivedField]:
         inverse = self.transform.inverse

@@ -92,6 +92,7 @@ _SPECTRA = {
     "elsasser_minus": r"Elsasser spectrum $E^-(k)$",
     "solenoidal_energy": r"solenoidal spectrum $E_s(k)$",
     "compressive_energy": r"compressive spectrum $E_c(k)$",
+    "quantum_energy": r"spectrum of quantum energy $E_q(k)$",
     "wave_energy": r"spectrum of waves $E_w(k)$",
     "wave_up_energy": r"spectrum of waves, upward $E_\uparrow(k)$",
     "wave_down_energy": r"spectrum of waves, downward $E_\downarrow(k)$",

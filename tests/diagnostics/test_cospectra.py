@@ -136,6 +136,45 @@ def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
     assert min(both) > 0.005
 
 
+@pytest.mark.parametrize(("kind", "count"), [("plane", 1), ("sound", 1), ("vortices", 3)])
+def test_parts_of_the_energy_of_waves_add_up(kind, count, tmp_path):
+    """To the columns. A plane wave of constant density flows with v = hbar k / m in its mean; a varying phase makes
+    a gradient, without vortices; and vortex lines make a solenoidal flow."""
+    path = tmp_path / "waves.py"
+    path.write_text(
+        "import jax.numpy as jnp\n\n\n"
+        "def build(x, y, z, kind):\n"
+        "    one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))\n"
+        "    if kind == 'plane':\n"
+        "        return {'psi': one * jnp.exp(2j * x)}\n"
+        "    if kind == 'sound':\n"
+        "        return {'psi': one * jnp.exp(0.3j * jnp.cos(x))}\n"
+        "    return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 * jnp.cos(x + 0.2))}\n"
+    )
+    simulation, found, rows = measured(
+        "schrodinger_poisson",
+        count,
+        kinds={"cospectra": {}},
+        model={"hbar_over_m": 0.5, "gravitational_constant": 0},
+        initial={"kind": "python", "path": str(path), "function": "build", "parameters": {"kind": kind}},
+    )
+    width = found["cospectra"].attributes["shell_width"]
+    vortical, compressive, quantum = (
+        rows["cospectra"][f"{name}_energy"].sum() * width for name in ("solenoidal", "compressive", "quantum")
+    )
+    row, total = diagnostics(simulation), vortical + compressive + quantum
+    assert vortical + compressive == pytest.approx(row["kinetic_energy"], abs=1e-12 * total)
+    assert quantum == pytest.approx(row["quantum_energy"], abs=1e-12 * total)
+    if kind == "plane":
+        assert vortical == pytest.approx(0.5, rel=1e-12) and compressive + quantum < 1e-28
+    elif kind == "sound":
+        # The modes +-5 are one on 10 points: its share of the energy is 2 (2 J_5(0.3) 5 / 0.3)^2 = 9e-10.
+        assert compressive == pytest.approx(0.15**2 / 4, rel=1e-9)
+        assert vortical < 1e-9 * compressive and quantum < 1e-9 * compressive
+    else:
+        assert vortical > 0.01
+
+
 def test_a_model_without_other_quantities_is_refused():
     with pytest.raises(
         UserError, match=r"output\.cospectra: needs scalars, rotation, stratification, a magnetic"

@@ -109,7 +109,7 @@ model:
   external_potential: {kind: harmonic, frequency: [1, 1, 1]}
 initial: {kind: uniform}
 """
-    + MATTER,
+    + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
     "expanding": """
 model: {kind: schrodinger_poisson, cosmology: {start: 0.1, hubble: 1, matter: 1}}
 initial: {kind: uniform}
