@@ -441,6 +441,50 @@ class SelfGravitatingGas(Model):
         parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
         return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
 
+    def transfers(self, fields: Fields) -> Fields:
+        """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection (`kinetic_energy`), by the
+        `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2 with its rates r of m and s of v. In this
+        symmetric form advection only moves energy between modes, to round-off, for any aliasing."""
+        layout, rho = self.transform.layout, fields["density"]
+        background, velocity = self._background(fields), self.velocity(fields)
+        if self.isothermal:
+            pressure = self.settings.sound_speed**2 * rho
+        else:
+
+            def of_density(values, points, parameters) -> Local:
+                return Local({"pressure": self._pressure(values["density"], parameters)})
+
+            pressure = self.transform.evaluate({"density": rho}, of_density, background).products["pressure"]
+        slope = gradient(layout, pressure)
+        inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
+        inputs |= {f"gradient_{axis}": gradient(layout, velocity[i]) for i, axis in enumerate("xyz")}
+        if self.settings.gravitational_constant:
+            inputs["grad_phi"] = gradient(layout, self.potential(rho))
+
+        def terms(values, points, parameters) -> Local:
+            density, m = values["density"], values["momentum"]
+            v = m / density
+            products = {
+                "flux": jnp.stack([m[i] * v[j] for i in range(3) for j in range(3)]),
+                "advection": jnp.stack([dot(v, values[f"gradient_{axis}"]) for axis in "xyz"]),
+                "push": values["slope"] / density,
+            }
+            if "grad_phi" in values:
+                products["weight"] = density * values["grad_phi"]
+            return Local(products)
+
+        products, m = self.transform.evaluate(inputs, terms).products, fields["momentum"]
+        flux = products["flux"]
+        outflow = jnp.stack([divergence(layout, flux[3 * i : 3 * i + 3]) for i in range(3)])
+        found = {
+            "kinetic_energy": -0.5 * (transfer(velocity, outflow) + transfer(m, products["advection"])),
+            "pressure": -0.5 * (transfer(velocity, slope) + transfer(m, products["push"])),
+        }
+        if "weight" in products:
+            weight = transfer(velocity, products["weight"]) + transfer(m, inputs["grad_phi"])
+            found["gravity"] = -0.5 * weight
+        return found
+
     def derived(self) -> Mapping[str, DerivedField]:
         inverse, layout, inside = (
             self.transform.inverse,

@@ -101,7 +101,9 @@ model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
 initial: {kind: uniform}
 forcing: {kind: linear, coefficient: 0.1}
 """
-    + MATTER.replace("{spectra", "{cospectra: {every: 1}, structure_functions: {every: 1}, spectra"),
+    + MATTER.replace(
+        "{spectra", "{cospectra: {every: 1}, transfer: {every: 1}, structure_functions: {every: 1}, spectra"
+    ),
     "waves": """
 model:
   kind: schrodinger_poisson
