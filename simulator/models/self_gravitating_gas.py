@@ -457,7 +457,8 @@ class SelfGravitatingGas(Model):
             pressure = self.transform.evaluate({"density": rho}, of_density, background).products["pressure"]
         slope = gradient(layout, pressure)
         inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
-        inputs |= {f"gradient_{axis}": gradient(layout, velocity[i]) for i, axis in enumerate("xyz")}
+        axes = self.transform.grid.axes
+        inputs |= {f"gradient_{axis}": gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)}
         if self.settings.gravitational_constant:
             inputs["grad_phi"] = gradient(layout, self.potential(rho))
 
@@ -465,8 +466,8 @@ class SelfGravitatingGas(Model):
             density, m = values["density"], values["momentum"]
             v = m / density
             products = {
-                "flux": jnp.stack([m[i] * v[j] for i in range(3) for j in range(3)]),
-                "advection": jnp.stack([dot(v, values[f"gradient_{axis}"]) for axis in "xyz"]),
+                "flux": jnp.stack([a * b for a in m for b in v]),
+                "advection": jnp.stack([dot(v, values[f"gradient_{axis}"]) for axis in axes]),
                 "push": values["slope"] / density,
             }
             if "grad_phi" in values:
@@ -475,7 +476,8 @@ class SelfGravitatingGas(Model):
 
         products, m = self.transform.evaluate(inputs, terms).products, fields["momentum"]
         flux = products["flux"]
-        outflow = jnp.stack([divergence(layout, flux[3 * i : 3 * i + 3]) for i in range(3)])
+        rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
+        outflow = jnp.stack([divergence(layout, row) for row in rows])
         found = {
             "kinetic_energy": -0.5 * (transfer(velocity, outflow) + transfer(m, products["advection"])),
             "pressure": -0.5 * (transfer(velocity, slope) + transfer(m, products["push"])),

@@ -14,14 +14,13 @@ from simulator.plotting.style import COLOURS, WIDTH, figure, note, quantity
 
 _SYMBOLS = {"alpha": r"$\alpha$", "beta": r"$\beta$", "gamma": r"$\gamma$"}
 _SHAPE = Curves(title=lambda name: "probability density", coordinates={"shape": r"$s^*$"})
-_NUMBERS = Curves(
-    title=lambda name: {
-        "strain_rms": r"$\langle S_{ij}S_{ij}\rangle^{1/2}$",
-        "strain_product": r"$\langle\alpha\beta\gamma\rangle$",
-        **{f"{e}_mean": rf"$\langle\{e}\rangle$" for e in _SYMBOLS},
-        **{f"stretching_{e}": rf"$\langle\{e}\,\omega_\{e}^2\rangle$" for e in _SYMBOLS},
-    }.get(name)
-)
+_WORDS = {
+    "strain_rms": r"$\langle S_{ij}S_{ij}\rangle^{1/2}$",
+    "strain_product": r"$\langle\alpha\beta\gamma\rangle$",
+    **{f"{e}_mean": rf"$\langle\{e}\rangle$" for e in _SYMBOLS},
+    **{f"stretching_{e}": rf"$\langle\{e}\,\omega_\{e}^2\rangle$" for e in _SYMBOLS},
+}
+_NUMBERS = Curves(title=lambda name: _WORDS[name])
 
 
 def pictures(series: SeriesReader, labels: Labels) -> Iterator[tuple[str, Callable[[], Figure]]]:
