@@ -52,6 +52,8 @@ def execute(args: argparse.Namespace) -> int:
     from simulator.planning import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
     from simulator.planning.report import as_json, lines_of, scaling_lines
     from simulator.planning.scaling import strong, weak
+    from simulator.processes.hardware import usable_cores
+    from simulator.simulation.placement import most_devices
 
     for name, value in (("--devices", args.devices), ("--steps", args.steps)):
         if value is not None and value < 1:
@@ -65,9 +67,6 @@ def execute(args: argparse.Namespace) -> int:
     if devices is None and config.devices.count != "auto":
         devices = config.devices.count
     if args.device == "here":
-        from simulator.processes.hardware import usable_cores
-        from simulator.simulation.placement import most_devices
-
         most = None if args.scaling else devices or most_devices(config, usable_cores())
         found = this_machine(most, config.precision)
     else:
