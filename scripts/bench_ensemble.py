@@ -5,8 +5,8 @@
 
 The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts with its own empty
 compile cache and includes everything that a run does: start-up, compilation, diagnostics, spectra, snapshots,
-checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5. With
-`--members M`, the ensemble on one device is compared with the one on M devices, each of which steps its share.
+checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5. With `--members`
+M the comparison is between the ensemble on one device and on M, each of which steps its share of the runs.
 """
 
 import argparse
