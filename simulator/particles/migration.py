@@ -11,7 +11,7 @@ A round reads and writes only the entries of particles that move, so that a step
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ def _along(
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
     shared = partial(jax.shard_map, mesh=domain.physical.mesh, check_vma=False)
     per_device = domain.spec(1)
-    messages = _Messages(domain.spec(2), per_device)
+    messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
     look = shared(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
     exchange = shared(
         partial(_exchanged, number=number, cut=cut, native=domain.native),

@@ -93,7 +93,7 @@ class JaxdecompTransform:
     """
 
     kernels = "xla"
-    kept_order = None
+    kept_order: str | None = None
 
     def __init__(
         self,

@@ -133,7 +133,7 @@ class Stacked(NamedTuple):
     def sizes(self) -> list[int]:
         return [int(np.prod(lead, dtype=int)) for lead in self.leads]
 
-    def split(self, array: jax.Array | None) -> Tree:
+    def split(self, array: jax.Array | np.ndarray | None) -> Tree:
         if array is None:
             return jax.tree.unflatten(self.treedef, [])
         ends = np.cumsum(self.sizes)

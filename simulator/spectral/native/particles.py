@@ -58,7 +58,8 @@ def select(marks: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
     results is n."""
     load()
     made = jax.ShapeDtypeStruct((most,), jnp.int32)
-    return jax.ffi.ffi_call(SELECT, (made, made), vmap_method="sequential")(marks)
+    ones, twos = jax.ffi.ffi_call(SELECT, (made, made), vmap_method="sequential")(marks)
+    return ones, twos
 
 
 def sorted_by_cell(
