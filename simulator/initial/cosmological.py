@@ -167,8 +167,11 @@ class Cosmological(Initial):
             more = factor * gradient(layout, inverse_laplacian(layout, second_order_source(transform, delta)))
             return first + more, rates[0] * first + rates[1] * more
 
-        displacement, velocity = (at_lattice(matter, modes) for modes in build())
-        return arranged(matter, density, lambda q: (displacement(q), velocity(q)))
+        def motion(position: jax.Array, displacement: jax.Array, velocity: jax.Array) -> Motion:
+            first = at_lattice(matter, displacement, position)
+            return first, at_lattice(matter, velocity, matter.domain.after(position, first))
+
+        return arranged(matter, density, motion, *build())
 
     def _background(self, matter: Any) -> Background:
         if matter.background is None:

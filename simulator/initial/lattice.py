@@ -16,10 +16,14 @@ Motion = tuple[jax.Array, jax.Array]
 
 
 def arranged(
-    matter: ParticleComponent, density: float, motion: Callable[[jax.Array], Motion] | None = None
+    matter: ParticleComponent,
+    density: float,
+    motion: Callable[..., Motion] | None = None,
+    *given: jax.Array,
 ) -> ParticleSet:
     """Particles of equal masses, where they live; `motion` gives displacements and velocities at their undisturbed
-    places (3, entries).
+    places (3, entries). Arrays that it needs are `given` to it after these: those on devices of several
+    processes have to be arguments of what is compiled.
 
     Raises UserError, beginning with the key `count`, where so many make no lattice.
     """
@@ -29,13 +33,13 @@ def arranged(
     if motion is None:
         return particles
 
-    def moved(particles: ParticleSet) -> ParticleSet:
+    def moved(particles: ParticleSet, *given: jax.Array) -> ParticleSet:
         position, valid = particles.records["position"], particles.valid
-        displacement, velocity = (jnp.where(valid, found, 0) for found in motion(position))
+        displacement, velocity = (jnp.where(valid, found, 0) for found in motion(position, *given))
         inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
         return particles.with_records({"position": inside, "velocity": velocity})
 
-    return population.homed(jax.jit(moved)(particles))
+    return population.homed(jax.jit(moved)(particles, *given))
 
 
 def lattice(matter: ParticleComponent, mass: float) -> ParticleSet:
@@ -65,10 +69,10 @@ def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
     return x, y, z
 
 
-def at_lattice(matter: ParticleComponent, moved: jax.Array) -> Callable[[jax.Array], jax.Array]:
-    """A vector field as a function of undisturbed places (3, entries), from the coefficients (3, *order)
-    of the field moved by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a
-    cubic spline through them."""
+def at_lattice(matter: ParticleComponent, moved: jax.Array, position: jax.Array) -> jax.Array:
+    """A vector field at undisturbed places (3, entries), double, from the coefficients (3, *order) of the field moved
+    by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a cubic spline
+    through them."""
     sampler = Sampler(matter.transform, "cubic_spline")
     shift = jnp.asarray(lattice_shift(matter))[:, None]
-    return lambda position: sampler(moved, position - shift).astype(jnp.float64)
+    return sampler(moved, position - shift).astype(jnp.float64)

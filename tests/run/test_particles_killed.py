@@ -82,7 +82,7 @@ def test_one_of_two_processes_is_killed(killed, tmp_path):
     """Continued by one process on as many devices: by id equal to the undisturbed run of one process to 1e-12."""
     _, undisturbed = killed
     config, run = undisturbed.parent / "run.yaml", tmp_path / "run"
-    started = start_all(["run", config, "--output", run], tmp_path, 2, Harm("shard written", nth=4), 1)
+    started = start_all(["run", config, "--output", run], tmp_path, 2, Harm("shard written", nth=3), 1)
     assert started[1].ended()[0] == -signal.SIGKILL
     for process in started:
         process.kill()
