@@ -194,7 +194,7 @@ def mixed(series: SeriesReader, name: str, diagnostics: Mapping[str, np.ndarray]
         axes.axhline(law, color="#444444", linewidth=1.0, linestyle="--", label=text)
     axes.axhline(0, color="#888888", linewidth=0.7)
     axes.set_xscale("log")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    powers_of_ten(axes.xaxis)
     _legend(axes)
     return result
 
