@@ -27,7 +27,7 @@ def power(run) -> np.ndarray:
 
 def test_noise_falls_steeply_towards_large_scales(glass):
     """Measured with 32^3 particles on as many points: 2e-8 of the shot noise in the first shell, 7e-7 in the fourth,
-    1e-5 in the eighth. A random set has 1 there."""
+    5e-6 in the eighth. A random set has 1 there."""
     noise = power(glass)[1:5]
     assert noise[0] < 1e-5 and (noise < 1e-3).all()
     assert np.log(noise[3] / noise[0]) / np.log(4) > 2
