@@ -56,7 +56,7 @@ def refused(tmp_path, capsys, monkeypatch):
             "snapshots: {",
             "snapshots: {fields: [velocty], ",
             "case.yaml:7: output.snapshots.fields: unknown field 'velocty', did you mean velocity? "
-            "known: velocity, vorticity, speed, vorticity_magnitude, pressure",
+            "known: velocity, vorticity, vorticity_magnitude, speed, pressure, dissipation_rate",
         ),
     ],
 )
