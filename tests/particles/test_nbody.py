@@ -320,7 +320,7 @@ def test_interlacing_cancels_the_odd_aliases(scheme):
                 "model.cosmology={start: 0.1}",
                 "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]",
             ],
-            "model: components.0.polytropic_exponent: in supercomoving variables",
+            "model.components.0.polytropic_exponent: in supercomoving variables",
         ),
     ],
 )
