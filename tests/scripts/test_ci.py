@@ -44,3 +44,9 @@ def test_a_budget_says_what_share_of_the_tests_ran(
     pytester.makepyfile("def test_one(): pass\n\ndef test_two(): pass\n")
     found = pytester.runpytest_subprocess("-n", workers, "--budget", budget)
     found.stdout.fnmatch_lines([line])
+
+
+def test_no_two_files_of_tests_share_a_name() -> None:
+    """pytest imports them as modules of one name, and then collects nothing in a run over all folders."""
+    names = sorted(file.name for file in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, after in zip(names, names[1:], strict=False) if name == after] == []
