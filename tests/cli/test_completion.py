@@ -24,7 +24,7 @@ def script(capsys) -> str:
         (["simulator", "run", "--num-p"], ["--num-processes"]),
         (["simulator", "sweep", "run", "x.yaml", "--fail"], ["--fail-fast"]),
         (["simulator", "run", "one"], ["one.yaml"]),
-        (["simulator", ""], sorted(COMMANDS)),
+        (["simulator", ""], ["--version", *sorted(COMMANDS)]),
     ],
 )
 def test_words_are_completed(script: str, typed: list[str], expected: list[str], tmp_path) -> None:

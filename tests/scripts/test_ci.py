@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,4 +50,4 @@ def test_a_budget_says_what_share_of_the_tests_ran(
 def test_no_two_files_of_tests_share_a_name() -> None:
     """pytest imports them as modules of one name, and then collects nothing in a run over all folders."""
     names = sorted(file.name for file in (ROOT / "tests").rglob("test_*.py"))
-    assert [name for name, after in zip(names, names[1:], strict=False) if name == after] == []
+    assert [name for name, after in pairwise(names) if name == after] == []
