@@ -80,6 +80,7 @@ output:
 """
 
 
+@pytest.mark.slow
 def test_particles_are_measured_again(tmp_path, capsys):
     """What snapshots do not hold, the velocities at the start and the relaxation time of a Stokes number, follows
     from the first of them; rows are those of the snapshots, on other devices than the run's."""

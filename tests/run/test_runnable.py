@@ -33,7 +33,9 @@ def test_state_and_fields_are_jax_arrays(small):
     assert isinstance(velocity, jax.Array) and velocity.shape == (3, 16, 12, 10)
     assert small.state.fields["velocity"].dtype == jnp.complex128
     assert len(small.state.fields["velocity"].sharding.device_set) == 2
-    assert set(small.fields) == {"velocity", "vorticity", "speed", "vorticity_magnitude", "pressure"}
+    assert set(small.fields) == {
+        "velocity", "vorticity", "vorticity_magnitude", "speed", "pressure", "dissipation_rate",
+    }  # fmt: skip
     np.testing.assert_allclose(small.fields["speed"], jnp.linalg.norm(velocity, axis=0), rtol=1e-14, atol=0)
     with pytest.raises(KeyError):
         small.fields["temperature"]

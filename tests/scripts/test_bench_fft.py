@@ -27,7 +27,7 @@ def test_peers_are_measured_with_this_program(tmp_path):
         env=environ | {"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(file.read_text())}
+    rows = {row["name"]: row for row in json.loads(file.read_text())["transforms"]}
     assert next(iter(rows)).startswith("custom_partitioning")
     assert f"scipy.fft rfftn, {max(2, usable_cores())} workers" in rows
     assert "left out: mpi4py-fft" in done.stderr
