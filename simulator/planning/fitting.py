@@ -16,6 +16,7 @@ from simulator.planning.step import Step
 from simulator.planning.targets import target_of
 from simulator.simulation.memory import ROOM
 from simulator.simulation.placement import check_devices
+from simulator.spectral.cudecomp import NAME as CUDECOMP
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
 MOST_DEVICES = 4096
@@ -100,7 +101,7 @@ def surely_fits(step: Step, machine: Machine) -> bool:
 
 def may_be_low(config: RunConfig) -> bool:
     """Whether a run chooses low memory by itself if the fast step does not fit."""
-    return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
+    return config.run.memory == "auto" and config.fft.backend not in (JAXDECOMP, CUDECOMP)
 
 
 def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:

@@ -11,6 +11,7 @@ from simulator.planning.compiled import Needs, Program, needs
 from simulator.planning.targets import MOST
 from simulator.planning.traffic import Traffic
 from simulator.simulation.placement import check_devices
+from simulator.spectral.cudecomp import NAME as CUDECOMP
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 from simulator.spectral.staged import StagedTransform
 
@@ -79,7 +80,7 @@ class Step:
         if self.devices <= self._most:
             return needs(self.config, self.devices, self.platform, program, self.target)
         counterpart, config = self._counterpart, self.config
-        if config.fft.backend != JAXDECOMP:
+        if config.fft.backend not in (JAXDECOMP, CUDECOMP):
             share = self.state / counterpart.state
         else:
             points = prod(config.grid.shape) / self.devices
@@ -96,8 +97,9 @@ class Step:
     def _counterpart(self) -> "Step":
         """The step on as many devices as programs are compiled for, with the same physical space per device."""
         count, config, transform = self._most, self.config, self.simulation.transform
-        if (
-            config.fft.backend == JAXDECOMP
+        if config.fft.backend in (
+            JAXDECOMP,
+            CUDECOMP,
         ):  # it does not pad, so every side must be divisible for all its meshes
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)

@@ -17,7 +17,17 @@ from simulator.processes.compile_cache import base_folder
 from simulator.processes.hardware import usable_cores
 from simulator.processes.start import Cluster, start
 from simulator.simulation import provenance
-from simulator.spectral import Grid, Modes, Transform, jaxdecomp, largest_count, native, staged, stages
+from simulator.spectral import (
+    Grid,
+    Modes,
+    Transform,
+    cudecomp,
+    jaxdecomp,
+    largest_count,
+    native,
+    staged,
+    stages,
+)
 from simulator.spectral.backends import build, choose, kernels_of, preferred
 from simulator.spectral.candidates import Candidate
 from simulator.spectral.measure import measured
@@ -227,7 +237,7 @@ def check_exchange(config: RunConfig, own: Model | None = None) -> None:
             "fft.exchange",
             "has no effect with precision: single, whose numbers are single anyway; full or half_scaled works",
         )
-    if config.fft.backend == jaxdecomp.NAME:
+    if config.fft.backend in (jaxdecomp.NAME, cudecomp.NAME):
         raise config.error("fft.exchange", f"{kind} needs fft.backend: {CUSTOM_PARTITIONING}")
 
 
@@ -243,7 +253,10 @@ def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None
     """The largest number of devices up to `most` over which the layout and this many processes can be distributed;
     None if there is none."""
     fft = config.fft
-    return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes, fft.mesh)
+    try:
+        return largest_count(modes_of(config), most, fft.backend, fft.decomposition, processes, fft.mesh)
+    except UserError as error:
+        raise config.error_below("", error) from None
 
 
 def connect(

@@ -42,6 +42,10 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     return slabs + sorted(pencils, key=lambda c: max(c.mesh))
 
 
+def missing() -> None:
+    """Nothing: the package is required."""
+
+
 def most(modes: Modes) -> int:
     """The largest number of devices over which the grid can be distributed."""
     nx, ny, nz = modes.grid.shape
@@ -68,25 +72,28 @@ def build(
     exchange: Kind = "full",
     members: int = 1,
 ) -> "JaxdecompTransform":
+    name = candidate.backend
     if members > 1:
         raise UserError(
-            f"fft.backend: {NAME} cannot lay an ensemble over devices; remove the key or use members=1"
+            f"fft.backend: {name} cannot lay an ensemble over devices; remove the key or use members=1"
         )
     if block is not None:
         raise UserError(
-            f"fft.block: {NAME} visits physical space whole; remove the key or fft.backend: {NAME}"
+            f"fft.block: {name} visits physical space whole; remove the key or fft.backend: {name}"
         )
     if sequential:
-        raise UserError(f"{NAME} transforms all components together")
+        raise UserError(f"{name} transforms all components together")
     if exchange != "full":
-        raise UserError(f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}")
+        raise UserError(f"fft.exchange: {name} sends full numbers; remove the key or fft.backend: {name}")
     if kernels == "native":
-        raise UserError(f"fft.kernels: native are of another backend than {NAME}; auto or xla works")
+        raise UserError(f"fft.kernels: native are of another backend than {name}; auto or xla works")
     return JaxdecompTransform(modes, candidate, devices, dtype)
 
 
 class JaxdecompTransform:
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
+
+    `engine`, the backend of the candidate, moves and transforms the data: XLA (`jaxdecomp`) or cuDecomp (`cudecomp`).
 
     The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that are
     kept.
@@ -116,7 +123,8 @@ class JaxdecompTransform:
             real=modes.real,
             truncated=not modes.every,
         )
-        self.name = f"{NAME}_{candidate.plan}"
+        self.engine = candidate.backend
+        self.name = f"{self.engine}_{candidate.plan}"
         self._forward = _Components(self, "forward")
         self._inverse = _Components(self, "inverse")
 
@@ -197,7 +205,8 @@ class _Components(Program):
         if not jaxdecomp.config.transpose_axis_contiguous:
             raise ValueError("jaxdecomp.config.transpose_axis_contiguous has to stay True")
         run = jaxdecomp.pfft3d if self.direction == "forward" else jaxdecomp.pifft3d
-        return lambda a: run(a, norm="forward")
+        engine = "cudecomp" if self.transform.engine == "cudecomp" else "JAX"
+        return lambda a: run(a, norm="forward", backend=engine)
 
     def _apply(self, array: jax.Array) -> tuple[jax.Array]:
         flat = self.source.constrain(array.reshape(-1, *self.source.shape))
