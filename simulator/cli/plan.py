@@ -60,6 +60,10 @@ def execute(args: argparse.Namespace) -> int:
             raise UserError(f"{name}: must be at least 1, not {value}")
     if args.plot and not args.scaling:
         raise UserError("--plot: draws the tables of --scaling; give that too")
+    if args.plot:
+        from simulator.plotting.scaling import check_name
+
+        check_name(args.plot)
     if args.json and args.scaling:
         raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
