@@ -1,6 +1,6 @@
 """Incompressible Navier-Stokes equations in three or two dimensions, with rotation and passive scalars."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import hypot
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from simulator.models.fluid import (
     viscous_damping,
 )
 from simulator.models.model import Balance, Model
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.moved import Shift
 from simulator.spectral.operators import curl, divergence, gradient, project, squared
 from simulator.statistics.flow import Cascade, flow_scalars, ratio
@@ -149,15 +149,21 @@ class NavierStokes(Model):
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
-    def tendency(
+    def evaluated(
         self,
         fields: Fields,
         time: jax.Array,
         accelerations: Fields | None = None,
         shift: Shift | None = None,
-    ) -> tuple[Fields, dict[str, jax.Array]]:
-        rates, evaluated = self.evaluated(fields, time, accelerations, shift)
-        return self._closed(rates, evaluated.maxima, fields)
+        keep: Collection[str] = (),
+    ) -> tuple[Fields, Evaluated]:
+        """With what a modal closure adds; that of a stress is among the products."""
+        rates, found = super().evaluated(fields, time, accelerations, shift, keep)
+        if self.closure is None or not self.closure.modal:
+            return rates, found
+        rates = {**rates, **{n: rates[n] + r for n, r in self.subgrid_tendencies(fields).items()}}
+        limit = self.closure.modal_rate(fields["velocity"], scalars=bool(self.mean_gradients))
+        return rates, found._replace(maxima={**found.maxima, "rate": found.maxima["rate"] + limit})
 
     def tendency_and_velocity(
         self,
@@ -166,18 +172,8 @@ class NavierStokes(Model):
         accelerations: Fields | None = None,
         shift: Shift | None = None,
     ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
-        rates, evaluated = self.evaluated(fields, time, accelerations, shift, ("velocity",))
-        return *self._closed(rates, evaluated.maxima, fields), evaluated.values.get("velocity")
-
-    def _closed(
-        self, rates: Fields, maxima: dict[str, jax.Array], fields: Fields
-    ) -> tuple[Fields, dict[str, jax.Array]]:
-        """With what a modal closure adds; that of a stress is among the products."""
-        if self.closure is None or not self.closure.modal:
-            return rates, maxima
-        rates = {**rates, **{n: rates[n] + r for n, r in self.subgrid_tendencies(fields).items()}}
-        limit = self.closure.modal_rate(fields["velocity"], scalars=bool(self.mean_gradients))
-        return rates, {**maxima, "rate": maxima["rate"] + limit}
+        rates, found = self.evaluated(fields, time, accelerations, shift, ("velocity",))
+        return rates, found.maxima, found.values.get("velocity")
 
     # ---- the closure -------------------------------------------------------------------------------------
 
