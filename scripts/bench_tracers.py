@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Compares the cost of a step with tracers with that of the flow's step alone, in one run.
 
     .venv/bin/python scripts/bench_tracers.py [--shape 128] [--count 1e6] [--devices 2] [--precision double]

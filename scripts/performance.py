@@ -87,6 +87,12 @@ def steps(results: Results) -> list[str]:
     return [*circumstances(results), "", *table(head, rows), "", "```console", *commands, "```"]
 
 
+def section(result: Mapping[str, Any], head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The table of one file, with its circumstances and its command."""
+    command = ["```console", f"$ {result['measured']['command']}", "```"]
+    return [*circumstances([result]), "", *table(head, rows), "", *command, ""]
+
+
 def transforms(results: Results) -> list[str]:
     lines: list[str] = []
     for r in results:
@@ -104,8 +110,7 @@ def transforms(results: Results) -> list[str]:
         ]
         what = f"{shape(r)}, {r['precision']}, {r['devices']} devices"
         head = (what, "there and back", "against the first", "sends a device, forward", "temporary / input")
-        command = ["```console", f"$ {r['measured']['command']}", "```"]
-        lines += [*circumstances([r]), "", *table(head, rows), "", *command, ""]
+        lines += section(r, head, rows)
     return lines[:-1]
 
 
@@ -122,8 +127,7 @@ def peers(results: Results) -> list[str]:
             for row in r["rows"]
         ]
         head = ("step", "program", "time", "here / it")
-        command = ["```console", f"$ {r['measured']['command']}", "```"]
-        lines += [*circumstances([r]), "", *table(head, rows), "", *command, ""]
+        lines += section(r, head, rows)
     return lines[:-1]
 
 
