@@ -137,7 +137,7 @@ def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice:
     for run, label in zip(runs, labels, strict=True):
         columns = run.diagnostics
         if name in columns:
-            rows = choice.rows(columns["time"])
+            rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv")
             curves.append(Curve(label, columns["time"][rows], columns[name][rows]))
     result, axes = _panel(r"time $t$", quantity(name))
     _draw(axes, curves)
