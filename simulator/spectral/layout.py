@@ -88,6 +88,25 @@ class _Arrangement:
         lead = array.shape[: array.ndim - len(self.seen_order)]
         return array.reshape(*lead, *self.shape) if self.grid.planar else array
 
+    def whole(self, array: jax.Array, taker: str) -> jax.Array:
+        """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which names the `taker`,
+        for another shape."""
+        if array.shape[-3:] == self.shape:
+            return array
+        if array.shape[array.ndim - len(self.seen_order) :] == self.seen_shape:
+            return self.from_seen(array)
+        needed = ", ".join(map(str, self.seen_shape))
+        raise ValueError(f"{taker} takes arrays of shape (..., {needed}), not {array.shape}")
+
+    def seen_part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape (..., *order) as (..., *seen_order); shorter ones as they are."""
+        if len(shape) < len(self.order):
+            return shape
+        return (
+            *shape[:-3],
+            *(n for n, axis in zip(shape[-3:], self.order, strict=True) if axis in self.grid.axes),
+        )
+
     @cached_property
     def valid(self) -> tuple[int, int, int]:
         """Extents without padding, in the order of the array's axes."""
