@@ -50,8 +50,8 @@ class Assignment:
     def window(self, layout: Layout) -> jax.Array:
         """The factor prod_i sinc(k_i dx_i / 2)^p of every mode, p = 2, 3, 4."""
         window, power = jnp.ones((1, 1, 1)), KERNELS[self.kind].points
-        for axis, n in zip(AXES, layout.grid.shape, strict=True):
-            window = window * jnp.sinc(layout.integers(axis) / n) ** power
+        for axis in AXES:
+            window = window * jnp.sinc(layout.cycles(axis)) ** power
         return window
 
     def density(self, position: jax.Array, mass: jax.Array) -> jax.Array:
@@ -93,7 +93,7 @@ class Assignment:
         layout = self.transform.layout
         angle, nyquist = jnp.zeros((1, 1, 1)), jnp.zeros((1, 1, 1), bool)
         for axis, n in zip(AXES, self.transform.grid.shape, strict=True):
-            angle = angle + layout.integers(axis) / n
+            angle = angle + layout.cycles(axis)
             nyquist = nyquist | (2 * abs(layout.integers(axis)) == n)
         turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
         return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
