@@ -166,3 +166,11 @@ def cloud(layout: Layout, diameter: float) -> jax.Array:
     y = jnp.where(small, 1.0, x)
     shape = 12 / y**4 * (2 - 2 * jnp.cos(y) - y * jnp.sin(y))
     return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape)
+
+
+def compensated_cloud(layout: Layout, width: float) -> jax.Array:
+    """The transform S of a cloud for which S^2, the attraction of two at each k over that of points, is
+    exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long waves. In space S^2 is a
+    Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
+    x2 = layout.k_squared() * width**2
+    return jnp.sqrt(jnp.exp(-x2) * (1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4)))))
