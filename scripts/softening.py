@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What a softening of particles trades: linear growth of structure by wavenumber, and the force between two particles.
+"""The trade of a softening of particles: linear growth by wavenumber, and the force between two particles.
 
     python scripts/softening.py PICTURE.png
 
