@@ -39,10 +39,10 @@ class ParticleComponentSettings(Settings):
     assignment: Scheme = "pcs"
     """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
     softening: Literal["compensated"] | NonNegative = "compensated"
-    """compensated: structure grows as in linear theory on all scales that the grid resolves, and forces between two
-    particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a particle in grid spacings;
-    its mass lies in a sphere of linearly falling density, and the force between two is Newton's where these do not
-    overlap. 0: points, as sharp as the grid's modes allow."""
+    """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber, and forces between two
+    particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
+    particle in grid spacings; its mass lies in a sphere of linearly falling density, and the force between two is
+    Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
     interlacing: Flag = False
     """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the density and of the
     force, for twice the deposits, interpolations and their transforms."""
