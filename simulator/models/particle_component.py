@@ -39,7 +39,7 @@ class ParticleComponentSettings(Settings):
     assignment: Scheme = "pcs"
     """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
     softening: Literal["compensated"] | NonNegative = "compensated"
-    """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber, and forces between two
+    """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber; forces between two
     particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
     particle in grid spacings; its mass lies in a sphere of linearly falling density, and the force between two is
     Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
