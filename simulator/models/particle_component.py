@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from simulator.models.component import PARTICLES, Component, ComponentName, Gravity, Potential
 from simulator.models.cosmology import Background
 from simulator.models.fields import DENSITY, DerivedField, by_name
-from simulator.particles.assignment import Assignment, Scheme, cloud
+from simulator.particles.assignment import Assignment, Scheme, cloud, compensated_cloud
 from simulator.particles.domain import Domain
 from simulator.particles.migration import settled
 from simulator.particles.particle_set import ParticleSet
@@ -20,6 +20,9 @@ from simulator.settings import Count, Flag, NonNegative, Settings
 from simulator.spectral import Transform
 from simulator.spectral.operators import gradient
 
+COMPENSATED_WIDTH = 0.85
+"""Grid spacings. The widest with which waves at half the grid's Nyquist wavenumber grow from a = 0.02 to 1 by 90 % of
+what linear theory says, or more: attraction is 0.965 there, and 0.9999 at a quarter."""
 RECORDS = {"position": 3, "velocity": 3, "mass": 0}
 """Records of a particle, and their components (0: a scalar)."""
 
@@ -33,11 +36,13 @@ class ParticleComponentSettings(Settings):
     arrangement: Literal["lattice", "glass"] = "lattice"
     """The undisturbed places from which a start displaces the particles: a cubic lattice, or a glass, in which random
     particles have been pushed apart until their noise was gone."""
-    assignment: Scheme = "tsc"
+    assignment: Scheme = "pcs"
     """How mass is put on the grid, and the force taken from it: cic, tsc or pcs, over 2, 3 or 4 points of an axis."""
-    softening: NonNegative = 3.6
-    """Diameter of a particle in grid spacings: its mass lies in a sphere of linearly falling density, and the force
-    between two is Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
+    softening: Literal["compensated"] | NonNegative = "compensated"
+    """compensated: structure grows as in linear theory up to half the grid's Nyquist wavenumber; forces between two
+    particles oscillate about Newton's, by 18 % at 3 grid spacings and 5 to 9 % beyond 4. A number: the diameter of a
+    particle in grid spacings; its mass lies in a sphere of linearly falling density, and the force between two is
+    Newton's where these do not overlap. 0: points, as sharp as the grid's modes allow."""
     interlacing: Flag = False
     """Put mass on two grids that are half a cell apart, which cancels the largest aliases of the density and of the
     force, for twice the deposits, interpolations and their transforms."""
@@ -100,11 +105,15 @@ class ParticleComponent(Component):
 
     def softened(self, modes: jax.Array) -> jax.Array:
         """Coefficients of clouds from those of points."""
-        if not self.settings.softening:
+        softening, layout = self.settings.softening, self.transform.layout
+        if softening == 0:
             return modes
-        layout = self.transform.layout
-        diameter = self.settings.softening * max(self.transform.grid.spacing)
-        return modes * cloud(layout, diameter).astype(modes.real.dtype)
+        spacing = max(self.transform.grid.spacing)
+        if softening == "compensated":
+            shape = compensated_cloud(layout, COMPENSATED_WIDTH * spacing)
+        else:
+            shape = cloud(layout, softening * spacing)
+        return modes * shape.astype(modes.real.dtype)
 
     # ---- steps -------------------------------------------------------------------------------------------
 

@@ -192,6 +192,12 @@ class Layout(_Arrangement):
         """Signed integer wavenumbers along `axis`; broadcasts."""
         return self._along(axis, self.padded_mode_numbers(axis), jnp.int32)
 
+    def cycles(self, axis: str, dtype=jnp.float64) -> jax.Array:
+        """k dx / (2 pi) along `axis`, the cycles of a mode in a grid spacing; broadcasts. (The quotient of 32-bit
+        integers is a single-precision number in JAX.)"""
+        n = self.grid.shape[AXES.index(axis)]
+        return self._along(axis, self.padded_mode_numbers(axis) / n, dtype)
+
     def wavenumbers(self, dtype=jnp.float64) -> tuple[jax.Array, jax.Array, jax.Array]:
         """kx, ky, kz, each broadcasting against a spectral array.
 

@@ -59,6 +59,34 @@ def test_a_pancake_before_it_is_folded(side: int) -> None:
     assert coarse / fine == pytest.approx(4, rel=0.15)
 
 
+@pytest.mark.parametrize("side", [16, pytest.param(32, marks=pytest.mark.slow)])
+def test_small_waves_of_all_lengths_grow_as_in_linear_theory(side: int) -> None:
+    """From a = 0.02 to 1 with the default softening, one particle a cell: each shell by D(1) / D(0.02) to 3 % up to a
+    quarter of the Nyquist wavenumber, and to 10 % up to a half. The clouds attract there by 0.9999 and 0.965 of
+    points. A mode whose attraction is lower by eps grows like a^(1 - 3/5 eps): by 50^(-3/5 0.035) = 0.92 at a half.
+    The second-order error of 87 steps is 1 % of the growth at all k."""
+    run = cases.simulation(
+        f"""\
+model:
+  kind: composite
+  cosmology: {{start: 0.02, matter: 0.3, hubble: 1.0}}
+  components: [{{kind: particles, name: dark, count: {side**3}}}]
+grid: {{shape: [{side}, {side}, {side}], box: [128, 128, 128]}}
+initial: {{kind: composite, components: {{dark: {{kind: cosmological, amplitude: 1.6e-6, index: -1.5, seed: 1}}}}}}
+time: {{stop: 21.6388, dt: 0.25}}
+"""
+    )
+    background = run.model.background
+    end = marching(run)(run.state, background.time_of(1.0), 87)
+    begun, grown = (
+        np.asarray(run.spectra(s)["dark_density_power"])[1 : side // 4 + 1] for s in (run.state, end)
+    )
+    growth = np.sqrt(grown / begun) * background.growth(0.02) / background.growth(1.0)
+    assert grown.max() < 1e-3  # linear
+    np.testing.assert_allclose(growth[: side // 8], 1, rtol=0, atol=0.03)
+    np.testing.assert_allclose(growth, 1, rtol=0, atol=0.1)
+
+
 def test_energy_in_an_expanding_box() -> None:
     """Layzer and Irvine: energy changes by what the expansion does, within 1 % of the potential energy."""
     run = cases.simulation(
