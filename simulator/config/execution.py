@@ -75,6 +75,10 @@ class ProcessSettings(Settings):
     watchdog: Seconds = 600.0
     """A process that makes no progress for this long prints the stacks of its threads and ends the run."""
 
+    stop_within: Seconds = 60.0
+    """A process whose loop has not answered a signal to stop for this long does the same. A step, a row of output, or
+    a compilation may take as long."""
+
     rendezvous: Seconds = 900.0
     """How long processes wait for one another at the start; proportionally longer for more than 512 processes."""
 

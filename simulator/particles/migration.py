@@ -58,12 +58,9 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     full = jnp.zeros((), bool)
     for number, cut in enumerate(domain.cuts):
         travellers, full = _along(travellers, full, number, cut, domain)
-
-    def short() -> jax.Array:
-        residents = _residents(travellers.home, travellers.id >= 0, domain)
-        return jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
-
-    needed = lax.cond(full, short, lambda: travellers.held.max())
+    residents = _residents(travellers.home, travellers.id >= 0, domain)
+    short = jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
+    needed = jnp.where(full, short, travellers.held.max())
     return replace(
         particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed
     )

@@ -50,6 +50,11 @@ class Holder:
             token=uuid.uuid4().hex,
         )
 
+    @property
+    def cure(self) -> str:
+        """The command that ends it."""
+        return f"scancel {self.job_id}" if self.job_id else f"kill {self.pid} (on {self.host})"
+
     def __str__(self) -> str:
         job = f", job {self.job_id}" if self.job_id else ""
         return f"{self.host}, pid {self.pid}{job}"

@@ -85,7 +85,7 @@ def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
 def _one_process(
     config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool
 ) -> int:
-    from simulator.processes.failure import to_log_file
+    from simulator.processes.failure import describe, to_log_file
     from simulator.run.execute import execute
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
@@ -95,7 +95,8 @@ def _one_process(
 
     folder = Path(config.output.directory)
     cluster = connect(config, allocation, folder)
-    with SignalFlags() as signals:
+    name = describe(cluster.process_id, cluster.num_processes)
+    with SignalFlags(within=config.run.stop_within, name=name) as signals:
         log = RunLog(quiet=not cluster.is_first)
         inputs = Inputs(None if overwritten else folder / "inputs")
         simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)

@@ -172,7 +172,7 @@ class _Run:
         with (
             contextlib.closing(writer),
             contextlib.closing(output),
-            contextlib.nullcontext(self.signals) if self.signals else SignalFlags() as signals,
+            self._listening() as signals,
             Watchdog(self.config.run.watchdog, self._name()) as watchdog,
             Progress(
                 self.log, first, self.config.time.stop, max_steps=self.config.time.max_steps
@@ -204,6 +204,11 @@ class _Run:
             with self.spent.on("waiting for files"):
                 writer.close()
         return self._ended(outcome)
+
+    def _listening(self) -> contextlib.AbstractContextManager[SignalFlags]:
+        if self.signals is not None:
+            return contextlib.nullcontext(self.signals)
+        return SignalFlags(within=self.config.run.stop_within, name=self._name())
 
     # ---- before the loop ---------------------------------------------------------------------------------
 

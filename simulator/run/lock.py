@@ -24,6 +24,7 @@ from typing import Self
 from simulator.errors import RunFailure, UserError
 from simulator.files import write_all
 from simulator.run.alive import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
+from simulator.run.state import NAME as STATE
 from simulator.slurm.queue import job_is_gone
 
 _BESIDE = ".lock-"
@@ -73,12 +74,12 @@ class RunLock:
                     continue  # released in the meantime
                 reason = why_dead(holder, age, mine, job_is_gone, stale_after=stale_after)
                 if reason is None:
-                    raise UserError(_in_use(path, holder, age))
+                    raise UserError(_in_use(path, holder, beside))
                 if _replace(path, holder, beside, stale_after):
                     takeover = f"took over {path} from {holder or 'an unknown holder'}: {reason}"
                     break
             if not _same_file(path, descriptor):
-                raise UserError(_in_use(path, read_holder(path.parent), 0.0))
+                raise UserError(_in_use(path, read_holder(path.parent), path))
         except BaseException:
             os.close(descriptor)
             raise
@@ -186,8 +187,14 @@ def _same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _in_use(path: Path, holder: Holder | None, age: float) -> str:
+def _in_use(path: Path, holder: Holder | None, beside: Path) -> str:
+    """Why the lock is refused, and the cure. A loop that stands still does not see the file `stop`."""
+    renewed, moved = _age(path, beside) or 0.0, _age(path.parent / STATE, beside)
+    loop = "has not moved yet" if moved is None else f"last moved {max(moved, 0):.0f} s ago"
+    cure = f"touch {path.parent / 'stop'}"
+    if moved is None or moved > STALE_AFTER:
+        cure = holder.cure if holder else "a signal to its process"
     return (
-        f"{path}: {holder or 'another process'} is writing this run (lock renewed {max(age, 0):.0f} s ago); "
-        f"wait for it, or end it with: touch {path.parent / 'stop'}"
+        f"{path}: {holder or 'another process'} is writing this run (lock renewed {max(renewed, 0):.0f} s ago, "
+        f"its loop {loop}); wait for it, or end it with: {cure}"
     )

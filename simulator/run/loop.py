@@ -153,6 +153,7 @@ class Loop:
             *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
         self._flags = np.array(agreed[: len(Flag)], np.int32)
         self._alive()
+        self._watch.agreed(self._flags)
         if self._flags[Flag.FAILURE]:
             self._raise_trouble()
         if (folder := self._writer.poll(bool(busy))) is not None:

@@ -4,6 +4,7 @@ Nothing in this module acts. All requests end in one small vector of flags, on w
 (`Cluster.any`), so that all of them act at the same step.
 """
 
+import faulthandler
 import os
 import signal
 import threading
@@ -17,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from simulator.processes import failure
 from simulator.slurm.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -42,11 +44,20 @@ class SignalFlags:
 
     Install it after `jax.distributed.initialize`, which replaces handlers, and in the main thread only. The
     interpreter's C handler writes each signal to a pipe that a thread of this class reads, so that a second SIGINT
-    also ends a process whose main thread is inside a long compilation.
+    also ends a process whose main thread is inside a long compilation. So does the first signal, after the stacks of
+    all threads, if it is not `answered` `within` so many seconds (None: whenever that may be).
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        within: float | None = None,
+        name: str = "the run",
+    ) -> None:
         self.received = 0
+        self._within, self._name = within, name
+        self._limit: threading.Timer | None = None
         self._clock = clock
         self._interrupted_at: float | None = None
         self._previous: dict[signal.Signals, Any] = {}
@@ -68,6 +79,7 @@ class SignalFlags:
         """Put the previous handlers back."""
         if not self._previous:
             return
+        self.answered()
         signal.set_wakeup_fd(self._previous_wakeup)
         for number, handler in self._previous.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
@@ -88,7 +100,25 @@ class SignalFlags:
                 if number in SIGNALS:
                     self._note(number)
 
+    def answered(self) -> None:
+        """The processes have agreed to stop."""
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _unanswered(self) -> None:
+        faulthandler.dump_traceback(2)  # the descriptor, which follows a redirection to a log file
+        name = signal.Signals(self.received).name
+        failure.leave(
+            1,
+            f"simulator: {self._name} has not answered {name} for {self._within:g} s (run.stop_within): it ends at "
+            "once, and the last checkpoint stands; its stacks are in its log",
+        )
+
     def _note(self, number: int) -> None:
+        if not self.received and self._within is not None:
+            self._limit = threading.Timer(self._within, self._unanswered)
+            self._limit.daemon = True
+            self._limit.start()
         self.received = self.received or number
         if number != signal.SIGINT:
             return
@@ -131,6 +161,11 @@ class Watch:
             *map(int, wall),
         ]
         return np.array(flags, dtype=np.int32)
+
+    def agreed(self, flags: np.ndarray) -> None:
+        """Take note of what the processes have agreed on."""
+        if stop_reason(flags) is not None:
+            self._signals.answered()
 
     def obey(self, flags: np.ndarray) -> None:
         """Remove the request files that have been obeyed; done by the first process."""

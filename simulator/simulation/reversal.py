@@ -204,10 +204,13 @@ def _back(closed: Callable[..., Any], given: Any, made: Any, held: Tree, slopes:
 
         return jax.vjp(moving, constants, _chosen(leaves, varied))[1](tuple(slopes))
 
-    def nothing(constants: Tree, leaves: Tree, _: Tree) -> Tree:
-        return jax.tree.map(jnp.zeros_like, (constants, _chosen(leaves, varied)))
-
-    # A condition that XLA cannot know: without it, it mixes the reverses of all stages.
-    of_constants, found = lax.cond(time < jnp.inf, back, nothing, constants, leaves, slopes)
+    # A loop that runs once, which XLA cannot know: without it, it mixes the reverses of all stages. It is no
+    # condition, because collectives in conditions may start in another order on another process.
+    zeros = jax.tree.map(jnp.zeros_like, (constants, _chosen(leaves, varied)))
+    _, (of_constants, found) = lax.while_loop(
+        lambda carry: carry[0],
+        lambda _: (jnp.zeros((), bool), back(constants, leaves, slopes)),
+        (time < jnp.inf, zeros),
+    )
     none = [np.zeros(jnp.shape(leaf), jax.dtypes.float0) for leaf in leaves]
     return of_constants, _merged(varied, found, none)

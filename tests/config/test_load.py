@@ -43,7 +43,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
             "checkpoints": {"every_wall": 900.0, "keep_last": 2},
             "compression": "none",
         },
-        "run": {"memory": "auto", "watchdog": 600.0, "rendezvous": 900.0},
+        "run": {"memory": "auto", "watchdog": 600.0, "stop_within": 60.0, "rendezvous": 900.0},
         "slurm": {},
     }
 

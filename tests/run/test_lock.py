@@ -81,10 +81,23 @@ def test_a_live_lock_is_refused_and_its_holder_named(tmp_path):
         (process,) = contend(tmp_path)
         answer = finish(process)
         assert process.returncode == 2
-        assert f"pid {os.getpid()}, job 77" in answer and f"touch {tmp_path}/stop" in answer
+        assert f"pid {os.getpid()}, job 77" in answer
+        assert answer.endswith("its loop has not moved yet); wait for it, or end it with: scancel 77")
         with pytest.raises(UserError, match="is writing this run"):
             RunLock.acquire(tmp_path, {})
     assert not (tmp_path / "lock").exists()
+
+
+def test_the_refusal_names_the_cure_that_works(tmp_path):
+    """The file `stop` where the loop moves, a signal where it stands still."""
+    with RunLock.acquire(tmp_path, {}):
+        state, now = tmp_path / "state.json", time.time()
+        state.touch()
+        with pytest.raises(UserError, match=rf"loop last moved \d s ago\); .* with: touch {tmp_path}/stop$"):
+            RunLock.acquire(tmp_path, {})
+        os.utime(state, (now - 300, now - 300))
+        with pytest.raises(UserError, match=rf"moved 30\d s ago\); .* with: kill {os.getpid()} \(on "):
+            RunLock.acquire(tmp_path, {})
 
 
 def test_a_killed_holder_is_followed_at_once(tmp_path):

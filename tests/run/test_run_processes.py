@@ -1,11 +1,15 @@
-"""Four processes, then one, two, three, and four again: one run on whatever it gets."""
+"""Four processes, then one, two, three, and four again: one run on whatever it gets. And processes that get stuck."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, call, start_all, steps
+from run_support import rows, started, wait_until, write_case
 
 from simulator.read.open import open_run
+from simulator.run.alive import read_holder
 from simulator.storage import committed, open_snapshot
 
 
@@ -34,3 +38,38 @@ def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
     assert open_run(run).diagnostics["step"].tolist() == list(range(101))
     ends = {20, 40, 60, 80, 100}  # each leg's last state is a snapshot
     assert set(open_run(run).snapshots.steps) == {*open_run(undisturbed).snapshots.steps, *ends}
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
+    """One of two processes is frozen, so that the other waits for it: neither a signal to the launcher nor its death
+    leaves a process behind."""
+    run, config = tmp_path / "run", write_case(tmp_path)
+    endless = ("time.stop=1e6", "time.cfl=null", "time.dt=1e-3", "run.stop_within=2", "--processes", "2")
+    with started("run", config, "--output", run, *endless) as launcher:
+        wait_until(lambda: rows(run) > 5, 240)
+        children = [
+            int(pid) for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        ]
+        first = read_holder(run).pid  # type: ignore[union-attr]
+        (frozen,) = {*children} - {first}
+        try:
+            os.kill(frozen, signal.SIGSTOP)
+            launcher.send_signal(number)
+            wait_until(lambda: not Path(f"/proc/{first}/fd").exists() or _is_gone(first), 60)
+            said = launcher.stderr.read() if number == signal.SIGTERM else ""  # type: ignore[union-attr]
+            os.kill(frozen, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # the launcher has ended it
+        wait_until(lambda: _is_gone(frozen), 60)
+        if number == signal.SIGTERM:
+            assert "has not answered SIGTERM for 2 s (run.stop_within)" in said
+            assert "Thread 0x" in said and launcher.wait(20) == 1
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
