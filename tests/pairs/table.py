@@ -423,6 +423,7 @@ def configuration(case: Case) -> dict[str, Any]:
         "time": {"stop": 1.0, "max_steps": STEPS},
         "output": {
             "diagnostics": {"every_steps": 1},
+            "spectra": {"every_steps": MIDDLE},  # a row is taken at the end too, where a run is halted
             "snapshots": {"every_steps": MIDDLE},
             "checkpoints": {"every_steps": MIDDLE, "keep_last": 9},
         },
