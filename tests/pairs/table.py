@@ -101,7 +101,8 @@ FLOWS = ("navier_stokes", "boussinesq", "mhd")
 COUNTS = {(8, 8, 8): 125, (16, 10, 9): 128, (16, 12): 120}
 """Particles of each kind that fill a lattice, by the grid."""
 
-_GAS = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "viscosity": 0.02, "background_density": 1.0}
+_GAS = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "viscosity": 0.02}
+_GAS |= {"background_density": 1.0, "max_edge_energy": 1.0}  # on eight points everything is near the edge
 _WAVES = {"kind": "schrodinger_poisson", "hbar_over_m": 0.5}
 _DARK = {"kind": "particles", "name": "dark", "count": 125}
 
