@@ -18,6 +18,7 @@ import numpy as np
 from simulator.config import RunConfig
 from simulator.models.equation import Equation
 from simulator.output.recorder import series_of
+from simulator.particles import Domain, ParticleSet
 from simulator.planning.abstract_run import paper_simulation, virtual_devices
 from simulator.planning.fitting import NICE
 from simulator.simulation.inputs import Inputs
@@ -137,6 +138,9 @@ class _InputsOnPaper(Inputs):
     def snapshot(self, path: str) -> Any:
         return _Shapes(super().snapshot(path))
 
+    def particles(self, path: str, name: str) -> Any:
+        return _Places(super().particles(path, name))
+
 
 class _Shapes:
     """The grid and shapes of fields on disk, without their values."""
@@ -148,3 +152,16 @@ class _Shapes:
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
         kind = np.result_type(cast(Any, transform).dtype, np.complex64)
         return jnp.zeros((*self.components[name], *transform.layout.shape), kind)
+
+
+class _Places:
+    """The number and records of particles on disk, without their values."""
+
+    def __init__(self, stored: Any):
+        self.count, self.records = stored.count, stored.records
+
+    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
+        entries = domain.devices * capacity
+        values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
+        ids, counts = jnp.zeros(entries, jnp.int64), jnp.zeros(domain.devices, jnp.int32)
+        return ParticleSet(values, ids, counts, jnp.int32(0))

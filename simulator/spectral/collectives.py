@@ -3,12 +3,12 @@
 >>> found = collectives(jax.jit(transform.forward).lower(values).compile())
 >>> found["all-to-all"].count, found["all-to-all"].bytes
 
-The rule for programs: no collective stands inside a conditional (`lax.cond`, `lax.switch`), or inside a loop whose trip
-count depends on the data of one device. Processes must issue the same collectives in the same order, or each waits for
-another one for ever. XLA orders the collectives of a computation by a resource that all of them write, but on
-processors one inside a conditional started before or after an independent one outside, differently on each process: runs
-with tracers hung in their first step. `jnp.where` on reduced values does the same work without a branch.
-`tests/spectral/test_collective_order.py` reads the rule from compiled programs.
+The rule for programs: no collective stands inside a conditional (`lax.cond`, `lax.switch`), or inside a loop whose
+trip count depends on the data of one device. Processes must issue the same collectives in the same order, or each
+waits for another one for ever. XLA orders the collectives of a computation by a resource that all of them write, but
+on processors one inside a conditional started before or after an independent one outside, differently on each
+process: runs with tracers hung in their first step. `jnp.where` on reduced values does the same work without a
+branch. `tests/spectral/test_collective_order.py` reads the rule from compiled programs.
 """
 
 import math

@@ -1,5 +1,6 @@
-"""Where the collectives of a compiled program stand, read from its HLO text (`simulator.spectral.collectives` says the
-rule)."""
+"""Where the collectives of a compiled program stand, read from its HLO text.
+
+`simulator.spectral.collectives` says the rule."""
 
 import math
 import re

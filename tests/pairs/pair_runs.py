@@ -1,0 +1,183 @@
+"""Runs of one case in a process of its own, with four virtual devices, and what two runs have in common."""
+
+import json
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.read.open import open_run
+from simulator.storage import committed, open_snapshot
+
+SECONDS = 400.0
+"""Time limit of everything that one process does for a case, on a machine that has other work too."""
+
+
+def in_one_process(commands: list[list[str]], place: Path) -> list[tuple[int, str]]:
+    """Exit codes and messages of commands, in turn. Raises TimeoutError with the messages so far."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simulator.storage", "simulator.run.execute", "fault_support", __name__])
+    results = place / "results.jsonl"
+    results.unlink(missing_ok=True)
+    process = context.Process(target=_child, args=(commands, place))
+    process.start()
+    process.join(SECONDS)
+    found = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise TimeoutError(
+            f"{commands[len(found)]} did not end in {SECONDS:g} s: {(place / 'said').read_text()[-500:]}"
+        )
+    if len(found) < len(commands):
+        said = (place / "said").read_text()[-1000:]
+        raise RuntimeError(f"{commands[len(found)]} ended its process ({process.exitcode}): {said}")
+    return [tuple(each) for each in found]
+
+
+def _child(commands: list[list[str]], place: Path) -> None:
+    import jax
+
+    from simulator.processes import compile_cache
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 4)
+    jax.config.update("jax_enable_x64", True)
+    jax.devices()
+    compile_cache.use(compile_cache.prepare(os.environ, "cpu"))
+    os.chdir(place)
+    for command in commands:
+        with open(place / "said", "w+") as said:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            code = _done(command)
+            text = (place / "said").read_text()
+        with open(place / "results.jsonl", "a") as results:
+            results.write(json.dumps([code, text[-3000:]]) + "\n")
+
+
+def _done(command: list[str]) -> int:
+    try:
+        code = _gradient(*command[1:]) if command[0] == "gradient" else main(command)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except UserError as error:
+        print(error, flush=True)
+        code = 2
+    except BaseException:
+        traceback.print_exc()
+        code = 70
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _gradient(config: str, count: str, out: str) -> int:
+    """The loss after three steps, its slope along the fields, by reverse mode and by differences; and its norm."""
+    import jax.numpy as jnp
+
+    from simulator import Simulation, differentiate, load_config
+
+    simulation = Simulation(load_config(config, [f"devices.count={count}"]), report=lambda line: None)
+    layout, fields = simulation.transform.layout, simulation.state.fields
+
+    def loss(state: Any) -> Any:
+        parts = (u for u in state.fields.values() if jnp.iscomplexobj(u))
+        return sum(layout.sum((u.real**2 + u.imag**2) * jnp.cos(layout.k_squared())).sum() for u in parts)
+
+    gradient = differentiate(simulation, loss, steps=3, dt=0.01)
+    value, slopes = gradient({"fields": fields})
+    along = sum(float(jnp.sum((slopes["fields"][n].conj() * fields[n]).real)) for n in fields)
+
+    def central(h: float) -> float:
+        higher, lower = (
+            gradient.value({"fields": {n: (1 + s) * u for n, u in fields.items()}}) for s in (h, -h)
+        )
+        return float(higher - lower) / (2 * h)
+
+    wanted = (4 * central(5e-3) - central(1e-2)) / 3
+    Path(out).write_text(json.dumps([float(value), along, wanted]))
+    return 0
+
+
+def tolerance(config: Mapping[str, Any]) -> float:
+    """How much two layouts may differ, relative to a variable's largest value.
+
+    Sums in another order differ by some units in the last place, which four steps of these smooth fields hardly
+    amplify: 1e-12 in double precision, and as many units of the last place (4500) in single precision. An exchange
+    of fewer bits rounds what is sent between devices, which a single device does not do.
+    """
+    double, units = 2.0**-52, 1e-12 / 2.0**-52
+    kept = {"single": 2.0**-24 * 64, "half_scaled": 2.0**-11 * 4}.get(config["fft"]["exchange"], 0.0)
+    return max(kept, units / 64 * 2.0**-23 if config.get("precision") == "single" else units * double)
+
+
+def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
+    """By variable: the largest difference of two runs relative to the variable's largest value.
+
+    A variable that is zero but for round-off, such as a residual, is held against the largest one of its file.
+    """
+    mine, theirs = _variables(run), _variables(other)
+    for name in sorted(mine.keys() ^ theirs.keys()):
+        yield f"{name} is in one of them only", np.inf
+    for name in sorted(mine.keys() & theirs.keys()):
+        one, two = mine[name], theirs[name]
+        if one.keys() != two.keys():
+            yield f"{name}: {sorted(one.keys() ^ two.keys())} in one of them only", np.inf
+            continue
+        largest = max((_largest(v) for v in two.values()), default=0.0)
+        for variable, values in two.items():
+            found = one[variable]
+            if found.shape != values.shape or not (np.isnan(found) == np.isnan(values)).all():
+                yield f"{name}/{variable}: shapes or NaN differ", np.inf
+                continue
+            scale = _largest(values)
+            scale = scale if scale > 1e-9 * largest else largest
+            if "residual" in variable:  # a difference of energies over dt, in every file that has one
+                scale = max(largest, 1.0) / float(np.min(np.diff(theirs["diagnostics"]["time"])))
+            yield f"{name}/{variable}", _largest(found - values) / (scale or 1.0)
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.nanmax(np.abs(values))) if values.size and not np.isnan(values).all() else 0.0
+
+
+def _variables(run: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Everything that a run wrote, by file and variable; particles in the order of their ids."""
+    opened = open_run(run)
+    found = {"diagnostics": dict(opened.diagnostics)}
+    for path in sorted(run.glob("*.h5")):
+        series = opened.series(path.stem)
+        found[path.stem] = {name: np.asarray(series[name]) for name in series} | {"time": series.time}
+    for kind in ("snapshots", "checkpoints"):
+        for folder in committed(run / kind):
+            found[f"{kind}/{folder.name}"] = _of_snapshot(folder)
+    return {
+        file: {n: v for n, v in variables.items() if np.issubdtype(v.dtype, np.number)}
+        for file, variables in found.items()
+    }
+
+
+def _of_snapshot(folder: Path) -> dict[str, np.ndarray]:
+    snapshot = open_snapshot(folder)
+    found = {
+        name: np.asarray(snapshot[name][...]) for name in snapshot if snapshot.manifest.fields[name].is_mesh
+    }
+    for species, records in snapshot.particles.items():
+        order = np.argsort(records["id"][...])
+        found |= {f"{species}/{record}": records[record][...][..., order] for record in records}
+    return found
+
+
+def bits(run: Path) -> dict[str, dict[str, bytes]]:
+    """Everything that a run wrote, to the last bit."""
+    return {
+        file: {n: v.tobytes() for n, v in variables.items()} for file, variables in _variables(run).items()
+    }
