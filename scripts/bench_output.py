@@ -19,9 +19,10 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
+from simulator.archive.checkpoint import datasets
+from simulator.archive.options import Options
+from simulator.archive.writer import Writer
 from simulator.simulation.advance import Until
-from simulator.simulation.checkpoint import datasets
-from simulator.storage import Options, Writer
 
 MODES = ("without", "background", "waiting")
 

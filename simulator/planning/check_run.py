@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.archive.recorder import series_of
 from simulator.config import RunConfig
 from simulator.models.equation import Equation
-from simulator.output.recorder import series_of
 from simulator.planning.abstract_run import paper_simulation, virtual_devices
 from simulator.planning.fitting import NICE
 from simulator.simulation.inputs import Inputs

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.ledger import Ledger
+from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.output import Output
+from simulator.archive.recorder import series_of
+from simulator.archive.writer import Writer
 from simulator.config import dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
-from simulator.output.ledger import Ledger
-from simulator.output.output import Output
-from simulator.output.recorder import series_of
 from simulator.planning.check_run import check_memory
 from simulator.processes.failure import describe
 from simulator.processes.watchdog import Watchdog
@@ -32,8 +34,6 @@ from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Program, compiled
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
-from simulator.storage import Writer
-from simulator.storage.manifest import NAME as MANIFEST
 from simulator.words import short
 
 STEPS = "the loop over steps"

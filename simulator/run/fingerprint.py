@@ -34,7 +34,7 @@ def stored_config(checkpoint: Path) -> RunConfig | None:
 
     Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration.
     """
-    from simulator.storage.manifest import NAME, read_manifest
+    from simulator.archive.manifest import NAME, read_manifest
 
     text = read_manifest(checkpoint).attributes.get(ATTRIBUTE)
     return parse_config(text, str(checkpoint / NAME)) if text else None
@@ -45,7 +45,7 @@ def computed_with(config_file: Path) -> RunConfig:
 
     Raises UserError if the file cannot be read.
     """
-    from simulator.storage import committed
+    from simulator.archive.commit import committed
 
     config = load_config(config_file, check_files=False)
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):

@@ -14,15 +14,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.ledger import Book
+from simulator.archive.series import is_series
+from simulator.archive.state import NAME as STATE
+from simulator.archive.state import RunState, read_state, write_state
 from simulator.errors import UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
 from simulator.measurements import KINDS
-from simulator.output.ledger import NAME as LEDGER
-from simulator.output.ledger import Book
-from simulator.output.series import is_series
 from simulator.run.lock import RunLock
-from simulator.run.state import NAME as STATE
-from simulator.run.state import RunState, read_state, write_state
 
 CONFIG = "config.yaml"
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
@@ -208,8 +208,8 @@ class RunFolder:
 
     def recorded(self) -> Iterator[Path]:
         """The files that a run's ledger records; of a snapshot or checkpoint the manifest and the derived files."""
-        from simulator.storage.commit import committed, derived_files
-        from simulator.storage.manifest import NAME as MANIFEST
+        from simulator.archive.commit import committed, derived_files
+        from simulator.archive.manifest import NAME as MANIFEST
 
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():

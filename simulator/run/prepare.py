@@ -8,23 +8,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simulator.archive.audit import Audit, lost_or_altered
+from simulator.archive.commit import clean_leftovers, committed, remove
+from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.ledger import Ledger
+from simulator.archive.output import Output, events
+from simulator.archive.reader import open_snapshot
+from simulator.archive.time_index import write_time_index
+from simulator.archive.verify_snapshot import newest_good
+from simulator.archive.writer import rebuild_index
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal
-from simulator.output.ledger import NAME as LEDGER
-from simulator.output.ledger import Ledger
-from simulator.output.output import Output, events
-from simulator.output.schedule import Schedule
 from simulator.run import fingerprint
-from simulator.run.audit import Audit, lost_or_altered
 from simulator.run.folder import Decision, RunFolder
 from simulator.run.log import RunLog
+from simulator.run.schedule import Schedule
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
-from simulator.storage import clean_leftovers, committed, newest_good, open_snapshot, rebuild_index, remove
-from simulator.storage.time_index import write_time_index
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.display import flat, picture, table
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
 from simulator.errors import UserError
 from simulator.measurements.python import PythonOutputSettings
 from simulator.models.equation import Equation
 from simulator.processes.start import Cluster
-from simulator.run.display import flat, picture, table
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
 from simulator.simulation.inputs import Inputs

@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from simulator.output.ledger import Ledger
+from simulator.archive.ledger import Ledger
+from simulator.archive.reader import open_snapshot
+from simulator.archive.state import RunState, percent, read_state, write_state
 from simulator.processes.variables import whole
 from simulator.run.loop import Moment
-from simulator.run.state import RunState, percent, read_state, write_state
-from simulator.storage import open_snapshot
 
 EVERY = 2.0
 """Seconds between two writes while the run goes on."""

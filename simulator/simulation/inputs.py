@@ -13,8 +13,8 @@ from simulator.errors import UserError
 from simulator.files import UNRECORDED, Journal, replace_file, replace_json
 
 if TYPE_CHECKING:
-    from simulator.simulation.stored_fields import StoredFields
-    from simulator.simulation.stored_particles import ParticlesOnDisk
+    from simulator.archive.stored_fields import StoredFields
+    from simulator.archive.stored_particles import ParticlesOnDisk
 
 INDEX = "inputs.json"
 _MOST_BYTES = 1 << 28
@@ -95,13 +95,13 @@ class Inputs:
 
     def snapshot(self, path: str) -> "StoredFields":
         """A snapshot or checkpoint of a run, read in place: later starts continue from the run's own checkpoints."""
-        from simulator.simulation.stored_fields import StoredFields
+        from simulator.archive.stored_fields import StoredFields
 
         return StoredFields(path)
 
     def particles(self, path: str, name: str) -> "ParticlesOnDisk":
         """The particles of a snapshot or checkpoint, read in place."""
-        from simulator.simulation.stored_particles import particles_in
+        from simulator.archive.stored_particles import particles_in
 
         return particles_in(path, name)
 

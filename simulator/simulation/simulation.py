@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from simulator.archive import checkpoint
 from simulator.config import RunConfig
 from simulator.forcing import Forcing
 from simulator.models import Model, State
@@ -17,7 +18,7 @@ from simulator.particles import population
 from simulator.particles.population import Populations
 from simulator.processes import discover
 from simulator.processes.start import Cluster
-from simulator.simulation import checkpoint, members, quantities, start
+from simulator.simulation import members, quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
 from simulator.simulation.compiled_quantities import CompiledQuantities
 from simulator.simulation.equation import make_forcing, make_model, make_swarm

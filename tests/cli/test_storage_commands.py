@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.writer import save
 from simulator.cli import merge, verify
 from simulator.errors import RunFailure, UserError
-from simulator.storage import Axis, Dataset, save
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,12 +9,12 @@ import pytest
 from particle_cases import advanced, by_id, simulation, source
 from scipy.special import erfc
 
+from simulator.archive import checkpoint
+from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.models import State
 from simulator.particles.assignment import Assignment
 from simulator.particles.population import crowded
-from simulator.simulation import checkpoint
-from simulator.storage import save
 
 pytestmark = pytest.mark.spmd
 

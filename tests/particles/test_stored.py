@@ -9,9 +9,11 @@ from particle_cases import advanced, by_id, simulation
 from run_support import call, simulate, write_case
 
 from simulator import open_run
+from simulator.archive import checkpoint
+from simulator.archive.reader import open_snapshot
+from simulator.archive.verify_snapshot import verify
+from simulator.archive.writer import save
 from simulator.errors import RunFailure, UserError
-from simulator.simulation import checkpoint
-from simulator.storage import open_snapshot, save, verify
 
 pytestmark = pytest.mark.spmd
 

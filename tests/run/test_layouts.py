@@ -25,9 +25,9 @@ from run_support import (
 )
 
 from simulator import Simulation, load_config, open_run
+from simulator.archive.commit import committed
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
-from simulator.storage import committed
 
 pytestmark = pytest.mark.spmd
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured, order
 
-from simulator.simulation import checkpoint
+from simulator.archive import checkpoint
+from simulator.archive.writer import save
 from simulator.spectral.operators import hermitian
-from simulator.storage import save
 
 SHAPE = (12, 9, 10)
 MODELS = {

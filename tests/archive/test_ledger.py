@@ -1,0 +1,428 @@
+"""The ledger of a run: whatever is deleted, cut or altered is named, and a run that was killed is not blamed."""
+
+import gc
+import json
+import os
+import random
+import shutil
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_support import simulate, write_case
+
+from simulator.archive.commit import committed
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.ledger import NAME, Book, Ledger
+from simulator.archive.series import Series
+from simulator.archive.table import Table
+from simulator.archive.verify_run import verification
+from simulator.archive.writer import save
+from simulator.cli import main
+from simulator.files import checksum, pieces_of, replace_file
+from simulator.run.folder import RunFolder
+
+START = """\
+import jax.numpy as jnp
+
+def start(x, y, z):
+    return {"velocity": jnp.stack(jnp.broadcast_arrays(jnp.sin(y), jnp.cos(x), 0 * (x + y + z)))}
+"""
+CASE = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [8, 8, 8]}
+initial: {kind: python, path: start.py, function: start}
+time: {stop: 10, dt: 0.01, max_steps: 8}
+devices: {platform: cpu, count: 2}
+output:
+  diagnostics: {every_steps: 1}
+  spectra: {every_steps: 2}
+  snapshots: {every_steps: 4}
+  checkpoints: {every_steps: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ledger")
+    (folder / "start.py").write_text(START)
+    write_case(folder, CASE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(place: Path) -> Path:
+    assert simulate(place / "case.yaml", place / "run") == 0
+    return place / "run"
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy that a test may ruin."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def wrong(folder: Path) -> dict[str, str | None]:
+    """What verify names, by name in the run folder."""
+    return {
+        str(checked.file.relative_to(folder)): checked.problem
+        for report in verification(folder).reports
+        for checked in report.problems
+    }
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+# One file of each kind; of different saves, because nothing more is said of one whose manifest is bad.
+KINDS = (
+    "config.yaml",
+    "provenance.json",
+    "run.log",
+    "diagnostics.csv",
+    "spectra.h5",
+    "slices.h5",
+    "inputs/start.py",
+    "inputs/inputs.json",
+    "snapshots/00000000/manifest.json",
+    "snapshots/00000004/shards/p00000.h5",
+    "snapshots/00000008.h5",
+    "snapshots/00000008.vtkhdf",
+    "checkpoints/00000006/manifest.json",
+    "checkpoints/00000008/shards/p00000.h5",
+)
+
+
+def test_every_file_of_a_run_is_known(finished: Path):
+    """Nothing but the two files that vouch for each other is left out of the ledger and the manifests."""
+    book = Book(finished)
+    shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
+    files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
+    assert files - shards - book.records.keys() == {NAME, "state.json", "snapshots.vtkhdf"}
+    assert book.records.keys() <= files and book.ended and not book.problems
+    assert wrong(finished) == {}
+
+
+def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path):
+    chance = random.Random(12)
+    good = {name: (run / name).read_bytes() for name in KINDS}
+    for _ in range(60):
+        for name in KINDS:
+            flip(run / name, chance)
+        assert wrong(run).keys() == set(KINDS)
+        for name in KINDS:
+            (run / name).write_bytes(good[name])
+    assert wrong(run) == {}
+
+
+@pytest.mark.parametrize("name", [NAME, "state.json"])
+def test_60_bit_flips_in_what_vouches_for_the_rest_are_found(run: Path, name: str):
+    chance, good = random.Random(13), (run / name).read_bytes()
+    for _ in range(60):
+        flip(run / name, chance)
+        assert name in wrong(run)
+        (run / name).write_bytes(good)
+
+
+@pytest.mark.parametrize("name", [*KINDS, NAME, "state.json"])
+def test_every_deleted_file_is_missing(run: Path, name: str):
+    (run / name).unlink()
+    found = wrong(run)
+    if name.startswith("snapshots/") and name.count("/") == 1:  # derived: made again, and known to the ledger
+        assert found == {} and (run / name).exists() and wrong(run) == {}
+    else:
+        assert found == {name: "missing"}
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "checkpoints", "inputs"])
+def test_every_deleted_folder_is_missing(run: Path, kind: str):
+    lost = {f"{kind}/{p.name}" for p in (run / kind).iterdir() if p.suffix not in (".h5", ".vtkhdf")}
+    assert len(lost) >= 2
+    shutil.rmtree(run / kind)
+    assert wrong(run) == dict.fromkeys(lost, "missing")
+
+
+def test_a_snapshot_deleted_with_its_index_is_missing(run: Path):
+    for path in (run / "snapshots").glob("00000004.*"):
+        path.unlink()
+    shutil.rmtree(run / "snapshots" / "00000004")
+    assert wrong(run) == {"snapshots/00000004": "missing"}
+
+
+def _without_line(index: int) -> Callable[[str], str]:
+    def cut(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        del lines[index]
+        return "".join(lines)
+
+    return cut
+
+
+@pytest.mark.parametrize("name", ["diagnostics.csv", "run.log", NAME])
+@pytest.mark.parametrize(
+    "edit",
+    [_without_line(3), _without_line(-1), lambda t: t[: len(t) // 2], lambda t: t + "more\n", lambda t: ""],
+    ids=["a line", "the last line", "half", "more", "all"],
+)
+def test_lines_cut_from_or_put_into_tables_logs_and_the_ledger(run: Path, name: str, edit):
+    (run / name).write_text(edit((run / name).read_text()))
+    assert name in wrong(run)
+
+
+def test_an_edited_digit(run: Path):
+    table = run / "diagnostics.csv"
+    text = table.read_text()
+    last = next(c for c in reversed(text) if c.isdigit())
+    place = text.rindex(last)
+    table.write_text(f"{text[:place]}{(int(last) + 1) % 10}{text[place + 1 :]}")
+    assert wrong(run) == {"diagnostics.csv": "altered (its checksum does not match)"}
+
+
+def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
+    """Whole by itself, and not what was committed."""
+    shutil.rmtree(run / "checkpoints" / "00000006")
+    shutil.copytree(run / "checkpoints" / "00000008", run / "checkpoints" / "00000006")
+    assert wrong(run) == {"checkpoints/00000006/manifest.json": "not the one that was committed"}
+
+
+def test_a_users_own_files_are_none_of_its_business(run: Path):
+    (run / "notes.txt").write_text("mine")
+    (run / "plots").mkdir()
+    (run / "plots" / "a.png").write_bytes(b"")
+    (run / "own.h5").write_bytes(b"not even HDF5")
+    assert wrong(run) == {}
+
+
+def test_removals_by_the_run_itself_are_recorded(run: Path):
+    lines = [json.loads(line) for line in (run / NAME).read_text().splitlines()]
+    assert [line["removing"] for line in lines if "removing" in line] == [
+        "checkpoints/00000002",
+        "checkpoints/00000004",
+    ]
+
+
+def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
+    """Saves and rows later than the checkpoint go, and are written again; nothing of that is damage."""
+    for step in (8,):
+        shard = run / "checkpoints" / f"{step:08d}" / "shards" / "p00000.h5"
+        shard.write_bytes(shard.read_bytes()[:-1])
+    (run / "spectra.h5").write_bytes(b"")
+    (run / "spectra.h5").unlink()
+    assert simulate(place / "case.yaml", run, "time.max_steps=10") == 0
+    assert "warning: " in (log := (run / "run.log").read_text())
+    assert f"{run}/spectra.h5: missing; the run continues with the remaining files" in log
+    assert wrong(run) == {}
+    book = Book(run)
+    assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.records.keys()
+
+
+def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, run: Path):
+    (run / NAME).unlink()
+    state = json.loads((run / "state.json").read_text())
+    for key in ("ledger_lines", "ledger_chain", "xxh3"):
+        del state[key]
+    (run / "state.json").write_text(json.dumps(state))
+    first = next(iter(verification(run).reports))
+    assert first.ok and any("has no ledger.jsonl" in note for note in first.notes)
+    shutil.rmtree(run / "snapshots" / "00000000")
+    assert wrong(run) == {}
+    (run / "diagnostics.csv").write_text("step,time\n1,2,3\n")
+    assert wrong(run).keys() == {"diagnostics.csv"}
+    (run / "diagnostics.csv").write_text("step,time\n")
+    # the next start begins a ledger with what is there
+    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
+    assert wrong(run) == {}
+    (run / "snapshots" / "00000004.h5").write_bytes(b"")
+    shutil.rmtree(run / "snapshots" / "00000008")
+    assert {"snapshots/00000008", "snapshots/00000004.h5"} == wrong(run).keys()
+
+
+def test_overwrite_begins_another_ledger(place: Path, run: Path):
+    lines = Book(run).lines
+    assert simulate(place / "case.yaml", run, "--overwrite", "time.max_steps=1") == 0
+    assert Book(run).lines < lines and wrong(run) == {}
+
+
+# ---- the ledger alone --------------------------------------------------------------------------------------
+
+
+def recorded(path: Path) -> tuple[int, str]:
+    return checksum(pieces_of(path))
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk: these processes are killed, the machine is not."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path, careless: None):
+    """Before each change there is a line; the file that a kill leaves is that of before or after."""
+
+    class Stopped(Exception):
+        pass
+
+    def script(folder: Path, stop: int) -> None:
+        """The first `stop` effects (lines and replacements) of a run that writes all sorts of files."""
+        left = stop
+
+        def effect() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Stopped
+
+        class Cut(Ledger):
+            def _append(self, entry):
+                effect()
+                super()._append(entry)
+
+            def written(self, path):
+                super().written(path)
+                effect()
+
+        try:
+            ledger = Cut(folder, RunFolder(folder).recorded())
+            replace_file(folder / "config.yaml", "one", ledger)
+            series = Series(
+                folder / "spectra.h5",
+                {"k": np.arange(4.0)},
+                {"e": ("k",)},
+                journal=ledger,
+                part_rows=2,
+                part_bytes=1,
+            )
+            table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
+            for step in range(7):
+                series.append(step, float(step), {"e": np.full(4, step, float)})
+                table.append({"step": step, "time": step})
+                if step % 3 == 2:
+                    ledger.mark(now=True)
+            series.truncate(2)
+            table.truncate(2)
+            replace_file(folder / "config.yaml", "two", ledger)
+            ledger.mark(ended="finished")
+        except Stopped:
+            return
+        raise AssertionError("came to its end")
+
+    total = 0
+    while True:
+        folder = tmp_path / f"stopped{total}"
+        folder.mkdir()
+        try:
+            script(folder, total)
+        except AssertionError:
+            break
+        problems = {n: p for n, p in wrong(folder).items() if n not in ("state.json", "config.yaml")}
+        assert problems == {}, total
+        # the next start makes it certain
+        Ledger(folder, RunFolder(folder).recorded()).close()
+        book = Book(folder)
+        for name, record in book.records.items():
+            if name != "diagnostics.csv":
+                assert recorded(folder / name) == record
+        total += 1
+    assert total > 40
+
+
+def test_a_half_written_last_line_is_dropped_by_the_next_start(tmp_path: Path):
+    replace_file(tmp_path / "config.yaml", "one")
+    ledger = Ledger(tmp_path, [tmp_path / "config.yaml"])
+    head = ledger.head
+    ledger.close()
+    with open(tmp_path / NAME, "a") as file:
+        file.write('{"kept": {"spec')
+    assert Book(tmp_path, head).problems == []
+    ledger = Ledger(tmp_path)
+    ledger.kept([tmp_path / "config.yaml"])
+    ledger.close()
+    assert Book(tmp_path, head).problems == [] and Book(tmp_path).lines == head[0] + 1
+
+
+def test_a_reader_follows_a_writer(tmp_path: Path):
+    """Files that change while they are verified are no damage."""
+    save(tmp_path / "snapshots", 0, [Dataset("a", np.zeros(3))], {"time": 0.0})
+    ledger = Ledger(tmp_path, RunFolder(tmp_path).recorded())
+    series = Series(tmp_path / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, journal=ledger)
+    table = Table(tmp_path / "diagnostics.csv", ["step", "time"], ledger)
+    ended = threading.Event()
+
+    def write() -> None:
+        step = 0
+        while not ended.is_set():
+            series.append(step, float(step), {"e": np.zeros(4)})
+            table.append({"step": step, "time": step})
+            ledger.mark(now=True)
+            if step % 7 == 6:
+                series.truncate(step - 3)
+                table.truncate(step - 3)
+                step -= 3  # the next one is the first that was removed
+            step += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(30):
+            assert wrong(tmp_path) == {}
+    finally:
+        ended.set()
+        thread.join()
+
+
+# ---- many snapshots ----------------------------------------------------------------------------------------
+
+
+def _many(folder: Path, count: int) -> Path:
+    """A run with `count` snapshots: copies of one, each with a manifest of its own."""
+    axes = tuple(Axis.uniform(name, 4, 0.25) for name in "xyz")
+    data = [Dataset("density", np.ones((4, 4, 4)), axes)]
+    for step in range(count):
+        save(folder / "snapshots", step, data, {"time": float(step), "configuration": "x" * 5000})
+    Ledger(folder, RunFolder(folder).recorded()).close()
+    return folder
+
+
+def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path, careless: None):
+    """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds nothing that stays.
+
+    Its manifest alone has 7 kB.
+    """
+    run = _many(tmp_path / "run", 200)
+    for report in verification(run).reports:  # what is imported and compiled once
+        assert report.ok
+    gc.collect()
+    tracemalloc.start()
+    held = []
+    for report in verification(run, cores=2).reports:
+        if report.folder.name in ("run", "00000060", "00000190"):
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    known, early, late = held
+    assert known < 200 * 1200 and late - early < 130 * 200, held
+
+
+def test_reports_come_in_order_from_all_threads(tmp_path: Path, careless: None):
+    run = _many(tmp_path / "run", 30)
+    found = verification(run, cores=5)
+    folders = [report.folder for report in found.reports]
+    assert folders == [run, *committed(run / "snapshots")] and found.total == len(folders)
+
+
+def test_an_index_is_not_made_again_under_a_live_run(run: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its next start does that: only the one who holds the lock writes."""
+    from simulator.run.lock import RunLock
+
+    with RunLock.acquire(run, os.environ):
+        (run / "snapshots" / "00000008.h5").unlink()
+        before = (run / NAME).read_bytes()
+        assert wrong(run) == {"snapshots/00000008.h5": "missing"}
+        assert (run / NAME).read_bytes() == before
+    assert wrong(run) == {} and main(["verify", str(run / "snapshots" / "00000008"), "--quiet"]) == 0
