@@ -19,9 +19,8 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.archive.checkpoint import datasets
-from simulator.archive.options import Options
-from simulator.archive.writer import Writer
+from simulator.archive.states import datasets
+from simulator.archive.writer import Options, Writer
 from simulator.simulation.advance import Until
 
 MODES = ("without", "background", "waiting")

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.archive.commit import commit, committed
 from simulator.archive.dataset import Axis, Block
-from simulator.archive.manifest import FieldEntry, Manifest
+from simulator.archive.manifest import FieldEntry, Manifest, commit, committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.shard import build_shard

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.archive.reader import open_snapshot
 from simulator.cli import main
 

@@ -7,22 +7,30 @@ coordinates. String attributes are bytes, because yt fails on others. The file i
 manifest, and this program reads no data through it.
 """
 
+import contextlib
 import datetime
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import xxhash
 
-from simulator.archive.commit import derived_files
-from simulator.archive.manifest import FieldEntry, Manifest
+from simulator.archive.dataset import Axis
+from simulator.archive.manifest import FieldEntry, Manifest, committed_names, derived_files, read_manifest
 from simulator.archive.shard import LIBVER
-from simulator.files import write_durably
+from simulator.archive.state import ALTERED
+from simulator.errors import RunFailure, UserError
+from simulator.files import reason, write_durably
 
+UNSEALED = "has no checksum (an earlier version wrote it)"
+_SEAL = b"simulator xxh3 "
+_SEAL_LENGTH = len(_SEAL) + 16
 MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
 """(group, name in it, entry, field, component path) -> the new data set."""
 
@@ -38,19 +46,50 @@ def field_path(manifest: Manifest, component_path: str) -> str:
     return f"/data/{manifest.step}/{group}/{component_path}"
 
 
-def write_index(folder: Path, manifest: Manifest) -> Path:
-    """Write the index of a committed folder beside it, replacing an existing one. Raises OSError."""
+def make_derived(folder: Path, manifest: Manifest) -> list[Path]:
+    """Write those of the index and the sidecar of a committed folder that are missing or altered; returns them.
 
+    Raises OSError.
+    """
+    made = []
+    for path, fill in zip(derived_files(folder), (_fill_index, _fill_sidecar), strict=True):
+        if manifest.index and derived_problem(path, folder, manifest) is not None:
+            file = io.BytesIO()
+            with h5py.File(file, "w", libver=LIBVER) as opened:
+                fill(opened, folder, manifest)
+            write_durably(path, [file.getbuffer(), _seal(file.getbuffer(), folder, manifest)])
+            made.append(path)
+    return made
+
+
+def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
+    """Why a derived file is not that of its folder: its last bytes are a checksum of the bytes before and of the
+    manifest. It is not opened, because HDF5 may hang or crash on a damaged file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"cannot be read ({reason(error)})"
+    if data[-_SEAL_LENGTH:-16] != _SEAL:
+        return UNSEALED
+    return None if _seal(data[:-_SEAL_LENGTH], folder, manifest) == data[-_SEAL_LENGTH:] else ALTERED
+
+
+def _seal(image: bytes | memoryview, folder: Path, manifest: Manifest) -> bytes:
+    """The bytes behind an HDF5 file, which HDF5 ignores."""
+    digest = xxhash.xxh3_64(image)
+    digest.update(folder.name.encode())
+    digest.update(manifest.encode())
+    return _SEAL + digest.hexdigest().encode()
+
+
+def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     def make(group: h5py.Group, name: str, entry: FieldEntry, field: str, path: str) -> h5py.Dataset:
         return virtual(group, name, entry.extents, folder, manifest, [(path, ())])
 
-    path = derived_files(folder)[0]
-    image = io.BytesIO()
-    with h5py.File(image, "w", libver=LIBVER) as file:
-        shown = {name: entry for name, entry in manifest.fields.items() if entry.in_index}
-        lay_out(file, manifest.model_copy(update={"fields": shown}), make)
-    write_durably(path, [image.getbuffer()])
-    return path
+    shown = {name: entry for name, entry in manifest.fields.items() if entry.in_index}
+    lay_out(file, manifest.model_copy(update={"fields": shown}), make)
 
 
 def virtual(
@@ -214,3 +253,188 @@ def _version() -> str:
         return metadata.version("simulator")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+ROOT = "VTKHDF"
+
+
+def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
+    """The fields in the sidecar, all on the grid of the first field in physical space: real scalars and, of a box,
+    3-vectors."""
+    axes = _axes(manifest)
+    return {
+        name: entry
+        for name, entry in manifest.fields.items()
+        if axes
+        and entry.axes == axes
+        and np.dtype(entry.dtype).kind in "fiu"
+        and tuple(len(c) for c in entry.components) in (((), (3,)) if len(axes) == 3 else ((),))
+    }
+
+
+def image(manifest: Manifest) -> dict[str, Any]:
+    """The attributes of the root group."""
+    axes = _axes(manifest)
+    layer = 3 - len(axes) if axes else 0
+    last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
+    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]  # rows: where i, j, k point
+    return {
+        "Version": np.array([1, 0]),
+        "Type": np.bytes_("ImageData"),
+        "WholeExtent": np.array([end for n in reversed(last) for end in (0, n)]),
+        "Origin": np.array(
+            [a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float
+        ),  # in the run's x, y, z
+        "Spacing": np.array(
+            [a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float
+        ),  # along i, j, k
+        "Direction": along.T.ravel(),
+    }
+
+
+def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+    root = file.create_group(ROOT)
+    for name, value in image(manifest).items():
+        root.attrs[name] = value
+    root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
+    data = root.create_group("PointData")
+    for name, entry in drawn(manifest).items():
+        shape = (*entry.extents, 3) if entry.components else entry.extents
+        components = [(path, index) for index, path in entry.component_paths(name)]
+        virtual(data, name, shape, folder, manifest, components)
+
+
+def _axes(manifest: Manifest) -> tuple[Axis, ...]:
+    """The axes of the first field over two or three axes of physical space; empty if there is none."""
+    for entry in manifest.fields.values():
+        if len(entry.axes) in (2, 3) and all(a.spacing is not None for a in entry.axes):
+            return entry.axes
+    return ()
+
+
+NAME = "snapshots.vtkhdf"
+_LISTED = "snapshots"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One snapshot: its folder's name, its time, and the type of each of its fields."""
+
+    name: str
+    time: float
+    types: Mapping[str, str]
+
+
+def write_time_index(parent: Path) -> Path | None:
+    """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder, replacing any.
+
+    Only manifests of snapshots that the file does not list yet are read, and the newest one, which describes the
+    fields; a snapshot that lacks one of them shows nan. Returns the file; None, and removes it, where there are no
+    snapshots. Raises OSError as it comes.
+    """
+    path = parent.with_name(NAME)
+    known = {entry.name: entry for entry in _listed(path)}
+    entries: list[_Entry] = []
+    newest: Manifest | None = None
+    names = committed_names(parent)
+    for name in names:
+        with contextlib.suppress(UserError, RunFailure):  # a damaged snapshot is verify's to report
+            if name not in known or name == names[-1]:
+                manifest = newest = read_manifest(parent / name)
+                types = {n: e.dtype for n, e in manifest.fields.items() if e.is_mesh}
+                known[name] = _Entry(name, manifest.time, types)
+            entries.append(known[name])
+    if newest is None:
+        path.unlink(missing_ok=True)
+        return None
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w", libver=LIBVER) as file:
+        _fill(file, parent, newest, entries)
+    write_durably(path, [buffer.getbuffer()])
+    return path
+
+
+def _listed(path: Path) -> Iterator[_Entry]:
+    with contextlib.suppress(OSError, KeyError, ValueError), h5py.File(path, "r", locking=False) as file:
+        for name, time, types in json.loads(file.attrs[_LISTED].decode()):  # pyright: ignore
+            yield _Entry(name, time, types)
+
+
+def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Entry]) -> None:
+    times = np.array([entry.time for entry in entries])
+    file.attrs[_LISTED] = as_attribute([[e.name, e.time, dict(e.types)] for e in entries])
+    for key in ("box", "configuration"):
+        if key in manifest.attributes:
+            file.attrs[key] = as_attribute(manifest.attributes[key])
+    time = file.create_dataset("time", data=times)
+    time.make_scale("time")
+    step = file.create_dataset("step", data=np.array([int(entry.name) for entry in entries]))
+    step.dims[0].attach_scale(time)
+    scales: dict[object, h5py.Dataset] = {}
+    for name, field in manifest.fields.items():
+        if not field.is_mesh:
+            continue
+        made = _netcdf(file, name, field, parent, entries)
+        described = {**field.attributes, "coordinates": "step"}
+        made.attrs.update({k: as_attribute(v) for k, v in described.items()})
+        for position, (axis, values) in enumerate(dimensions(field), 1):
+            if axis not in scales:
+                scales[axis] = file.create_dataset(axis, data=values)
+                scales[axis].make_scale(axis)
+            made.dims[position].attach_scale(scales[axis])
+        made.dims[0].attach_scale(time)
+    root = file.create_group(ROOT)
+    for key, value in image(manifest).items():
+        root.attrs[key] = value
+    root.attrs["Version"] = np.array([2, 0])  # from which on images may have steps
+    steps = root.create_group("Steps")
+    steps.attrs["NSteps"] = len(entries)
+    steps["Values"] = times
+    data = root.create_group("PointData")
+    for name, field in drawn(manifest).items():
+        shape = (*field.extents, 3) if field.components else field.extents
+        layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
+        for number, entry in _with(name, entries):
+            file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
+            layout[number] = h5py.VirtualSource(
+                file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
+            )
+        _create(data, name, layout)
+
+
+def _netcdf(
+    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Entry]
+) -> h5py.Dataset:
+    """The variable (time, components..., axes...) at the root."""
+    layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
+    for number, entry in _with(name, entries):
+        file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
+        for index, path in field.component_paths(name):
+            source = f"data/{int(entry.name)}/fields/{path}"
+            layout[(number, *index)] = h5py.VirtualSource(file_name, source, field.extents, entry.types[name])
+    return _create(file, name, layout)
+
+
+def dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
+    """Names and coordinates of the dimensions of a field: `component` (of a tensor `component_0`, ...), then its
+    axes."""
+    several = len(field.components) > 1
+    leading = [
+        (f"component_{i}" if several else "component", np.array(names, dtype="S"))
+        for i, names in enumerate(field.components)
+    ]
+    return [*leading, *((axis.name, axis.coordinates) for axis in field.axes)]
+
+
+def _with(name: str, entries: Sequence[_Entry]) -> Iterator[tuple[int, _Entry]]:
+    return ((number, entry) for number, entry in enumerate(entries) if name in entry.types)
+
+
+def _type(name: str, entries: Sequence[_Entry]) -> np.dtype:
+    return np.result_type(*(np.dtype(entry.types[name]) for _, entry in _with(name, entries)))
+
+
+def _create(group: h5py.Group, name: str, layout: h5py.VirtualLayout) -> h5py.Dataset:
+    kind = layout.dtype
+    missing = kind.type(np.nan) if kind.kind in "fc" else None  # let a missing source be visible
+    return group.create_virtual_dataset(name, layout, fillvalue=missing)

@@ -1,35 +1,37 @@
-"""`RUN/ledger.jsonl`: a record of the files that the run wrote, with checksums, and of those that it removed.
+"""`RUN/ledger.json`: the files that the run wrote, with checksums, and those that it removed.
 
-One line per event, appended by the process that holds the run's lock:
+The ledger is one table, replaced whole before a file of the run is replaced or removed; its last line is the xxh3 of
+the others. Names are relative to the run folder, a record is the number of bytes and their xxh3:
 
-    {"writing": NAME, "is": [BYTES, XXH3]}      a file is about to be replaced whole
-    {"kept": {NAME: [BYTES, XXH3], ...}}        files that are complete
-    {"removing": NAME, "why": TEXT}             a file or folder is about to be removed
-    {"upto": {NAME: [BYTES, XXH3]}, ...}        tables and logs, which only grow: their first BYTES bytes
-    {"state": "written"}                        state.json exists; it carries its own checksum
+    "files": {NAME: RECORD}             files that should exist; of a file that only grows, its first bytes
+    "before": {NAME: RECORD or null}    the previous record of a file whose replacement was announced
+    "removed": {NAME: WHY}              files and folders that the run removed
+    "state": true                       state.json was written; it carries its own checksum
+    "ended": TEXT or null               how the run ended; it wrote nothing more
+    "saves": N                          how often the table was written
 
-Names are relative to the run folder. Each line ends with the xxh3 of the previous line's chain and its own text
-(`chain`), and `state.json` stores the newest chain, so that a line that is edited, removed or cut off is noticed.
-
-A run may be killed between a line and the action that it announces. `writing` therefore precedes the rename: until a
-later line of the same thread shows that the rename has happened, the previous version of the file is acceptable too.
-One background thread writes snapshots and checkpoints, the main thread all other files.
+A run may be killed between the table and the replacement that it announces, so both records are acceptable until
+the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger is noticed.
 """
 
-import itertools
 import json
+import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from simulator.files import AppendedFile, Journal, checksum, pieces_of, replace_file
+from simulator.archive.state import ALTERED, read_state, seal, unsealed
+from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
-NAME = "ledger.jsonl"
+NAME = "ledger.json"
+EARLIER = "ledger.jsonl"
+"""The ledger of earlier versions: one line for each change."""
 GROWING = ("diagnostics.csv", "run.log")
 """Files that only grow; a record holds for the bytes that the file had then."""
 MARK_EVERY = 60.0
@@ -37,11 +39,7 @@ MARK_EVERY = 60.0
 Record = tuple[int, str]
 """Number of bytes, and xxh3."""
 _SAVES = ("snapshots/", "checkpoints/")
-_TAIL = re.compile(rb', "chain": "([0-9a-f]{16})"\}\n\Z')
-_STEM = re.compile(r"\w+/\d+")
-_START = b"0" * 16
-_TOGETHER = 256
-"""The largest number of files in one line."""
+_DERIVED = re.compile(r"snapshots/\d+\.(h5|vtkhdf)")
 
 
 def is_save(name: str) -> bool:
@@ -49,104 +47,77 @@ def is_save(name: str) -> bool:
     return name.startswith(_SAVES)
 
 
-class Book:
-    """The contents of a run's ledger. `read` may be called again while the run goes on.
+@dataclass
+class Records:
+    """The contents of a ledger. `problem`: damage of the ledger itself; its other contents are empty then."""
 
-    `records`: the newest record of each file that should exist. `before`: the previous record of the last announced
-    file of each thread, as long as nothing shows that the file has been replaced. `since`: all records (None:
-    removed) of a file in later calls of `read`. `has_state`: state.json was written. `ended`: the run wrote nothing
-    more. `problems`: damage of the ledger itself.
-    """
-
-    def __init__(self, folder: Path, head: tuple[int, str] | None = None) -> None:
-        """Reads the ledger. `head`: the number of lines and the last chain that `state.json` records."""
-        self.path = folder / NAME
-        self.records: dict[str, Record] = {}
-        self.before: dict[str, Record | None] = {}
-        self.since: dict[str, list[Record | None]] = {}
-        self.problems: list[str] = []
-        self.lines, self.size, self.ended, self.has_state = 0, 0, False, False
-        self.chain = _START
-        self._suffixes: set[str] = {""}  # of all files of snapshots and checkpoints: /manifest.json, .h5
-        self._head, self._again = head, False
-        self.exists = self.path.exists()
-        if self.exists:
-            self.read()
-        self._again = True
-        if self.exists and head is not None and self.lines < head[0]:
-            self.problems.append(f"short: {self.lines} lines, not {head[0]}")
-
-    def read(self) -> bool:
-        """Read the new lines; returns whether there were any. An incomplete last line is left."""
-        before = self.lines
-        with open(self.path, "rb") as file:
-            file.seek(self.size)
-            for line in file:
-                if line.endswith(b"\n"):
-                    self.size += len(line)
-                    self.lines += 1
-                    self._line(line)
-        return self.lines > before
+    files: dict[str, Record] = field(default_factory=dict)
+    before: dict[str, Record | None] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
+    state: bool = False
+    ended: str | None = None
+    saves: int = 0
+    problem: str | None = None
 
     def acceptable(self, name: str) -> list[Record | None]:
         """The records that the file may match now; None means that it may be absent."""
-        records: list[Record | None] = [self.records.get(name), *self.since.get(name, ())]
+        records = [self.files.get(name)]
         if name in self.before:
             records.append(self.before[name])
             if is_save(name):  # a commit removes the previous version before the rename
                 records.append(None)
         return records
 
-    def _line(self, line: bytes) -> None:
-        tail = _TAIL.search(line)
-        body = line[: tail.start()] if tail else b""
-        whole = tail is not None and _chained(self.chain, body) == tail[1]
-        if not whole:
-            self.problems.append(f"line {self.lines}: altered, or lines before it are missing")
-        self.chain = tail[1] if tail else self.chain
-        if self._head is not None and self.lines == self._head[0] and self.chain.decode() != self._head[1]:
-            self.problems.append(f"line {self.lines}: not the one that state.json records")
-        if whole:
-            self._note(json.loads(body + b"}"))
-
-    def _note(self, entry: Mapping[str, Any]) -> None:
-        self.ended = bool(entry.get("ended"))
-        self.has_state |= "state" in entry
-        if "writing" in entry:
-            name = entry["writing"]
-            self._settle(is_save(name))
-            self.before[name] = self.records.get(name)
-            self._keep(name, entry["is"])
-        for name, record in entry.get("kept", {}).items():
-            self.before.pop(name, None)
-            self._keep(name, record)
-        if "upto" in entry:
-            self._settle(False, entry.get("pending", ()))
-            for name, record in entry["upto"].items():
-                self._keep(name, record)
-        if "removing" in entry:
-            gone = entry["removing"]
-            # a folder is removed with its contents and its index files
-            for name in [n for n in self._below(gone) if n in self.records]:
-                del self.records[name]
-                self.before.pop(name, None)
-                if self._again:
-                    self.since.setdefault(name, []).append(None)
-
-    def _below(self, gone: str) -> Iterable[str]:
-        return [gone + suffix for suffix in self._suffixes] if is_save(gone) else [gone]
-
-    def _settle(self, saves: bool, pending: Iterable[str] = ()) -> None:
-        for name in [n for n in self.before if is_save(n) == saves and n not in pending]:
-            del self.before[name]
-
-    def _keep(self, name: str, record: Iterable[Any]) -> None:
+    def keep(self, name: str, record: Iterable[Any]) -> None:
+        """`name` has this size and checksum."""
         size, digest = record
-        if is_save(name) and (stem := _STEM.match(name)):
-            self._suffixes.add(name[stem.end() :])
-        self.records[name] = (int(size), str(digest))
-        if self._again:
-            self.since.setdefault(name, []).append(self.records[name])
+        self.files[name] = (int(size), str(digest))
+        for gone in (name, name.rpartition("/")[0]):
+            self.removed.pop(gone, None)
+
+    def remove(self, name: str, why: str) -> None:
+        """`name`, and everything below it, is removed."""
+        for known in [n for n in self.files if n == name or n.startswith(f"{name}/")]:
+            del self.files[known]
+            self.before.pop(known, None)
+        self.removed[name] = why
+
+
+def read_ledger(folder: Path) -> Records | None:
+    """The ledger of the run in `folder`; None if there is none."""
+    path = folder / NAME
+    try:
+        if not os.path.lexists(path):
+            return _earlier(folder / EARLIER) if (folder / EARLIER).is_file() else None
+        content = unsealed(path.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Records(problem=f"cannot be read ({reason(error)})")
+    if content is None:
+        return Records(problem=ALTERED)
+    for records in (content["files"], content["before"]):
+        records.update({name: tuple(record) if record else None for name, record in records.items()})
+    return Records(**content)
+
+
+def _earlier(path: Path) -> Records:
+    """The ledger that an earlier version wrote; a half-written last line is left out."""
+    records = Records()
+    for line in path.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        entry = json.loads(line)
+        if "writing" in entry:
+            records.before[entry["writing"]] = records.files.get(entry["writing"])
+            records.keep(entry["writing"], entry["is"])
+        for name, record in {**entry.get("kept", {}), **entry.get("upto", {})}.items():
+            records.before.pop(name, None)
+            records.keep(name, record)
+        if "removing" in entry:
+            records.remove(entry["removing"], entry["why"])
+        records.ended = entry.get("ended")
+        records.state |= "state" in entry
+    records.files = {name: record for name, record in records.files.items() if not _DERIVED.fullmatch(name)}
+    return records
 
 
 class Ledger(Journal):
@@ -158,52 +129,49 @@ class Ledger(Journal):
         """Continue the ledger in `folder`, or begin it.
 
         `own`: the run's files that may exist already; those without a record are recorded as they are. `check` is
-        called before each line and raises if the folder is no longer this process's.
+        called before each change and raises if the folder is no longer this process's.
         """
         self.folder, self._check = folder, check
         self._lock = threading.RLock()
         self._growing: dict[str, AppendedFile] = {}
-        self._marked: dict[str, Record] = {}
-        self._pending: set[str] = set()
         self._next_mark = 0.0
-        path = folder / NAME
-        if not path.exists():
-            first, _ = _encoded(_START, {"program": "simulator", "ledger": 1})
-            replace_file(path, first)
-        book = Book(folder)
-        with open(path, "rb+") as file:
-            file.truncate(book.size)  # drops the incomplete last line of a killed run
-        self._file = AppendedFile(path)
-        self.lines, self._chain = book.lines, book.chain
-        self._has_state = book.has_state
-        self._settle(book)
-        new = (p for p in own if self._name(p) not in book.records and self._name(p) not in GROWING)
-        while some := list(itertools.islice(new, _TOGETHER)):
-            self.kept(some)
+        known = read_ledger(folder) or Records()
+        self._records = Records() if known.problem else known
+        self._settle()
+        for path in own:
+            if (name := self._name(path)) not in known.files and name not in GROWING:
+                self._records.keep(name, checksum(pieces_of(path)))
+        self._save()
+        (folder / EARLIER).unlink(missing_ok=True)
 
     @property
-    def head(self) -> tuple[int, str]:
-        """Number of lines and the last line's chain, for `state.json`."""
-        with self._lock:
-            return self.lines, self._chain.decode()
+    def saves(self) -> int:
+        """How often the ledger was written, for `state.json`."""
+        return self._records.saves
 
     def writing(self, path: Path, size: int, digest: str) -> None:
+        name = self._name(path)
         with self._lock:
-            self._pending.add(self._name(path))
-            self._append({"writing": self._name(path), "is": [size, digest]})
+            self._records.before[name] = self._records.files.get(name)
+            self._records.keep(name, (size, digest))
+            self._save()
 
     def written(self, path: Path) -> None:
         with self._lock:
-            self._pending.discard(self._name(path))
+            self._records.before.pop(self._name(path), None)
 
     def kept(self, paths: Iterable[Path]) -> None:
         if records := {self._name(path): checksum(pieces_of(path)) for path in paths if path.is_file()}:
             with self._lock:
-                self._append({"kept": records})
-                self._pending.difference_update(records)
+                for name, record in records.items():
+                    self._records.before.pop(name, None)
+                    self._records.keep(name, record)
+                self._save()
 
     def removing(self, path: Path, why: str) -> None:
-        self._append({"removing": self._name(path), "why": why})
+        with self._lock:
+            self._records.remove(self._name(path), why)
+            self._save()
 
     def appending(self, path: Path) -> AppendedFile:
         file = AppendedFile(path)
@@ -218,54 +186,158 @@ class Ledger(Journal):
         with self._lock:
             self._next_mark = time.monotonic() + MARK_EVERY
             marks = {name: file.mark for name, file in self._growing.items()}
-            changed = {name: mark for name, mark in marks.items() if self._marked.get(name) != mark}
-            if not changed and not ended:
-                return
+            changed = [name for name, mark in marks.items() if self._records.files.get(name) != mark]
             for name in changed:
                 self._growing[name].sync()
-            entry: dict[str, Any] = {"upto": changed}
-            if pending := sorted(name for name in self._pending if not is_save(name)):
-                entry["pending"] = pending
-            self._append(entry | ({"ended": ended} if ended else {}))
-            self._marked |= changed
+                self._records.keep(name, marks[name])
+                self._records.before.pop(name, None)
+            if changed or ended:
+                self._save(ended)
 
     def state_written(self) -> None:
         """state.json was written."""
-        if not self._has_state:
-            self._append({"state": "written"})
-            self._has_state = True
+        if not self._records.state:
+            with self._lock:
+                self._records.state = True
+                self._save()
 
-    def close(self) -> None:
-        self._file.close()
-
-    def _settle(self, book: Book) -> None:
+    def _settle(self) -> None:
         """Record the present state of the files that a killed run had announced."""
-        for name, old in list(book.before.items()):
+        records = self._records
+        for name, old in list(records.before.items()):
             path = self.folder / name
             if not path.is_file():
-                if None in book.acceptable(name):
-                    self._append({"removing": name, "why": "never written"})
-                    book.records.pop(name)
-            elif name not in GROWING and (now := checksum(pieces_of(path))) in (old, book.records[name]):
-                self._append({"kept": {name: now}})
+                if None in records.acceptable(name):
+                    records.remove(name, "never written")
+            elif name not in GROWING and (now := checksum(pieces_of(path))) in (old, records.files[name]):
+                records.keep(name, now)
+                del records.before[name]
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
+    def _save(self, ended: str | None = None) -> None:
         with self._lock:
             self._check()
-            line, chain = _encoded(self._chain, entry)
-            self._file.append(line)
-            self.lines, self._chain = self.lines + 1, chain
-            self._file.sync()
+            self._records.ended, self._records.saves = ended, self._records.saves + 1
+            content = asdict(self._records)
+            del content["problem"]
+            replace_file(self.folder / NAME, seal(content))
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
 
-def _encoded(before: bytes, entry: Mapping[str, Any]) -> tuple[bytes, bytes]:
-    body = json.dumps(entry).encode().removesuffix(b"}")
-    chain = _chained(before, body)
-    return body + b', "chain": "' + chain + b'"}\n', chain
+class Audit:
+    """The ledger of the run in `folder`, for checks of its files. Threads may share it.
+
+    The run may go on meanwhile: a file that differs from the ledger may have been replaced since the ledger was read,
+    but not before a newer ledger announced it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        state = read_state(
+            folder
+        )  # before the ledger, which is never older than a state that was read earlier
+        self._saves = state.ledger if state else 0
+        found = read_ledger(folder)
+        self._records, self._exists = found or Records(), found is not None
+        self.expected = self._exists or self._saves > 0
+        """Whether the run has, or had, a ledger."""
+
+    def ledger_problem(self) -> str | None:
+        """A description of the ledger's own damage; None if it is intact."""
+        if not self._exists:
+            return "missing"
+        older = self._records.saves < self._saves
+        return self._records.problem or ("older than state.json" if older else None)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether state.json should be there."""
+        return not self._exists or self._records.state
+
+    def names(self, saves: bool) -> Iterator[str]:
+        """The recorded files that should exist: those of snapshots and checkpoints, or all others."""
+        return (name for name in list(self._records.files) if is_save(name) == saves)
+
+    def knows(self, name: str) -> bool:
+        return name in self._records.files
+
+    def is_recorded(self, path: Path) -> bool:
+        """Whether `path` is as recorded; true if it is not recorded, or was removed or replaced on purpose."""
+        name = path.relative_to(self.folder).as_posix()
+        try:
+            return not self.knows(name) or self.problem(name) is None
+        except OSError:
+            return False
+
+    def removed(self, name: str) -> bool:
+        """Whether the run removed a missing file itself; the ledger is read again."""
+        self._read()
+        return None in self._records.acceptable(name)
+
+    def problem(self, name: str) -> str | None:
+        """A description of a recorded file's damage; None if it is intact. Raises OSError if it cannot be read."""
+        find = self._growing if name in GROWING else self._whole
+        while True:
+            known = self._records
+            if (found := find(name, known)) is None:
+                return None
+            now = self._read()
+            if now.acceptable(name) == known.acceptable(name) and now.ended == known.ended:
+                return found
+
+    def unrecorded_tail(self, name: str) -> bool:
+        """Whether a growing file has bytes that the ledger does not record yet."""
+        record = self._records.files.get(name)
+        path = self.folder / name
+        return record is None or (path.is_file() and path.stat().st_size > record[0])
+
+    def _read(self) -> Records:
+        self._records = read_ledger(self.folder) or self._records
+        return self._records
+
+    def _whole(self, name: str, known: Records) -> str | None:
+        path = self.folder / name
+        now = checksum(pieces_of(path)) if path.exists() else None
+        acceptable = known.acceptable(name)
+        recorded = [record for record in acceptable if record is not None]
+        if now in acceptable or not recorded:
+            return None
+        if now is None:
+            return "missing"
+        size = recorded[-1][0]
+        return ALTERED if now[0] == size else f"altered: {now[0]} bytes, not {size}"
+
+    def _growing(self, name: str, known: Records) -> str | None:
+        path = self.folder / name
+        recorded = [record for record in known.acceptable(name) if record is not None]
+        if not recorded:
+            return None
+        if not path.exists():
+            return None if None in known.acceptable(name) else "missing"
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            for length, digest in recorded:
+                if size >= length and _prefix(file.fileno(), length) == digest:
+                    return f"too long: {size} bytes, not {length}" if known.ended and size > length else None
+        length = recorded[-1][0]
+        return f"short: {size} bytes, not {length}" if size < length else ALTERED
 
 
-def _chained(before: bytes, body: bytes) -> bytes:
-    return xxhash.xxh3_64_hexdigest(before + body).encode()
+def lost_or_altered(audit: Audit) -> Iterator[str]:
+    """A line for each file outside of snapshots and checkpoints that differs from its record."""
+    for name in audit.names(saves=False):
+        try:
+            problem = audit.problem(name)
+        except OSError as error:
+            problem = reason(error)
+        if problem:
+            yield f"{audit.folder / name}: {problem}"
+
+
+def _prefix(descriptor: int, size: int) -> str:
+    digest, place = xxhash.xxh3_64(), 0
+    while place < size and (piece := os.pread(descriptor, min(1 << 20, size - place), place)):
+        digest.update(piece)
+        place += len(piece)
+    return digest.hexdigest()

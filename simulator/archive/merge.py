@@ -15,7 +15,7 @@ from simulator.archive.manifest import FieldEntry
 from simulator.archive.reader import StoredField, open_snapshot
 from simulator.archive.shard import LIBVER
 from simulator.archive.sparse import Pages, reserve, stream
-from simulator.archive.verify_snapshot import verify
+from simulator.archive.verify import verify
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, sync_folder, write_durably
 

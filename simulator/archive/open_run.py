@@ -3,17 +3,20 @@
 Nothing is cached: each access shows the present files. JAX is not needed except for snapshots.
 """
 
-from collections.abc import Sequence
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from matplotlib import colormaps
+from PIL import Image
 
-from simulator.archive.series import SeriesReader
-from simulator.archive.state import RunState, read_state
-from simulator.archive.table import read_table
+from simulator.archive.series import SeriesReader, read_table
+from simulator.archive.state import CONFIG, RunState, read_state
 from simulator.errors import UserError
-from simulator.run.folder import CONFIG
 from simulator.simulation import provenance
 
 if TYPE_CHECKING:
@@ -98,7 +101,7 @@ class Run:
     def to_yt(self, index: int = -1) -> Any:
         """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
         others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
-        from simulator.archive.yt_data import yt_data
+        from simulator.archive.data_set import yt_data
 
         return yt_data(self.snapshots[index])
 
@@ -106,7 +109,7 @@ class Run:
         """Write `snapshots.vtkhdf` (ParaView, xarray; a run updates it itself) and, if no snapshot is compressed,
         `snapshots.json` (references for zarr), which show all snapshots without a copy."""
         from simulator.archive.data_set import write_references
-        from simulator.archive.time_index import write_time_index
+        from simulator.archive.index import write_time_index
 
         time_index = write_time_index(self.path / "snapshots")
         plain = all(s.manifest.compression == "none" for s in self.snapshots[:])
@@ -126,7 +129,7 @@ class Run:
         return read_state(self.path)
 
     def _repr_html_(self) -> str:
-        from simulator.archive.display import flat, picture, table
+        from simulator.archive.open_run import flat, picture, table
 
         rows = flat(
             {
@@ -153,7 +156,7 @@ class Snapshots(Sequence["Snapshot"]):
     """The snapshots that were committed when this object was made; `steps` lists their steps."""
 
     def __init__(self, folder: Path) -> None:
-        from simulator.archive.commit import committed
+        from simulator.archive.manifest import committed
 
         self._paths = tuple(committed(folder))
         self.steps = tuple(int(path.name) for path in self._paths)
@@ -174,3 +177,52 @@ class Snapshots(Sequence["Snapshot"]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} snapshots, steps {list(self.steps)}>"
+
+
+_WIDTH = 220
+"""Width of a picture in pixels."""
+
+
+def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
+    """HTML of a title, names and values, and a picture beside them."""
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+        for name, value in rows.items()
+    )
+    return (
+        f"<div style='display:flex;gap:1.5em;align-items:flex-start'><div><b>{html.escape(title)}</b>"
+        f"<table>{cells}</table></div>{picture}</div>"
+    )
+
+
+def picture(values: np.ndarray, caption: str) -> str:
+    """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    if low < 0 < high:  # zero is white
+        high = max(high, -low)
+        low, colours = -high, colormaps["RdBu_r"]
+    else:
+        colours = colormaps["magma"]
+    shown = (values.T[::-1] - low) / (high - low or 1.0)
+    pixels = (colours(np.nan_to_num(shown))[..., :3] * 255).astype(np.uint8)
+    image = Image.fromarray(pixels).resize(
+        (_WIDTH, max(1, round(_WIDTH * values.shape[1] / values.shape[0])))
+    )
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    data = base64.b64encode(file.getvalue()).decode()
+    text = html.escape(caption)
+    return (
+        f"<figure style='margin:0'><img src='data:image/png;base64,{data}' alt='{text}'><br>{text}</figure>"
+    )
+
+
+def flat(block: Any, key: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping with dotted keys."""
+    if not isinstance(block, Mapping):
+        return {key: block}
+    items: dict[str, Any] = {}
+    for name, item in block.items():
+        items |= flat(item, f"{key}.{name}" if key else str(name))
+    return items

@@ -5,50 +5,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.checkpoint import component_names, datasets, physical_axes
-from simulator.archive.commit import derived_files
 from simulator.archive.dataset import Dataset
+from simulator.archive.index import write_time_index
 from simulator.archive.manifest import NAME as MANIFEST
-from simulator.archive.options import Options
-from simulator.archive.prune import prune
 from simulator.archive.recorder import Recorder
-from simulator.archive.stored_particles import particle_datasets
-from simulator.archive.table import Table
-from simulator.archive.time_index import write_time_index
-from simulator.archive.writer import Writer
+from simulator.archive.series import Table
+from simulator.archive.states import component_names, datasets, particle_datasets, physical_axes
+from simulator.archive.verify import prune
+from simulator.archive.writer import Options, Writer
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
-from simulator.measurements import requested
 from simulator.models import State
-from simulator.run.schedule import Event, Schedule
 from simulator.simulation.compiling import Program
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
-
-
-def events(settings: Any) -> tuple[Event, ...]:
-    """The events of a run, in the order in which they are taken."""
-
-    def event(
-        name: str, cadence: Any, *, first: bool = True, last: bool = True, align: bool = False
-    ) -> Event:
-        return Event(
-            name,
-            getattr(cadence, "every", None),
-            cadence.every_steps,
-            cadence.every_wall,
-            align=align or getattr(cadence, "align", False),
-            first=first,
-            last=last,
-        )
-
-    series = [event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None]
-    return (
-        event("diagnostics", settings.diagnostics),
-        *series,
-        event("snapshots", settings.snapshots, align=True),
-        event("checkpoints", settings.checkpoints, first=False),
-    )
 
 
 class Output:
@@ -117,8 +87,8 @@ class Output:
         except OSError as error:
             self.trouble = f"{reason(error)}; all earlier output is intact"
 
-    def take(self, names: tuple[str, ...], state: State, schedule: Schedule) -> None:
-        """Takes the events `names` of `state`, in order."""
+    def take(self, names: tuple[str, ...], state: State, schedule: Mapping[str, Any]) -> None:
+        """Takes the events `names` of `state`, in order. Checkpoints store `schedule`, the schedule's state."""
         for name in names:
             with self._spent.on(name.replace("_", " ")):
                 match name:
@@ -220,7 +190,7 @@ class Output:
             species += particle_datasets(particles, simulation.populations[name])
         return species
 
-    def checkpoint(self, state: State, schedule: Schedule) -> None:
+    def checkpoint(self, state: State, schedule: Mapping[str, Any]) -> None:
         """Writes everything that the next step needs, in the background."""
         self.flush()
         simulation = self._simulation
@@ -237,7 +207,7 @@ class Output:
             {
                 "time": float(state.time),
                 "box": list(simulation.config.grid.box),
-                "schedule": schedule.state(),
+                "schedule": dict(schedule),
                 "fixed_dt": simulation.time_step.fixed or 0.0,
                 "configuration": self._inside.get("configuration", ""),
                 "layout": simulation.transform.name,
@@ -254,7 +224,7 @@ class Output:
 
     def _record(self, folder: Path) -> None:
         """Records a snapshot or checkpoint that was committed."""
-        self._journal.kept([folder / MANIFEST, *derived_files(folder)])
+        self._journal.kept([folder / MANIFEST])
 
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from all series; returns a line for each file that lost rows."""

@@ -1,28 +1,34 @@
 """The states of a run, rebuilt from its snapshots on the available devices."""
 
+import io
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from PIL import Image
 
 from simulator.archive.open_run import open_run
-from simulator.archive.stored_fields import StoredFields
-from simulator.archive.stored_particles import particles_in
-from simulator.config import load_config
+from simulator.archive.output import Output
+from simulator.archive.recorder import measured, series_of
+from simulator.archive.state import CONFIG
+from simulator.archive.states import RunInputs, StoredFields, particles_in
+from simulator.config import dump_config, load_config
 from simulator.config.overrides import Override
 from simulator.diagnostics.budget import RESIDUAL
-from simulator.errors import UserError
+from simulator.errors import RunFailure, UserError
+from simulator.files import remove_tree, replace_file
+from simulator.measurements import KINDS, requested
+from simulator.measurements.render import USUAL
 from simulator.models import State
 from simulator.particles import ParticleSet
 from simulator.particles.population import Populations
 from simulator.processes import discover
-from simulator.run.folder import CONFIG
-from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import begin
@@ -48,7 +54,7 @@ class Recomputed:
         """The run's model on the available devices; its initial condition is not computed."""
         cluster = connect(self.config, discover(os.environ))
         return Simulation(
-            self.config, cluster=cluster, inputs=Inputs(self.path / "inputs"), report=lambda line: None
+            self.config, cluster=cluster, inputs=RunInputs(self.path / "inputs"), report=lambda line: None
         )
 
     def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
@@ -116,3 +122,129 @@ def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
     """The particles with their velocities at the start, which are given by id."""
     start = jnp.where(particles.valid, velocities[:, jnp.maximum(particles.id, 0)], 0)
     return particles.with_records({"start_velocity": start})
+
+
+FOLDER = "analysis"
+EVERY = "{every_steps: 1}"
+"""The cadence of kinds that the run's configuration does not request; only snapshots give rows."""
+
+
+@dataclass(frozen=True)
+class Analysed:
+    folder: Path
+    series: tuple[str, ...]
+    rows: int
+    refused: tuple[str, ...]
+    """A line for each kind that the model does not allow."""
+
+
+def analyze(
+    path: Path,
+    kinds: Sequence[str] | None = None,
+    overrides: Sequence[str | Override] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Analysed:
+    """Measure every snapshot of the run in `path` into the folder RUN/analysis, which replaces an earlier one.
+
+    The diagnostics and the series of the named `kinds` are measured (default: those of the run's configuration;
+    `all`: every kind that the model allows). Raises UserError if there is nothing to measure, or if a kind does not
+    exist or cannot be measured.
+    """
+    known = list(KINDS)
+    every = kinds is not None and "all" in kinds
+    for kind in kinds or ():
+        if kind != "all" and kind not in known:
+            raise UserError(f"--what: no kind of output {kind!r}; known: all, {', '.join(known)}")
+    wanted = known if every else list(kinds or ())
+    plain = Recomputed(path, overrides).config.output
+    added = [f"output.{k}={EVERY}" for k in wanted if getattr(plain, k) is None]
+    refused: list[str] = []
+    if every:
+        added, refused = _possible(path, overrides, added)
+    left_out = [k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None]
+    recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
+    folder = path / FOLDER
+    simulation = recomputed.simulation
+    if simulation.cluster.is_first:
+        remove_tree(folder)
+        folder.mkdir()
+        replace_file(folder / CONFIG, dump_config(recomputed.config))
+    output = Output(simulation, folder, cast(Any, None))
+    series = tuple(name for name, _, _ in requested(recomputed.config.output))
+    for number, state in enumerate(recomputed.states(), 1):
+        output.take(("diagnostics", *series), state, {})
+        if output.trouble:
+            raise RunFailure(output.trouble)
+        progress(number, len(recomputed.snapshots))
+    output.close()
+    return Analysed(folder, series, len(recomputed.snapshots), tuple(refused))
+
+
+def _possible(
+    path: Path, overrides: Sequence[str | Override], added: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The added kinds that the run's model allows, and a line for each of the others."""
+    simulation: Simulation | None = None
+    allowed, refused = [], []
+    for override in added:
+        recomputed = Recomputed(path, [*overrides, override])
+        try:
+            if simulation is None:
+                simulation = recomputed.simulation
+            simulation.config = recomputed.config
+            series_of(simulation)
+            allowed.append(override)
+        except UserError as error:
+            refused.append(str(error))
+    return allowed, refused
+
+
+def render(
+    path: Path,
+    steps: Sequence[int] | None = None,
+    overrides: Sequence[str | Override] = (),
+    fields: Sequence[str] = (),
+) -> Iterator[Path]:
+    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path` into
+    RUN/plots/render_FIELD_STEP.png, according to its `output.render` with the `overrides`; yields each file when it
+    is written. `fields` are shown instead of those that `output.render` names; a field that it names, too, keeps its
+    transfer function. Raises UserError if there is no such snapshot, or if the model has no field to show.
+    """
+    known = open_run(path).snapshots.steps
+    wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)
+    for step in wanted:
+        if step not in known:
+            listed = ", ".join(map(str, known)) or "none"
+            raise UserError(f"--step: {path} has no snapshot of step {step}; there are: {listed}")
+    asked = Recomputed(path).config.output.render  # pyright: ignore[reportAttributeAccessIssue] - a registered kind
+    instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
+    recomputed = Recomputed(path, [*instead, *overrides])
+    simulation = recomputed.simulation
+    kind = measured(simulation, "render")
+    draw = jax.jit(kind.compute)
+    for state in recomputed.states(wanted):
+        picture = np.asarray(draw(state)["image"])
+        if simulation.cluster.is_first:
+            file = path / "plots" / f"render_{kind.attributes['field']}_{int(state.step):08d}.png"
+            file.parent.mkdir(exist_ok=True)
+            data = io.BytesIO()
+            Image.fromarray(picture).save(data, "png", optimize=True)
+            replace_file(file, data.getvalue())
+            yield file
+
+
+def _showing(fields: Sequence[str], asked: Any) -> list[Override]:
+    """Overrides that show `fields` instead of those in `asked`, the run's settings."""
+    if not fields:
+        return []
+    known: dict[str, Any] = {}
+    if asked is not None:
+        own = (asked.field,) if asked.field else USUAL
+        known = asked.fields or dict.fromkeys(own, asked.transfer)
+    functions = {name: known.get(name, "auto") for name in fields}
+    if len(functions) > 1:
+        new: dict[str, Any] = {"field": None, "transfer": None, "fields": functions}
+    else:
+        ((name, function),) = functions.items()
+        new = {"field": name, "transfer": function, "fields": None}
+    return [Override(("output", "render", key), value) for key, value in new.items()]

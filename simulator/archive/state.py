@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,11 @@ import xxhash
 from simulator.files import replace_file
 
 NAME = "state.json"
+CONFIG = "config.yaml"
+"""The file that makes a folder a run's."""
+ALTERED = "altered (its checksum does not match)"
 _PROGRAM = "simulator"
+_RECORD = re.compile(r'\[\s+(\d+),\s+("\w+")\s+\]')
 _TAIL = re.compile(rb',\n  "xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 
@@ -22,8 +27,8 @@ class RunState:
 
     A `stopped` run ended early on request and a `failed` one by itself; both can be continued. A `running` one
     without a live lock was killed. `seconds` is the wall time of all starts of the run. `advanced` says whether this
-    start took a step beyond its first state. `updated` is UTC. `ledger_lines` and `ledger_chain` are the length of
-    the run's ledger and the checksum of its last line.
+    start took a step beyond its first state. `updated` is UTC. `ledger` counts how often the run's ledger was
+    written.
     """
 
     state: Literal["running", "finished", "stopped", "failed"]
@@ -41,25 +46,31 @@ class RunState:
     seconds: float = 0.0
     reason: str | None = None
     updated: str = ""
-    ledger_lines: int = 0
-    ledger_chain: str = ""
+    ledger: int = 0
 
 
 def write_state(folder: Path, state: RunState) -> None:
     """Replace `folder/state.json`, stamped with the present time. Its last line is the checksum of the others."""
     stamp = datetime.now(UTC).isoformat(timespec="seconds")
-    text = json.dumps({"program": _PROGRAM, **asdict(state), "updated": stamp}, indent=2)
-    body = text.removesuffix("\n}")
-    digest = xxhash.xxh3_64_hexdigest(body.encode())
-    replace_file(folder / NAME, f'{body},\n  "xxh3": "{digest}"\n}}\n')
+    replace_file(folder / NAME, seal({"program": _PROGRAM, **asdict(state), "updated": stamp}))
 
 
-def is_whole(folder: Path) -> bool | None:
-    """Whether `folder/state.json` is as it was written; None if it has no checksum (an earlier version's)."""
-    data = (folder / NAME).read_bytes()
+def seal(content: Mapping[str, Any]) -> str:
+    """`content` as JSON whose last entry is the xxh3 of the text before it."""
+    body = json.dumps(content, indent=2).removesuffix("\n}")
+    body = _RECORD.sub(r"[\1, \2]", body)  # one line for each record of a file
+    return f'{body},\n  "xxh3": "{xxhash.xxh3_64_hexdigest(body.encode())}"\n}}\n'
+
+
+def unsealed(data: bytes) -> dict[str, Any] | None:
+    """The content of a sealed file; None if it was altered. Raises KeyError if it has no seal."""
     if (tail := _TAIL.search(data)) is None:
+        raise KeyError("xxh3")
+    if xxhash.xxh3_64_hexdigest(data[: tail.start()]).encode() != tail[1]:
         return None
-    return xxhash.xxh3_64_hexdigest(data[: tail.start()]).encode() == tail[1]
+    content = json.loads(data)
+    del content["xxh3"]
+    return content
 
 
 def read_state(folder: Path) -> RunState | None:

@@ -22,19 +22,94 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from simulator.archive.commit import commit, derived_files, folder_name
 from simulator.archive.dataset import Block, Dataset, own_blocks
-from simulator.archive.index import write_index
-from simulator.archive.manifest import FieldEntry, Manifest, ShardEntry
-from simulator.archive.options import ALONE, Hook, Options, Processes, no_hook
-from simulator.archive.shard import build_shard, shard_name
-from simulator.archive.vtkhdf import write_vtkhdf
-from simulator.errors import RunFailure
+from simulator.archive.index import make_derived
+from simulator.archive.manifest import FieldEntry, Hook, Manifest, ShardEntry, commit, folder_name
+from simulator.archive.shard import build_shard, load_filters, shard_name
+from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably
+
+STAGES = (
+    "copied",  # host copies taken, nothing on disk
+    "folder made",  # the temporary folder exists
+    "shard written",  # this process's shard is synced and has its name
+    "gathered",  # the records of all processes are known
+    "manifest written",  # synced, in the temporary folder
+    "before rename",  # all names synced, nothing committed
+    "moved aside",  # an older folder of the same step, if any, has been renamed
+    "renamed",  # committed
+    "committed",  # and durable
+    "index written",
+    "done",  # every process knows
+)
+"""The stages of a save in order; the hook is called with each name when the stage is reached."""
+
+
+def no_hook(stage: str) -> None:
+    """The default hook does nothing."""
+
+
+class Processes(Protocol):
+    """The part of `processes.start.Cluster` that storage uses. All methods are collective."""
+
+    @property
+    def process_id(self) -> int: ...
+    @property
+    def num_processes(self) -> int: ...
+    def any(self, flags: np.ndarray) -> np.ndarray: ...
+    def gather(self, value: Any, /) -> list[Any]: ...
+    def broadcast(self, value: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A single process: every collective is trivial."""
+
+    process_id: int = 0
+    num_processes: int = 1
+
+    def any(self, flags: np.ndarray) -> np.ndarray:
+        return np.asarray(flags)
+
+    def gather(self, value: Any, /) -> list[Any]:
+        return [value]
+
+    def broadcast(self, value: Any, /) -> Any:
+        return value
+
+
+ALONE = Alone()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a snapshot or checkpoint is written.
+
+    `compression`: none, gzip or blosc2 (all lossless; blosc2 needs the package hdf5plugin).
+    `precision`: `single` rounds fields over space or wavenumbers to 32 bits; small arrays stay exact.
+    `index`: also write the index of virtual data sets and the VTKHDF sidecar.
+    `require_finite`: refuse to commit NaNs and infinities.
+    """
+
+    compression: str = "none"
+    precision: Literal["keep", "single"] = "keep"
+    index: bool = True
+    require_finite: bool = True
+
+    def __post_init__(self) -> None:
+        load_filters(self.compression)
+        if self.precision not in ("keep", "single"):
+            raise UserError(f"precision {self.precision!r}: keep or single")
+
+    def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
+        """The type in which an array of `dtype` is stored."""
+        if self.precision == "single" and is_mesh and dtype.kind in "fc":
+            return np.dtype(np.float32 if dtype.kind == "f" else np.complex64)
+        return dtype
 
 
 @dataclass
@@ -91,7 +166,7 @@ class Writer:
         datasets: Sequence[Dataset],
         attributes: Mapping[str, Any],
         *,
-        options: Options = Options(),  # noqa: B008 (frozen)
+        options: Options = Options(),
         after: Callable[[Path], object] | None = None,
     ) -> None:
         """Start saving `datasets` as `parent/<step>`. Returns once they are copied to the host.
@@ -240,8 +315,7 @@ class Writer:
         try:
             if manifest.index:
                 self._check()  # by now another process may have committed a folder of the same name
-                write_index(save.target, manifest)
-                write_vtkhdf(save.target, manifest)
+                make_derived(save.target, manifest)
                 self._hook("index written")
             if save.after:
                 save.after(save.target)
@@ -256,7 +330,7 @@ def save(
     attributes: Mapping[str, Any],
     *,
     cluster: Processes = ALONE,
-    options: Options = Options(),  # noqa: B008 (frozen)
+    options: Options = Options(),
     check: Callable[[], None] = lambda: None,
     hook: Hook = no_hook,
 ) -> Path:
@@ -272,19 +346,6 @@ def save(
         writer.close()
     assert folder is not None
     return folder
-
-
-def rebuild_index(folder: Path, manifest: Manifest) -> list[Path]:
-    """Write the index and the VTKHDF sidecar of a committed folder if they are missing; returns the new files."""
-    if not manifest.index:
-        return []
-    makers = zip(derived_files(folder), (write_index, write_vtkhdf), strict=True)
-    made = []
-    for path, make in makers:
-        if not path.exists():
-            make(folder, manifest)
-            made.append(path)
-    return made
 
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:

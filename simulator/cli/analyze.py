@@ -32,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from simulator.archive.analyze import analyze
+    from simulator.archive.recompute import analyze
     from simulator.errors import UserError
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]

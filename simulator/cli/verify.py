@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from simulator.archive.verify_run import verification
+    from simulator.archive.verify import verification
 
     files = problems = count = 0
     found = verification(args.path)

@@ -85,11 +85,11 @@ def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
 def _one_process(
     config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool
 ) -> int:
+    from simulator.archive.states import RunInputs
     from simulator.processes.failure import to_log_file
     from simulator.run.execute import execute
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
-    from simulator.simulation.inputs import Inputs
     from simulator.simulation.placement import connect
     from simulator.simulation.simulation import Simulation
 
@@ -97,7 +97,7 @@ def _one_process(
     cluster = connect(config, allocation, folder)
     with SignalFlags() as signals:
         log = RunLog(quiet=not cluster.is_first)
-        inputs = Inputs(None if overwritten else folder / "inputs")
+        inputs = RunInputs(None if overwritten else folder / "inputs")
         simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
 
         def claimed() -> None:

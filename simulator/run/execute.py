@@ -110,8 +110,6 @@ class _Run:
             self._failed(f"{type(error).__name__}: {error}")
             raise
         finally:
-            if self.ledger is not None:
-                self.ledger.close()
             if self.lock is not None:
                 self.lock.release()
             self.log.close()
@@ -260,7 +258,7 @@ class _Run:
         self.journal.writing(target / MANIFEST, size, digest)
 
     def _settle(self, ended: str) -> None:
-        """Writes the ledger's last line of this start. After it only the state file, which refers to it, is
+        """Writes the ledger for the last time of this start. After it only the state file, which refers to it, is
         written."""
         if self.ledger is not None:
             self.ledger.mark(ended=ended)

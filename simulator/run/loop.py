@@ -141,7 +141,7 @@ class Loop:
         for name in names:
             if name in ("snapshots", "checkpoints"):
                 self._finish_save()
-            self._output.take((name,), self._simulation.state, self._schedule)
+            self._output.take((name,), self._simulation.state, self._schedule.state())
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:

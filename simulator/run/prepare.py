@@ -8,22 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simulator.archive.audit import Audit, lost_or_altered
-from simulator.archive.commit import clean_leftovers, committed, remove
+from simulator.archive.index import make_derived, write_time_index
 from simulator.archive.ledger import NAME as LEDGER
-from simulator.archive.ledger import Ledger
-from simulator.archive.output import Output, events
+from simulator.archive.ledger import Audit, Ledger, lost_or_altered
+from simulator.archive.manifest import clean_leftovers, committed, remove
+from simulator.archive.output import Output
 from simulator.archive.reader import open_snapshot
-from simulator.archive.time_index import write_time_index
-from simulator.archive.verify_snapshot import newest_good
-from simulator.archive.writer import rebuild_index
+from simulator.archive.states import restored
+from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal
 from simulator.run import fingerprint
 from simulator.run.folder import Decision, RunFolder
 from simulator.run.log import RunLog
-from simulator.run.schedule import Schedule
+from simulator.run.schedule import Schedule, events
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
@@ -96,7 +95,7 @@ def prepare_folder(
     log.open(path / "run.log", ledger)
     for line in changed:
         log.warn(f"{line}; the run continues with the remaining files")
-    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots", ledger)):
+    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots")):
         log.say(line)
     simulation.inputs.keep(path / "inputs", ledger)
     folder.write_config(dump_config(simulation.config), ledger)
@@ -139,7 +138,7 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
     settings, planned = simulation.config.time, events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, max_steps=settings.max_steps)
-    state = simulation.restored(chosen)
+    state = restored(simulation, chosen)
     stored = open_snapshot(chosen).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
         # With a fixed dt the time is origin + since * dt: another dt counts from here.
@@ -189,12 +188,11 @@ def _changed(folder: Path) -> list[str]:
     return [*([f"{folder / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
 
 
-def _indices_made(parent: Path, journal: Journal) -> list[str]:
+def _indices_made(parent: Path) -> list[str]:
     """Makes the indices that a killed run could not make; returns a line for each."""
     lines: list[str] = []
     for folder in committed(parent):
         with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot
-            made = rebuild_index(folder, open_snapshot(folder).manifest)
-            journal.kept(made)
-            lines += [f"{path}: was missing, made again" for path in made]
+            made = make_derived(folder, open_snapshot(folder).manifest)
+            lines += [f"{path}: was missing or altered, made again" for path in made]
     return lines

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from simulator.config.timing import EVENT_TOLERANCE
+from simulator.measurements import requested
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,31 @@ class Event:
             value = getattr(self, key)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{self.name}.{key}: {value} is not a positive number")
+
+
+def events(settings: Any) -> tuple[Event, ...]:
+    """The events of a run, in the order in which they are taken."""
+
+    def event(
+        name: str, cadence: Any, *, first: bool = True, last: bool = True, align: bool = False
+    ) -> Event:
+        return Event(
+            name,
+            getattr(cadence, "every", None),
+            cadence.every_steps,
+            cadence.every_wall,
+            align=align or getattr(cadence, "align", False),
+            first=first,
+            last=last,
+        )
+
+    series = [event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None]
+    return (
+        event("diagnostics", settings.diagnostics),
+        *series,
+        event("snapshots", settings.snapshots, align=True),
+        event("checkpoints", settings.checkpoints, first=False),
+    )
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from simulator.archive import checkpoint
 from simulator.config import RunConfig
 from simulator.forcing import Forcing
 from simulator.models import Model, State
@@ -195,9 +193,10 @@ class Simulation(CompiledQuantities):
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
-    def restored(self, folder: Path) -> State:
-        """The state in a checkpoint; `template` follows where buffers of particles had to grow."""
-        state = checkpoint.load(folder, self.template, self.model, self.populations)
+    def restored(self, load: Callable[[State, Model, Populations], State]) -> State:
+        """The state that `load(template, model, populations)` reads; `template` follows where buffers of particles
+        had to grow."""
+        state = load(self.template, self.model, self.populations)
         self.__dict__.pop("template", None)
         return state
 

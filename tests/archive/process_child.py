@@ -15,11 +15,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from storage_support import XYZ, grid, random_field
 
-from simulator.archive.commit import committed
 from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import committed
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
-from simulator.archive.verify_snapshot import verify
+from simulator.archive.verify import verify
 from simulator.archive.writer import Writer, save
 from simulator.errors import RunFailure
 

@@ -10,12 +10,11 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from simulator.archive.commit import commit, folder_name
 from simulator.archive.dataset import Axis, Block, Dataset
-from simulator.archive.manifest import FieldEntry, Manifest
-from simulator.archive.options import no_hook
+from simulator.archive.index import make_derived
+from simulator.archive.manifest import FieldEntry, Manifest, commit, folder_name
 from simulator.archive.shard import build_shard, shard_name
-from simulator.archive.writer import rebuild_index
+from simulator.archive.writer import no_hook
 from simulator.files import write_durably
 
 XYZ = (("x", "y", "z"),)
@@ -65,7 +64,7 @@ def write_sharded(
         shards.append(record)
     manifest = Manifest(step=step, time=float(step), fields=fields, shards=tuple(shards))
     commit(temporary, target, manifest, lambda: None, no_hook)
-    rebuild_index(target, manifest)
+    make_derived(target, manifest)
     return target
 
 

@@ -7,15 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from simulator.archive.checkpoint import physical_axes
-from simulator.archive.commit import remove
 from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.index import write_time_index
+from simulator.archive.manifest import remove
 from simulator.archive.open_run import open_run
-from simulator.archive.options import Options
 from simulator.archive.reader import StoredField
 from simulator.archive.series import Series
-from simulator.archive.time_index import write_time_index
-from simulator.archive.writer import save
+from simulator.archive.states import physical_axes
+from simulator.archive.writer import Options, save
 from simulator.errors import UserError
 from simulator.initial.vortices import Abc, AbcSettings
 from simulator.simulation.inputs import Inputs

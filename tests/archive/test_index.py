@@ -6,7 +6,7 @@ import pytest
 from storage_support import XYZ, grid, on_devices, random_field
 
 from simulator.archive.dataset import Axis, Dataset
-from simulator.archive.verify_snapshot import verify
+from simulator.archive.verify import verify
 from simulator.archive.writer import save
 
 ATTRIBUTES = {

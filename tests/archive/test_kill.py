@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from storage_support import in_child, tiny
 
-from simulator.archive.commit import clean_leftovers, committed
-from simulator.archive.options import STAGES
-from simulator.archive.prune import prune
+from simulator.archive.index import make_derived
+from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
-from simulator.archive.verify_snapshot import newest_good, stored_in, verify
-from simulator.archive.writer import Writer, rebuild_index, save
+from simulator.archive.verify import newest_good, prune, stored_in, verify
+from simulator.archive.writer import STAGES, Writer, save
 
 
 def _save_until(parent, step, stage):
@@ -47,7 +46,7 @@ def test_killed_at_a_stage(tmp_path, stage):
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
     assert clean_leftovers(tmp_path) == []
     assert newest_good(tmp_path)[0] == newest
-    rebuild_index(newest, open_snapshot(newest).manifest)
+    make_derived(newest, open_snapshot(newest).manifest)
     assert verify(newest).ok
 
     save(tmp_path, 2, tiny(2), {"time": 0.0})
@@ -63,7 +62,7 @@ def test_killed_while_replacing_a_step(tmp_path, stage):
     assert any("put back" in line for line in lines) == (stage == "moved aside")
     replaced = STAGES.index(stage) >= STAGES.index("renamed")
     assert holds(folder, 2, seed=100 if replaced else None)
-    rebuild_index(folder, open_snapshot(folder).manifest)
+    make_derived(folder, open_snapshot(folder).manifest)
     assert sorted(os.listdir(tmp_path)) == ["00000002", "00000002.h5", "00000002.vtkhdf"]
     assert verify(folder).ok
 

@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 from run_support import simulate, write_case
 
-from simulator.archive.commit import committed
 from simulator.archive.dataset import Axis, Dataset
-from simulator.archive.ledger import NAME, Book, Ledger
-from simulator.archive.series import Series
-from simulator.archive.table import Table
-from simulator.archive.verify_run import verification
+from simulator.archive.ledger import EARLIER, NAME, Ledger, read_ledger
+from simulator.archive.manifest import committed
+from simulator.archive.series import Series, Table
+from simulator.archive.state import seal
+from simulator.archive.verify import verification
 from simulator.archive.writer import save
 from simulator.cli import main
 from simulator.files import checksum, pieces_of, replace_file
 from simulator.run.folder import RunFolder
+from simulator.run.lock import RunLock
 
 START = """\
 import jax.numpy as jnp
@@ -92,20 +93,20 @@ KINDS = (
     "inputs/inputs.json",
     "snapshots/00000000/manifest.json",
     "snapshots/00000004/shards/p00000.h5",
-    "snapshots/00000008.h5",
-    "snapshots/00000008.vtkhdf",
     "checkpoints/00000006/manifest.json",
     "checkpoints/00000008/shards/p00000.h5",
 )
+DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf")
 
 
 def test_every_file_of_a_run_is_known(finished: Path):
     """Nothing but the two files that vouch for each other is left out of the ledger and the manifests."""
-    book = Book(finished)
+    book = read_ledger(finished)
     shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
+    derived = {f"snapshots/{step:08d}{end}" for step in (0, 4, 8) for end in (".h5", ".vtkhdf")}
     files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
-    assert files - shards - book.records.keys() == {NAME, "state.json", "snapshots.vtkhdf"}
-    assert book.records.keys() <= files and book.ended and not book.problems
+    assert files - shards - book.files.keys() == {NAME, "state.json", "snapshots.vtkhdf", *derived}
+    assert book.files.keys() <= files and book.ended == "finished" and not book.problem
     assert wrong(finished) == {}
 
 
@@ -121,6 +122,16 @@ def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path):
     assert wrong(run) == {}
 
 
+@pytest.mark.parametrize("name", DERIVED)
+def test_60_bit_flips_in_a_derived_file_are_mended(run: Path, name: str):
+    chance = random.Random(14)
+    for _ in range(60):
+        flip(run / name, chance)
+        (report,) = verification(run / name).reports
+        assert report.ok and f"{run / name}: was " in "".join(report.notes)
+    assert wrong(run) == {}
+
+
 @pytest.mark.parametrize("name", [NAME, "state.json"])
 def test_60_bit_flips_in_what_vouches_for_the_rest_are_found(run: Path, name: str):
     chance, good = random.Random(13), (run / name).read_bytes()
@@ -130,11 +141,11 @@ def test_60_bit_flips_in_what_vouches_for_the_rest_are_found(run: Path, name: st
         (run / name).write_bytes(good)
 
 
-@pytest.mark.parametrize("name", [*KINDS, NAME, "state.json"])
+@pytest.mark.parametrize("name", [*KINDS, *DERIVED, NAME, "state.json"])
 def test_every_deleted_file_is_missing(run: Path, name: str):
     (run / name).unlink()
     found = wrong(run)
-    if name.startswith("snapshots/") and name.count("/") == 1:  # derived: made again, and known to the ledger
+    if name in DERIVED:
         assert found == {} and (run / name).exists() and wrong(run) == {}
     else:
         assert found == {name: "missing"}
@@ -200,11 +211,8 @@ def test_a_users_own_files_are_none_of_its_business(run: Path):
 
 
 def test_removals_by_the_run_itself_are_recorded(run: Path):
-    lines = [json.loads(line) for line in (run / NAME).read_text().splitlines()]
-    assert [line["removing"] for line in lines if "removing" in line] == [
-        "checkpoints/00000002",
-        "checkpoints/00000004",
-    ]
+    removed = json.loads((run / NAME).read_text())["removed"]
+    assert removed == dict.fromkeys(("checkpoints/00000002", "checkpoints/00000004"), "the last 2 are kept")
 
 
 def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
@@ -218,18 +226,18 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     assert "warning: " in (log := (run / "run.log").read_text())
     assert f"{run}/spectra.h5: missing; the run continues with the remaining files" in log
     assert wrong(run) == {}
-    book = Book(run)
-    assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.records.keys()
+    book = read_ledger(run)
+    assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.files.keys()
 
 
 def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, run: Path):
     (run / NAME).unlink()
     state = json.loads((run / "state.json").read_text())
-    for key in ("ledger_lines", "ledger_chain", "xxh3"):
+    for key in ("ledger", "xxh3"):
         del state[key]
     (run / "state.json").write_text(json.dumps(state))
     first = next(iter(verification(run).reports))
-    assert first.ok and any("has no ledger.jsonl" in note for note in first.notes)
+    assert first.ok and any("has no ledger.json" in note for note in first.notes)
     shutil.rmtree(run / "snapshots" / "00000000")
     assert wrong(run) == {}
     (run / "diagnostics.csv").write_text("step,time\n1,2,3\n")
@@ -238,15 +246,55 @@ def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, r
     # the next start begins a ledger with what is there
     assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
     assert wrong(run) == {}
-    (run / "snapshots" / "00000004.h5").write_bytes(b"")
+    (run / "config.yaml").write_bytes(b"")
     shutil.rmtree(run / "snapshots" / "00000008")
-    assert {"snapshots/00000008", "snapshots/00000004.h5"} == wrong(run).keys()
+    assert {"snapshots/00000008", "config.yaml"} == wrong(run).keys()
 
 
 def test_overwrite_begins_another_ledger(place: Path, run: Path):
-    lines = Book(run).lines
+    saves = read_ledger(run).saves
     assert simulate(place / "case.yaml", run, "--overwrite", "time.max_steps=1") == 0
-    assert Book(run).lines < lines and wrong(run) == {}
+    assert read_ledger(run).saves < saves and wrong(run) == {}
+
+
+def test_the_ledger_of_an_earlier_version_is_read_and_continued(place: Path, run: Path):
+    """Lines of changes in the place of a table; the files derived from snapshots were recorded, too."""
+    files = json.loads((run / NAME).read_text())["files"]
+    lines = [
+        {"program": "simulator", "ledger": 1},
+        {"kept": {**files, "snapshots/00000004.h5": [1, "0" * 16]}},
+        {"writing": "checkpoints/00000004/manifest.json", "is": [1, "0" * 16]},
+        {"removing": "checkpoints/00000004", "why": "the last 2 are kept"},
+        {"writing": "config.yaml", "is": [1, "0" * 16]},
+        {"state": "written"},
+    ]
+    (run / EARLIER).write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kept": {"half')
+    (run / NAME).unlink()
+    state = json.loads((run / "state.json").read_text())
+    del state["ledger"], state["xxh3"]
+    (run / "state.json").write_text(seal(state | {"ledger_lines": 5, "ledger_chain": "0" * 16}))
+    assert wrong(run) == {}
+    good = (run / "spectra.h5").read_bytes()
+    (run / "spectra.h5").write_bytes(good[:-1])
+    shutil.rmtree(run / "snapshots" / "00000000")
+    size = len(good)
+    assert wrong(run) == {
+        "spectra.h5": f"altered: {size - 1} bytes, not {size}",
+        "snapshots/00000000": "missing",
+    }
+    (run / "spectra.h5").write_bytes(good)
+    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
+    assert not (run / EARLIER).exists() and wrong(run) == {"snapshots/00000000": "missing"}
+
+
+def test_an_older_copy_of_the_ledger_and_a_folder_in_its_place_are_found(place: Path, run: Path):
+    older = (run / NAME).read_bytes()
+    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
+    (run / NAME).write_bytes(older)
+    assert wrong(run)[NAME] == "older than state.json"
+    (run / NAME).unlink()
+    (run / NAME).mkdir()
+    assert wrong(run).keys() == {NAME} and "cannot be read" in str(wrong(run)[NAME])
 
 
 # ---- the ledger alone --------------------------------------------------------------------------------------
@@ -263,13 +311,13 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path, careless: None):
-    """Before each change there is a line; the file that a kill leaves is that of before or after."""
+    """Before each change there is a table; the file that a kill leaves is that of before or after."""
 
     class Stopped(Exception):
         pass
 
     def script(folder: Path, stop: int) -> None:
-        """The first `stop` effects (lines and replacements) of a run that writes all sorts of files."""
+        """The first `stop` effects (tables and replacements) of a run that writes all sorts of files."""
         left = stop
 
         def effect() -> None:
@@ -279,9 +327,10 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
                 raise Stopped
 
         class Cut(Ledger):
-            def _append(self, entry):
+            def _save(self, ended=None):
                 effect()
-                super()._append(entry)
+                super()._save(ended)
+                effect()
 
             def written(self, path):
                 super().written(path)
@@ -312,7 +361,7 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
             return
         raise AssertionError("came to its end")
 
-    total = 0
+    total = 1  # nothing is written before the first table
     while True:
         folder = tmp_path / f"stopped{total}"
         folder.mkdir()
@@ -323,27 +372,12 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
         problems = {n: p for n, p in wrong(folder).items() if n not in ("state.json", "config.yaml")}
         assert problems == {}, total
         # the next start makes it certain
-        Ledger(folder, RunFolder(folder).recorded()).close()
-        book = Book(folder)
-        for name, record in book.records.items():
+        Ledger(folder, RunFolder(folder).recorded())
+        for name, record in read_ledger(folder).files.items():
             if name != "diagnostics.csv":
                 assert recorded(folder / name) == record
         total += 1
     assert total > 40
-
-
-def test_a_half_written_last_line_is_dropped_by_the_next_start(tmp_path: Path):
-    replace_file(tmp_path / "config.yaml", "one")
-    ledger = Ledger(tmp_path, [tmp_path / "config.yaml"])
-    head = ledger.head
-    ledger.close()
-    with open(tmp_path / NAME, "a") as file:
-        file.write('{"kept": {"spec')
-    assert Book(tmp_path, head).problems == []
-    ledger = Ledger(tmp_path)
-    ledger.kept([tmp_path / "config.yaml"])
-    ledger.close()
-    assert Book(tmp_path, head).problems == [] and Book(tmp_path).lines == head[0] + 1
 
 
 def test_a_reader_follows_a_writer(tmp_path: Path):
@@ -385,7 +419,7 @@ def _many(folder: Path, count: int) -> Path:
     data = [Dataset("density", np.ones((4, 4, 4)), axes)]
     for step in range(count):
         save(folder / "snapshots", step, data, {"time": float(step), "configuration": "x" * 5000})
-    Ledger(folder, RunFolder(folder).recorded()).close()
+    Ledger(folder, RunFolder(folder).recorded())
     return folder
 
 
@@ -416,13 +450,11 @@ def test_reports_come_in_order_from_all_threads(tmp_path: Path, careless: None):
     assert folders == [run, *committed(run / "snapshots")] and found.total == len(folders)
 
 
-def test_an_index_is_not_made_again_under_a_live_run(run: Path, monkeypatch: pytest.MonkeyPatch):
-    """Its next start does that: only the one who holds the lock writes."""
-    from simulator.run.lock import RunLock
-
+def test_an_index_is_made_again_beside_a_live_run(run: Path):
+    """Derived files are none of the ledger's, so that whoever finds them missing may make them."""
     with RunLock.acquire(run, os.environ):
         (run / "snapshots" / "00000008.h5").unlink()
         before = (run / NAME).read_bytes()
-        assert wrong(run) == {"snapshots/00000008.h5": "missing"}
+        assert wrong(run) == {} and (run / "snapshots" / "00000008.h5").exists()
         assert (run / NAME).read_bytes() == before
-    assert wrong(run) == {} and main(["verify", str(run / "snapshots" / "00000008"), "--quiet"]) == 0
+    assert main(["verify", str(run / "snapshots" / "00000008"), "--quiet"]) == 0

@@ -9,9 +9,8 @@ import pytest
 
 from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series
+from simulator.archive.series import Series, Table
 from simulator.archive.state import RunState, write_state
-from simulator.archive.table import Table
 from simulator.archive.writer import save
 from simulator.errors import UserError
 

@@ -14,12 +14,11 @@ import pytest
 from process_child import MODES, VELOCITY
 from storage_support import XYZ, grid, on_devices
 
-from simulator.archive.commit import clean_leftovers
 from simulator.archive.dataset import Axis, Dataset
-from simulator.archive.options import STAGES
+from simulator.archive.manifest import clean_leftovers
 from simulator.archive.reader import open_snapshot
-from simulator.archive.verify_snapshot import newest_good, verify
-from simulator.archive.writer import save
+from simulator.archive.verify import newest_good, verify
+from simulator.archive.writer import STAGES, save
 
 pytestmark = pytest.mark.spmd
 HERE = Path(__file__).parent

@@ -6,11 +6,10 @@ import pytest
 from storage_support import XYZ, grid, on_devices, random_field
 
 from simulator import Simulation, load_config
-from simulator.archive.checkpoint import physical_axes
 from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.reader import open_snapshot
-from simulator.archive.stored_particles import particle_datasets
-from simulator.archive.verify_snapshot import verify
+from simulator.archive.states import particle_datasets, physical_axes
+from simulator.archive.verify import verify
 from simulator.archive.writer import save
 from simulator.initial.vortices import Abc, AbcSettings
 from simulator.processes import discover

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from storage_support import XYZ, grid, in_child, on_devices, random_field
 
-from simulator.archive.commit import clean_leftovers, committed
 from simulator.archive.dataset import Dataset
-from simulator.archive.options import STAGES
-from simulator.archive.prune import prune
+from simulator.archive.index import make_derived
+from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
-from simulator.archive.verify_snapshot import newest_good, verify
-from simulator.archive.writer import rebuild_index, save
+from simulator.archive.verify import newest_good, prune, verify
+from simulator.archive.writer import STAGES, save
 
 SHAPE = (5, 4, 6)
 LAYOUTS = st.sampled_from(
@@ -77,7 +76,7 @@ class Storage(RuleBasedStateMachine):
         clean_leftovers(self.parent)
         for folder in committed(self.parent):
             if int(folder.name) in self.good:
-                rebuild_index(folder, open_snapshot(folder).manifest)
+                make_derived(folder, open_snapshot(folder).manifest)
 
     @precondition(lambda self: self.good)
     @rule(

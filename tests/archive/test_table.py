@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.archive.table import Table, read_table
+from simulator.archive.series import Table, read_table
 
 pytestmark = pytest.mark.smoke
 
@@ -112,7 +112,7 @@ def test_a_writer_killed_at_any_time_leaves_a_table_that_reads_and_continues(tmp
     writer = f"""
 import time
 from pathlib import Path
-from simulator.archive.table import Table
+from simulator.archive.series import Table
 table = Table(Path({str(path)!r}), ["step", "time", "energy"])
 print("ready", flush=True)
 for step in range(50_000):

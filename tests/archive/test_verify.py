@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 
@@ -6,10 +7,12 @@ import numpy as np
 import pytest
 from storage_support import grid, random_field, tiny, write_sharded
 
-from simulator.archive.prune import prune
+from simulator.archive import index
+from simulator.archive.index import UNSEALED, make_derived
 from simulator.archive.reader import open_snapshot
-from simulator.archive.verify_snapshot import newest_good, stored_in, verify
-from simulator.archive.writer import rebuild_index, save
+from simulator.archive.state import ALTERED
+from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
+from simulator.archive.writer import save
 from simulator.errors import UserError
 
 
@@ -82,59 +85,50 @@ def test_files_that_do_not_belong_are_noted(sharded):
     assert report.notes == [f"{sharded}/shards/p00009.h5: not part of the snapshot"]
 
 
-def _edit_index(folder, edit) -> None:
-    path = folder.with_name("00000005.h5")
+@pytest.mark.parametrize("end", [".h5", ".vtkhdf"])
+def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
+    """Whatever was edited: the file ends with the checksum of its bytes and of the manifest."""
+    path, manifest = sharded.with_name(f"00000005{end}"), open_snapshot(sharded).manifest
     with h5py.File(path, "r+", locking=False) as file:
-        edit(file)
+        found = "data/5/fields/p" if end == ".h5" else "VTKHDF/PointData/p"
+        shape = file[found].shape
+        del file[found]
+        file[found] = np.zeros(shape)
+    assert wrong(sharded) == {path.name: UNSEALED}  # HDF5 has cut off the checksum
+    assert verify(sharded).restorable and make_derived(sharded, manifest) == [path]
+    rng, good = np.random.default_rng(8), path.read_bytes()
+    for _ in range(200):
+        bad = bytearray(good)
+        bit = int(rng.integers(8 * len(good)))
+        bad[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(bad)
+        assert wrong(sharded)[path.name] in (ALTERED, UNSEALED), bit
+    assert verify(sharded).restorable and make_derived(sharded, manifest) == [path]
+    with h5py.File(path, "r", locking=False) as file:
+        assert file[found].is_virtual
+        np.testing.assert_array_equal(file[found][...], np.asarray(open_snapshot(sharded)["p"]))
+    assert verify(sharded).ok and make_derived(sharded, manifest) == []
 
 
-def _redirected(source):
-    def edit(file):
-        layout = h5py.VirtualLayout((8, 6, 4), "<f8")
-        layout[:] = h5py.VirtualSource(source, "p/0", (8, 6, 4))
-        del file["p"], file["data/5/fields/p"]
-        file["data/5/fields"].create_virtual_dataset("p", layout)
+def test_where_nothing_can_be_written_damage_stays_and_earlier_versions_pass(sharded, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    return edit
-
-
-def _real(file):
-    del file["p"], file["data/5/fields/p"]
-    file["data/5/fields/p"] = np.zeros((8, 6, 4))
-
-
-@pytest.mark.parametrize(
-    ("edit", "problem"),
-    [
-        (_redirected("00000004/shards/p00000.h5"), "the sources of p are not the shards of 00000005"),
-        (_redirected("/elsewhere/p00000.h5"), "the sources of p are not the shards of 00000005"),
-        (_real, "p is missing"),
-        (lambda file: file.__delitem__("data/5/fields/q"), "q is missing"),
-    ],
-)
-def test_an_index_that_lies_is_found_and_its_data_stay_good(sharded, edit, problem):
-    _edit_index(sharded, edit)
-    assert wrong(sharded) == {"00000005.h5": problem}
-    assert verify(sharded).restorable
-    sharded.with_name("00000005.h5").unlink()
-    assert rebuild_index(sharded, open_snapshot(sharded).manifest) == [sharded.with_name("00000005.h5")]
-    assert verify(sharded).ok
-
-
-def test_blocks_of_the_index_in_each_others_place_are_found(sharded):
-    manifest = open_snapshot(sharded).manifest
-
-    def edit(file):
-        del file["p"], file["data/5/fields/p"]
-        layout = h5py.VirtualLayout((8, 6, 4), "<f8")
-        pieces = list(manifest.pieces("p"))
-        for piece, other in zip(pieces, pieces[::-1], strict=True):
-            at = tuple(slice(a, a + n) for a, n in zip(other.block.start, other.block.shape, strict=True))
-            layout[at] = h5py.VirtualSource(f"00000005/{piece.shard.file}", "p/0", piece.block.shape)
-        file["data/5/fields"].create_virtual_dataset("p", layout)
-
-    _edit_index(sharded, edit)
-    assert wrong(sharded) == {"00000005.h5": "the sources of p are not the shards of 00000005"}
+    monkeypatch.setattr(index, "write_durably", full)
+    path = sharded.with_name("00000005.h5")
+    good = path.read_bytes()
+    path.write_bytes(good[:100])
+    (report,) = verification(sharded).reports
+    assert (
+        report.ok
+        and f"{sharded}: its index cannot be made again (Read-only file system: {path})" in report.notes
+    )
+    path.write_bytes(good[:50] + b"x" + good[51:])
+    (report,) = verification(sharded).reports
+    assert [(c.file, c.problem) for c in report.problems] == [(path, ALTERED)]
+    path.unlink()
+    (report,) = verification(sharded).reports
+    assert [(c.file, c.problem) for c in report.problems] == [(path, "missing")]
 
 
 def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
@@ -142,35 +136,8 @@ def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
     assert "HDF5_VDS_PREFIX=/elsewhere" in wrong(sharded)["00000005.h5"]
 
 
-def test_broken_or_missing_derived_files_are_found_and_do_not_hinder_a_restart(sharded):
+def test_missing_derived_files_are_found_and_do_not_hinder_a_restart(sharded):
     index, sidecar = sharded.with_name("00000005.h5"), sharded.with_name("00000005.vtkhdf")
-    index.write_bytes(index.read_bytes()[:100])
-    assert "cannot be read" in wrong(sharded)["00000005.h5"]
-    good = sidecar.read_bytes()
-
-    def other_sources(root):
-        del root["PointData/q"]
-        root["PointData/q"] = root["PointData/p"]
-
-    def other_values(root):
-        del root["PointData/q"]
-        root["PointData/q"] = np.zeros((8, 6, 4))
-
-    for edit, message in (
-        (
-            lambda root: root.attrs.modify("Direction", np.eye(3).ravel()),
-            "its Direction is not the snapshot's",
-        ),
-        (lambda root: root["FieldData/TimeValue"].write_direct(np.ones(1)), "its time is not the snapshot's"),
-        (other_sources, "the sources of q are not the shards of 00000005"),
-        (other_values, "q is missing"),
-    ):
-        with h5py.File(sidecar, "r+") as file:
-            edit(file["VTKHDF"])
-        assert wrong(sharded)["00000005.vtkhdf"] == message
-        sidecar.write_bytes(good)
-    sidecar.write_bytes(good[:50])
-    assert "cannot be read" in wrong(sharded)["00000005.vtkhdf"]
     index.unlink()
     sidecar.unlink()
     assert wrong(sharded) == {"00000005.h5": "missing", "00000005.vtkhdf": "missing"}
@@ -185,7 +152,7 @@ def test_a_moved_run_still_verifies_and_a_renamed_folder_does_not_pass(sharded, 
     (moved / "00000005").rename(moved / "00000006")
     (moved / "00000005.h5").rename(moved / "00000006.h5")
     (moved / "00000005.vtkhdf").rename(moved / "00000006.vtkhdf")
-    assert "not the shards of 00000006" in wrong(moved / "00000006")["00000006.h5"]
+    assert wrong(moved / "00000006") == {"00000006.h5": ALTERED, "00000006.vtkhdf": ALTERED}
 
 
 def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, in_child, on_devices, random_field, tiny
 
-from simulator.archive.commit import clean_leftovers, committed
 from simulator.archive.dataset import Dataset
-from simulator.archive.options import STAGES, Options
-from simulator.archive.prune import prune
+from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
-from simulator.archive.verify_snapshot import newest_good, verify
-from simulator.archive.writer import Writer, save
+from simulator.archive.verify import newest_good, prune, verify
+from simulator.archive.writer import STAGES, Options, Writer, save
 from simulator.errors import RunFailure, UserError
 
 

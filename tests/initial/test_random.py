@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from flow_support import flow, measured
 
-from simulator.archive.checkpoint import component_names, datasets, physical_axes
 from simulator.archive.dataset import Dataset
+from simulator.archive.states import component_names, datasets, physical_axes
 from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.initial.spectrum import SpectrumSettings, shape_of

@@ -10,9 +10,8 @@ from PIL import Image
 
 from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series, SeriesReader
+from simulator.archive.series import Series, SeriesReader, Table
 from simulator.archive.state import RunState, write_state
-from simulator.archive.table import Table
 from simulator.archive.writer import save
 from simulator.cli import main
 from simulator.plotting import Choice, plot_run

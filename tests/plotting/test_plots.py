@@ -13,8 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
 
-from simulator.archive.series import Series, SeriesReader
-from simulator.archive.table import Table
+from simulator.archive.series import Series, SeriesReader, Table
 from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.plotting import plot_run

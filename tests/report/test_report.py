@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series
+from simulator.archive.series import Series, Table
 from simulator.archive.state import RunState, write_state
-from simulator.archive.table import Table
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.report import report_run

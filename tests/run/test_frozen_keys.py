@@ -7,7 +7,7 @@ import pytest
 from fault_support import everything
 from run_support import simulate, write_case
 
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.cli import main
 from simulator.run.fingerprint import computed_with, stored_config
 

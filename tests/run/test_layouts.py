@@ -25,7 +25,7 @@ from run_support import (
 )
 
 from simulator import Simulation, load_config, open_run
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_support import started, wait_until, write_case
 
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.archive.state import read_state
 
 CASE = """\

@@ -23,7 +23,7 @@ from run_support import (
 )
 
 from simulator import open_run
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.cli import main
 
 # dt by CFL, aligned snapshots, soft spectra: whatever a schedule has to carry over an interruption.

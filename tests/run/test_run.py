@@ -10,9 +10,9 @@ import pytest
 from run_support import CASE, contents, simulate, started, table, write_case
 
 from simulator import open_run
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.archive.series import SeriesReader
-from simulator.archive.verify_snapshot import verify
+from simulator.archive.verify import verify
 from simulator.cli import main
 
 COLUMNS = [

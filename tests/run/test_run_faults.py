@@ -33,7 +33,7 @@ from fault_support import (
     write_shards,
 )
 
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import open_snapshot
 from simulator.archive.state import read_state

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fault_support import CONFIG, assert_clean, assert_near, call, start_all, steps
 
-from simulator.archive.commit import committed
+from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import open_snapshot
 

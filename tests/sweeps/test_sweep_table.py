@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
-from simulator.archive.table import Table
 from simulator.planning import Step
 from simulator.sweeps.collect import parse
 from simulator.sweeps.pictures import plot_sweep

@@ -1,4 +1,5 @@
-"""Verifies a whole run: snapshots and checkpoints against their manifests, all files against the run's ledger."""
+"""Verifies what is on disk by reading it back: snapshots and checkpoints against their manifests, all other files of
+a run against its ledger. Derived files that are missing or altered are made again."""
 
 import itertools
 import json
@@ -8,29 +9,186 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
-from simulator.archive.audit import ALTERED, Audit
-from simulator.archive.commit import committed_names
-from simulator.archive.ledger import GROWING, Ledger
+from simulator.archive.index import UNSEALED, derived_problem, make_derived
+from simulator.archive.ledger import GROWING, Audit
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.manifest import (
+    Manifest,
+    ShardEntry,
+    committed,
+    committed_names,
+    derived_files,
+    read_manifest,
+    remove,
+)
 from simulator.archive.reader import snapshot_folder
-from simulator.archive.series import SeriesReader
+from simulator.archive.series import SeriesReader, series_names
+from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
 from simulator.archive.state import NAME as STATE
-from simulator.archive.state import is_whole, read_state
-from simulator.archive.verify_snapshot import Checked, Report, stored_in, verify
-from simulator.archive.writer import rebuild_index
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, reason
-from simulator.run.folder import CONFIG, series_names
-from simulator.run.lock import RunLock
+from simulator.files import TEMPORARY, UNRECORDED, Journal, reason
 from simulator.simulation.inputs import altered
 from simulator.simulation.provenance import NAME as PROVENANCE
+
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file and its problem (None if it is good). `derived` files can be rebuilt."""
+
+    file: Path
+    problem: str | None = None
+    derived: bool = False
+
+
+@dataclass
+class Findings:
+    """The result of `verify` for one snapshot or checkpoint, file by file."""
+
+    folder: Path
+    files: list[Checked] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    manifest: Manifest | None = None
+
+    @property
+    def problems(self) -> list[Checked]:
+        return [f for f in self.files if f.problem]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all files are good, derived ones included."""
+        return not self.problems
+
+    @property
+    def restorable(self) -> bool:
+        """Whether the data are good; derived files may have problems."""
+        return all(f.derived for f in self.problems)
+
+    def lines(self) -> list[str]:
+        """One printable line for each file, then the notes."""
+        return [f"{c.file}: {c.problem or 'ok'}" for c in self.files] + self.notes
+
+
+def verify(
+    folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True
+) -> Findings:
+    """Read everything in a committed folder, `workers` shards at a time. Bounded memory.
+
+    `recorded(path)`: whether the run's ledger has no other record of the manifest. Raises UserError
+    if `folder` is not a snapshot or checkpoint of this program; damage is reported.
+    """
+    report = Findings(folder)
+    try:
+        manifest = report.manifest = read_manifest(folder)
+    except RunFailure as error:
+        report.files.append(Checked(folder / MANIFEST, str(error).removeprefix(f"{folder / MANIFEST}: ")))
+        return report
+    known = recorded(folder / MANIFEST)
+    report.files.append(Checked(folder / MANIFEST, None if known else "not the one that was committed"))
+    if workers == 1 or len(manifest.shards) == 1:
+        report.files += [_check_shard(folder, shard) for shard in manifest.shards]
+    else:
+        with ThreadPoolExecutor(max_workers=workers) as threads:
+            report.files += threads.map(lambda shard: _check_shard(folder, shard), manifest.shards)
+    named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
+    report.notes += [
+        f"{path}: not part of the snapshot"
+        # unlike rglob, walk tolerates a run that is removing the folder meanwhile
+        for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+        if path not in named
+    ]
+    for path in derived_files(folder) if manifest.index else ():
+        problem = derived_problem(path, folder, manifest)
+        if problem is None and (prefix := os.environ.get("HDF5_VDS_PREFIX")):
+            problem = f"HDF5_VDS_PREFIX={prefix} is set: HDF5 would look for the shards there; unset it"
+        report.files.append(Checked(path, problem, derived=True))
+    return report
+
+
+def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest folder in `parent` that is restorable, and the newer ones with the reason each was skipped."""
+    skipped: list[tuple[Path, str]] = []
+    for folder in reversed(committed(parent)):
+        try:
+            report = verify(folder)
+        except UserError as error:
+            skipped.append((folder, str(error).removeprefix(f"{folder / MANIFEST}: ")))
+            continue
+        if report.restorable:
+            return folder, skipped
+        first = next(c for c in report.problems if not c.derived)
+        skipped.append((folder, f"{first.file.relative_to(folder)}: {first.problem}"))
+    return None, skipped
+
+
+def stored_in(path: Path) -> list[Path]:
+    """The committed folders in `path`: a run folder, a folder of snapshots or checkpoints, or one of these.
+
+    Raises UserError if `path` is none of them.
+    """
+    if (path / MANIFEST).exists() or (path / "shards").is_dir():
+        return [path]
+    kinds = [p for name in ("snapshots", "checkpoints") if (p := path / name).is_dir()]
+    if kinds:
+        return [folder for kind in kinds for folder in committed(kind)]
+    if folders := committed(path):
+        return folders
+    what = "no such folder" if not path.exists() else "not a run, snapshot or checkpoint of this program"
+    raise UserError(f"{path}: {what}; give a run folder or e.g. RUN/snapshots/00000010")
+
+
+def _check_shard(folder: Path, shard: ShardEntry) -> Checked:
+    path = folder / shard.file
+    digest = xxhash.xxh3_64()
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != shard.bytes:
+                word = "short" if size < shard.bytes else "too long"
+                return Checked(path, f"{word}: {size} bytes, not {shard.bytes}")
+            buffer = memoryview(bytearray(min(_PIECE, max(size, 1))))
+            while n := file.readinto(buffer):
+                digest.update(buffer[:n])
+    except FileNotFoundError:
+        return Checked(path, "missing")
+    except OSError as error:
+        return Checked(path, f"cannot be read ({reason(error)})")
+    if digest.hexdigest() != shard.xxh3:
+        return Checked(path, ALTERED)
+    bad = {name: sum(b.nonfinite for b in blocks) for name, blocks in shard.blocks.items()}
+    if counts := [f"{name} has {n} values that are not finite" for name, n in bad.items() if n]:
+        return Checked(path, ", ".join(counts))
+    return Checked(path)
+
+
+def prune(
+    parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED
+) -> list[Path]:
+    """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of `keep_every`.
+
+    Nothing is removed unless the newest folder has been read back and verified. Returns the removed folders;
+    each is recorded in `journal` first.
+    """
+    if keep_last < 1:
+        raise ValueError(f"keep_last = {keep_last}: must be at least 1")
+    names = committed_names(parent)
+    old = [parent / name for name in names[:-keep_last] if not keep_every or int(name) % keep_every]
+    if not old or not verify(parent / names[-1]).restorable:
+        return []
+    for folder in old:
+        journal.removing(folder, f"the last {keep_last} are kept")
+        remove(folder)
+    return old
+
 
 KINDS = ("snapshots", "checkpoints")
 
@@ -40,14 +198,14 @@ class Verification:
     """The reports on a run, in order, produced on all cores; `total` is their largest possible number."""
 
     total: int
-    reports: Iterator[Report]
+    reports: Iterator[Findings]
 
 
 def verification(path: Path, cores: int | None = None) -> Verification:
     """Reports on a run, a folder of snapshots or checkpoints, or one of these, with `cores` threads (default: all
     cores that this process may use). Runs may go on meanwhile.
 
-    A missing index is made again if nobody else writes the run and the disk allows it. Raises UserError if `path` is
+    A missing or altered index is made again if the disk allows it. Raises UserError if `path` is
     not of this program.
     """
     cores = cores or len(os.sched_getaffinity(0))
@@ -64,22 +222,22 @@ def verification(path: Path, cores: int | None = None) -> Verification:
 
 def _of_run(folder: Path, audit: Audit, cores: int) -> Verification:
     names = _saves(folder, audit)
-    files = (Report(folder, list(_files(folder, audit)), list(_remarks(folder, audit))) for _ in range(1))
+    files = (Findings(folder, list(_files(folder, audit)), list(_remarks(folder, audit))) for _ in range(1))
     saves = _of_saves((Path(parent) / name for parent, name in names), audit, cores, len(names))
     return Verification(1 + len(names), itertools.chain(files, saves, _leftovers(folder)))
 
 
-def _of_saves(folders: Iterable[Path], audit: Audit | None, cores: int, count: int = 1) -> Iterator[Report]:
+def _of_saves(folders: Iterable[Path], audit: Audit | None, cores: int, count: int = 1) -> Iterator[Findings]:
     """Reports on snapshots and checkpoints; if there are few, several threads read the shards of each."""
     jobs = (partial(_report, folder, audit, max(1, cores // max(count, 1))) for folder in folders)
     with ThreadPoolExecutor(max_workers=cores) as threads:
         yield from filter(None, _in_order(threads, jobs, ahead=2 * cores))
 
 
-def _leftovers(path: Path) -> Iterator[Report]:
+def _leftovers(path: Path) -> Iterator[Findings]:
     for place in (path, *(path / kind for kind in KINDS)):
         for left in sorted(place.glob(f"{TEMPORARY}*")):
-            yield Report(left, notes=[f"{left}: being written, or left by a killed run"])
+            yield Findings(left, notes=[f"{left}: being written, or left by a killed run"])
 
 
 def _saves(path: Path, audit: Audit) -> list[tuple[str, str]]:
@@ -99,10 +257,10 @@ def _audit_of(saved: Path) -> Audit | None:
 
 
 def _in_order(
-    threads: ThreadPoolExecutor, jobs: Iterable[Callable[[], Report | None]], ahead: int
-) -> Iterator[Report | None]:
+    threads: ThreadPoolExecutor, jobs: Iterable[Callable[[], Findings | None]], ahead: int
+) -> Iterator[Findings | None]:
     """The results of the jobs in order; at most `ahead` of them are held."""
-    waiting: deque[Future[Report | None]] = deque()
+    waiting: deque[Future[Findings | None]] = deque()
     try:
         for job in jobs:
             waiting.append(threads.submit(job))
@@ -115,7 +273,7 @@ def _in_order(
             left.cancel()
 
 
-def _report(folder: Path, audit: Audit | None, workers: int) -> Report | None:
+def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
     """The report on one snapshot or checkpoint; None if the run has removed it meanwhile."""
     name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
     try:
@@ -124,54 +282,28 @@ def _report(folder: Path, audit: Audit | None, workers: int) -> Report | None:
             report = _verified(folder, audit, workers)
     except UserError as error:
         if folder.exists():  # written by another version
-            return Report(folder, [Checked(folder, str(error).removeprefix(f"{folder}: "))])
-        report = Report(folder)
+            return Findings(folder, [Checked(folder, str(error).removeprefix(f"{folder}: "))])
+        report = Findings(folder)
     if folder.exists():
         return report
     if audit is None or not audit.knows(name) or audit.removed(name):
         return None
-    return Report(folder, [Checked(folder, "missing")])
+    return Findings(folder, [Checked(folder, "missing")])
 
 
-def _verified(folder: Path, audit: Audit | None, workers: int) -> Report:
-    as_written = audit.as_written if audit is not None else lambda path: None
-    report = verify(folder, workers=workers, as_written=as_written)
+def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
+    report = verify(folder, workers=workers, recorded=audit.is_recorded if audit else lambda manifest: True)
     if report.ok or not report.restorable or report.manifest is None:
         return report
     try:
-        made = _made_again(folder, report, audit)
+        made = make_derived(folder, report.manifest)
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
-        return report
-    except UserError as error:  # a live run, which may not have written the index yet
-        assert audit is not None
-        pending = [c.file for c in report.problems if not audit.knows_by_now(c.file)]
-        report = verify(folder, workers=workers, as_written=as_written)
-        for checked in [c for c in report.problems if c.file in pending and not c.file.exists()]:
-            report.files.remove(checked)
-            report.notes.append(f"{checked.file}: not written yet ({reason(error)})")
-        return report
-    if made:
-        report = verify(
-            folder, workers=workers, as_written=lambda path: None if path in made else as_written(path)
-        )
-        report.notes += [f"{path}: was missing, made again" for path in made]
+        made = [c.file for c in report.problems if c.problem == UNSEALED]
+    else:
+        report.notes += [f"{c.file}: was {c.problem}, made again" for c in report.problems if c.file in made]
+    report.files = [Checked(c.file, derived=True) if c.file in made else c for c in report.files]
     return report
-
-
-def _made_again(folder: Path, report: Report, audit: Audit | None) -> list[Path]:
-    """Makes a missing index; within a run as its only writer, so that the ledger records it."""
-    assert report.manifest is not None
-    if audit is None or not audit.expected:
-        return rebuild_index(folder, report.manifest)
-    if all(c.file.exists() for c in report.problems):
-        return []
-    with RunLock.acquire(audit.folder, os.environ) as lock:
-        made = rebuild_index(folder, report.manifest)
-        ledger = Ledger(audit.folder, check=lock.check)
-        ledger.kept(made)
-        ledger.close()
-    return made
 
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
@@ -246,8 +378,10 @@ def _state_problem(strict: bool, path: Path) -> str | None:
     path.stat()
     if read_state(path.parent) is None:
         return "altered (no state of a run)"
-    whole = is_whole(path.parent)
-    return ALTERED if whole is False or (strict and whole is None) else None
+    try:
+        return ALTERED if unsealed(path.read_bytes()) is None else None
+    except KeyError:
+        return ALTERED if strict else None
 
 
 def _table_problem(path: Path) -> str | None:
