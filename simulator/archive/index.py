@@ -57,14 +57,25 @@ def make_derived(folder: Path, manifest: Manifest) -> list[Path]:
             file = io.BytesIO()
             with h5py.File(file, "w", libver=LIBVER) as opened:
                 fill(opened, folder, manifest)
-            write_durably(path, [file.getbuffer(), _seal(file.getbuffer(), folder, manifest)])
+            described = folder.name.encode() + manifest.encode()
+            write_durably(path, [file.getbuffer(), _seal(file.getbuffer(), described)])
             made.append(path)
     return made
 
 
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
-    """Why a derived file is not that of its folder: its last bytes are a checksum of the bytes before and of the
-    manifest. It is not opened, because HDF5 may hang or crash on a damaged file."""
+    """Why a derived file is not that of its folder; None if it is."""
+    return _seal_problem(path, folder.name.encode() + manifest.encode())
+
+
+def time_index_problem(parent: Path) -> str | None:
+    """Why the index of all snapshots in `parent` is not as it was written; None if it is, or if there are none."""
+    return _seal_problem(parent.with_name(NAME), b"") if committed_names(parent) else None
+
+
+def _seal_problem(path: Path, described: bytes) -> str | None:
+    """Why a derived file is not as it was written: its last bytes are a checksum of the bytes before and of what it
+    describes. The file is not opened, because HDF5 may hang or crash on a damaged one."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -73,14 +84,13 @@ def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
         return f"cannot be read ({reason(error)})"
     if data[-_SEAL_LENGTH:-16] != _SEAL:
         return UNSEALED
-    return None if _seal(data[:-_SEAL_LENGTH], folder, manifest) == data[-_SEAL_LENGTH:] else ALTERED
+    return None if _seal(data[:-_SEAL_LENGTH], described) == data[-_SEAL_LENGTH:] else ALTERED
 
 
-def _seal(image: bytes | memoryview, folder: Path, manifest: Manifest) -> bytes:
+def _seal(image: bytes | memoryview, described: bytes) -> bytes:
     """The bytes behind an HDF5 file, which HDF5 ignores."""
     digest = xxhash.xxh3_64(image)
-    digest.update(folder.name.encode())
-    digest.update(manifest.encode())
+    digest.update(described)
     return _SEAL + digest.hexdigest().encode()
 
 
@@ -333,7 +343,7 @@ def write_time_index(parent: Path) -> Path | None:
     snapshots. Raises OSError as it comes.
     """
     path = parent.with_name(NAME)
-    known = {entry.name: entry for entry in _listed(path)}
+    known = {} if time_index_problem(parent) else {entry.name: entry for entry in _listed(path)}
     entries: list[_Entry] = []
     newest: Manifest | None = None
     names = committed_names(parent)
@@ -350,7 +360,7 @@ def write_time_index(parent: Path) -> Path | None:
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", libver=LIBVER) as file:
         _fill(file, parent, newest, entries)
-    write_durably(path, [buffer.getbuffer()])
+    write_durably(path, [buffer.getbuffer(), _seal(buffer.getbuffer(), b"")])
     return path
 
 

@@ -25,6 +25,8 @@ from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_d
 FORMAT = "simulator shards"
 VERSION = 1
 NAME = "manifest.json"
+COMMITTED = re.compile(r"\d{8,}")
+"""Names of committed folders: the step."""
 _TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 Hook = Callable[[str], None]
@@ -202,13 +204,16 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
     Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if
-    its manifest is missing or altered.
+    its manifest is missing or altered, or of another step than the folder's name says.
     """
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
         raise UserError(f"{folder}: never finished; the next start of its run removes it")
     try:
-        return decode(path.read_bytes(), path)
+        manifest = decode(path.read_bytes(), path)
+        if COMMITTED.fullmatch(folder.name) and int(folder.name) != manifest.step:
+            raise Damaged(f"{path}: is of step {manifest.step}, a copy under another step's name")
+        return manifest
     except FileNotFoundError:
         if not folder.exists():
             raise UserError(f"{folder}: no such snapshot or checkpoint") from None
@@ -221,7 +226,6 @@ def read_manifest(folder: Path) -> Manifest:
         raise RunFailure(f"cannot read {reason(error)}") from None
 
 
-_COMMITTED = re.compile(r"\d{8,}")
 _DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
@@ -241,7 +245,7 @@ def committed_names(parent: Path) -> list[str]:
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:
-        return sorted((e.name for e in entries if _COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
+        return sorted((e.name for e in entries if COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
 
 
 def committed(parent: Path) -> list[Path]:

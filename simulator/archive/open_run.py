@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from matplotlib import colormaps
-from PIL import Image
 
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
@@ -198,6 +196,9 @@ def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
 
 def picture(values: np.ndarray, caption: str) -> str:
     """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
+    from matplotlib import colormaps
+    from PIL import Image
+
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low < 0 < high:  # zero is white
         high = max(high, -low)

@@ -16,7 +16,14 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from simulator.archive.index import UNSEALED, derived_problem, make_derived
+from simulator.archive.index import NAME as TIME_INDEX
+from simulator.archive.index import (
+    UNSEALED,
+    derived_problem,
+    make_derived,
+    time_index_problem,
+    write_time_index,
+)
 from simulator.archive.ledger import GROWING, Audit
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.manifest import NAME as MANIFEST
@@ -222,9 +229,14 @@ def verification(path: Path, cores: int | None = None) -> Verification:
 
 def _of_run(folder: Path, audit: Audit, cores: int) -> Verification:
     names = _saves(folder, audit)
-    files = (Findings(folder, list(_files(folder, audit)), list(_remarks(folder, audit))) for _ in range(1))
     saves = _of_saves((Path(parent) / name for parent, name in names), audit, cores, len(names))
-    return Verification(1 + len(names), itertools.chain(files, saves, _leftovers(folder)))
+    return Verification(1 + len(names), itertools.chain(_outside(folder, audit), saves, _leftovers(folder)))
+
+
+def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
+    """The report on all files that belong to no snapshot or checkpoint."""
+    notes = list(_remarks(folder, audit))
+    yield Findings(folder, [*_files(folder, audit), *_time_index(folder / "snapshots", notes)], notes)
 
 
 def _of_saves(folders: Iterable[Path], audit: Audit | None, cores: int, count: int = 1) -> Iterator[Findings]:
@@ -338,6 +350,18 @@ def _file(path: Path, name: str, audit: Audit, rule: Callable[[Path], str | None
     if rule and (text or tail):
         return Checked(path, _checked(path, rule).problem or checked.problem)
     return checked
+
+
+def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
+    """The index of all snapshots, which is made again where it is missing or altered."""
+    problem = time_index_problem(parent)
+    if problem is not None:
+        path = parent.with_name(TIME_INDEX)
+        try:
+            if write_time_index(parent):
+                notes.append(f"{path}: was {problem}, made again")
+        except OSError as error:
+            yield Checked(path, f"{problem}; it cannot be made again ({reason(error)})", derived=True)
 
 
 def _remarks(folder: Path, audit: Audit) -> Iterator[str]:

@@ -159,11 +159,11 @@ def _links(run: Run) -> str:
     for name in names:
         path = run.path / name
         if path.is_file():
-            rows.append([f"<td>{page.link(name, name)}</td>", _bytes(path.stat().st_size)])
+            rows.append([page.link(name, name), _bytes(path.stat().st_size)])
     for kind in ("snapshots", "checkpoints"):
         steps = [p.name for p in sorted((run.path / kind).glob("[0-9]*")) if p.is_dir()]
         if steps:
-            rows.append([f"<td>{page.link(kind + '/', kind)}</td>", f"{len(steps)}, the last {steps[-1]}"])
+            rows.append([page.link(f"{kind}/", kind), f"{len(steps)}, the last {steps[-1]}"])
     return page.table(["file", ""], rows, [1]) if rows else ""
 
 

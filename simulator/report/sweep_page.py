@@ -90,7 +90,7 @@ def _table(
         verdict = _VERDICTS.get(status.stage, "note")
         body.append(
             [
-                f"<td>{page.link(where, str(run.index))}</td>",
+                page.link(where, str(run.index)),
                 *(shown(run.values[key]) if key in run.values else "" for key in sweep.varied),
                 page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",

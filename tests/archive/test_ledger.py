@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from run_support import simulate, write_case
 
+from simulator import open_run
 from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.ledger import EARLIER, NAME, Ledger, read_ledger
 from simulator.archive.manifest import committed
 from simulator.archive.series import Series, Table
 from simulator.archive.state import seal
-from simulator.archive.verify import verification
-from simulator.archive.writer import save
+from simulator.archive.verify import newest_good, verification
+from simulator.archive.writer import Options, save
 from simulator.cli import main
 from simulator.files import checksum, pieces_of, replace_file
 from simulator.run.folder import RunFolder
@@ -96,7 +97,7 @@ KINDS = (
     "checkpoints/00000006/manifest.json",
     "checkpoints/00000008/shards/p00000.h5",
 )
-DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf")
+DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf", "snapshots.vtkhdf")
 
 
 def test_every_file_of_a_run_is_known(finished: Path):
@@ -127,8 +128,9 @@ def test_60_bit_flips_in_a_derived_file_are_mended(run: Path, name: str):
     chance = random.Random(14)
     for _ in range(60):
         flip(run / name, chance)
-        (report,) = verification(run / name).reports
-        assert report.ok and f"{run / name}: was " in "".join(report.notes)
+        reports = list(verification(run if name == "snapshots.vtkhdf" else run / name).reports)
+        notes = [note for report in reports for note in report.notes]
+        assert all(report.ok for report in reports) and any(f"{run / name}: was " in note for note in notes)
     assert wrong(run) == {}
 
 
@@ -198,8 +200,37 @@ def test_an_edited_digit(run: Path):
 def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
     """Whole by itself, and not what was committed."""
     shutil.rmtree(run / "checkpoints" / "00000006")
-    shutil.copytree(run / "checkpoints" / "00000008", run / "checkpoints" / "00000006")
+    save(run / "checkpoints", 6, [Dataset("a", np.zeros(3))], {"time": 0.0}, options=Options(index=False))
     assert wrong(run) == {"checkpoints/00000006/manifest.json": "not the one that was committed"}
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "checkpoints"])
+def test_a_copy_under_another_steps_name_is_no_save(place: Path, run: Path, kind: str):
+    """It may carry the newest step's name, from which a start would continue."""
+    saved = committed(run / kind)
+    shutil.copytree(saved[-1], run / kind / "00000099")
+    (path, problem), *more = wrong(run).items()
+    assert (path, more) == (f"{kind}/00000099/manifest.json", [])
+    assert problem == f"is of step {int(saved[-1].name)}, a copy under another step's name"
+    if kind == "checkpoints":
+        assert newest_good(run / kind)[0] == saved[-1]
+
+
+def test_an_index_made_again_by_hand_is_good(run: Path):
+    index = run / "snapshots.vtkhdf"
+    good = index.read_bytes()
+    index.write_bytes(good[:-1])
+    open_run(run).write_index()
+    assert len(index.read_bytes()) == len(good) and wrong(run) == {}
+
+
+@pytest.mark.parametrize("name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"])
+def test_a_folder_in_the_place_of_a_file_is_named(run: Path, name: str, capsys):
+    (run / name).unlink()
+    (run / name).mkdir()
+    assert name in wrong(run)
+    assert main(["verify", str(run), "--quiet"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_users_own_files_are_none_of_its_business(run: Path):

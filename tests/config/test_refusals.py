@@ -161,7 +161,7 @@ def test_files_that_cannot_be_read(refused, config_class, tmp_path: Path) -> Non
         ("missing.yaml", "missing.yaml: no such file"),
         (".", ".: is a folder; name a YAML file"),
         ("latin.yaml", "latin.yaml:2: unreadable YAML: not UTF-8 text"),
-        ("a\0b", "a\0b: cannot be read: embedded null byte"),
+        ("a\0b", r"a\x00b: cannot be read: embedded null byte"),
         ("latin.yaml/x", "latin.yaml/x: cannot be read: Not a directory"),
     ]:
         with pytest.raises(UserError) as caught:
