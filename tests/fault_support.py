@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.archive.dataset import Axis, Block
+from simulator.archive.dataset import Axis
 from simulator.archive.manifest import FieldEntry, Manifest, commit, committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import Snapshot, open_snapshot
-from simulator.archive.shard import build_shard
+from simulator.archive.shard import Block, build_shard
 from simulator.archive.writer import Writer
 from simulator.cli import main
 from simulator.files import write_durably

@@ -7,7 +7,6 @@ reader matches modes by wavenumber, not by position.
 """
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,78 +131,8 @@ class Dataset:
         )
 
 
-@dataclass
-class Block:
-    """A part of a field in host memory: `data` has shape (components..., extent per axis)."""
-
-    start: tuple[int, ...]
-    data: np.ndarray
-
-
-def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None) -> list[Block]:
-    """The blocks of `dataset` that this process stores, copied to the host, without padding.
-
-    Over all processes every entry is in exactly one block: only the first replica is stored. Memory: the
-    size of the blocks. The copy owns its memory, so that the devices' buffers may be donated at once.
-    """
-    dtype = dtype or dataset.dtype
-    leading = len(dataset.components)
-    if not isinstance(dataset.array, jax.Array):
-        if process_id != 0 or not math.prod(dataset.shape):
-            return []
-        return [Block((0,) * len(dataset.axes), np.array(dataset.array, dtype=dtype, order="C"))]
-    shards = [s for s in dataset.array.addressable_shards if s.replica_id == 0]
-    for shard in shards:
-        shard.data.copy_to_host_async()
-    blocks = []
-    for shard in shards:
-        bounds = [
-            s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)
-        ]  # of the padded array
-        if any(
-            start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
-        ):
-            raise ValueError(f"data set {dataset.name}: a component axis is sharded")
-        if dataset.shares:
-            blocks += _shares(dataset, np.asarray(shard.data), bounds[-1][0], dtype)
-            continue
-        starts = tuple(start for start, _ in bounds[leading:])
-        extents = [
-            min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)
-        ]
-        if all(n > 0 for n in extents):
-            valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
-            # on the CPU np.asarray is a view, and a buffer with a view cannot be donated
-            blocks.append(Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C")))
-    return blocks
-
-
-def _shares(dataset: Dataset, data: np.ndarray, first: int, dtype: np.dtype) -> list[Block]:
-    """The blocks of one device's entries (components..., entries), which begin at the entry `first`."""
-    extent = dataset.shape[-1] // len(dataset.shares)
-    number = first // extent
-    parts = data.reshape(*data.shape[:-1], -1, extent)
-    offset, blocks = sum(dataset.shares[:number]), []
-    for i, share in enumerate(dataset.shares[number : number + parts.shape[-2]]):
-        if share:
-            blocks.append(Block((offset,), np.array(parts[..., i, :share], dtype=dtype, order="C")))
-        offset += share
-    return blocks
-
-
 def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
     """Index and name of every component: `(0,), "x"`; of a tensor `(0, 1), "xy"`; of a scalar `(), ""`."""
     separator = "" if all(len(n) == 1 for names in components for n in names) else "_"
     for index in itertools.product(*(range(len(names)) for names in components)):
         yield index, separator.join(names[i] for names, i in zip(components, index, strict=True))
-
-
-def nonfinite(values: np.ndarray) -> int:
-    """Number of NaNs and infinities, counted in pieces that stay in cache."""
-    if values.dtype.kind not in "fc":
-        return 0
-    flat, piece = values.reshape(-1), 1 << 18
-    return sum(
-        math.prod(part.shape) - int(np.count_nonzero(np.isfinite(part)))
-        for part in (flat[i : i + piece] for i in range(0, flat.size, piece))
-    )

@@ -327,7 +327,7 @@ _LISTED = "snapshots"
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _Listed:
     """One snapshot: its folder's name, its time, and the type of each of its fields."""
 
     name: str
@@ -344,7 +344,7 @@ def write_time_index(parent: Path) -> Path | None:
     """
     path = parent.with_name(NAME)
     known = {} if time_index_problem(parent) else {entry.name: entry for entry in _listed(path)}
-    entries: list[_Entry] = []
+    entries: list[_Listed] = []
     newest: Manifest | None = None
     names = committed_names(parent)
     for name in names:
@@ -352,7 +352,7 @@ def write_time_index(parent: Path) -> Path | None:
             if name not in known or name == names[-1]:
                 manifest = newest = read_manifest(parent / name)
                 types = {n: e.dtype for n, e in manifest.fields.items() if e.is_mesh}
-                known[name] = _Entry(name, manifest.time, types)
+                known[name] = _Listed(name, manifest.time, types)
             entries.append(known[name])
     if newest is None:
         path.unlink(missing_ok=True)
@@ -364,13 +364,13 @@ def write_time_index(parent: Path) -> Path | None:
     return path
 
 
-def _listed(path: Path) -> Iterator[_Entry]:
+def _listed(path: Path) -> Iterator[_Listed]:
     with contextlib.suppress(OSError, KeyError, ValueError), h5py.File(path, "r", locking=False) as file:
         for name, time, types in json.loads(file.attrs[_LISTED].decode()):  # pyright: ignore
-            yield _Entry(name, time, types)
+            yield _Listed(name, time, types)
 
 
-def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Entry]) -> None:
+def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Listed]) -> None:
     times = np.array([entry.time for entry in entries])
     file.attrs[_LISTED] = as_attribute([[e.name, e.time, dict(e.types)] for e in entries])
     for key in ("box", "configuration"):
@@ -413,7 +413,7 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
 
 
 def _netcdf(
-    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Entry]
+    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]
 ) -> h5py.Dataset:
     """The variable (time, components..., axes...) at the root."""
     layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
@@ -436,11 +436,11 @@ def dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
     return [*leading, *((axis.name, axis.coordinates) for axis in field.axes)]
 
 
-def _with(name: str, entries: Sequence[_Entry]) -> Iterator[tuple[int, _Entry]]:
+def _with(name: str, entries: Sequence[_Listed]) -> Iterator[tuple[int, _Listed]]:
     return ((number, entry) for number, entry in enumerate(entries) if name in entry.types)
 
 
-def _type(name: str, entries: Sequence[_Entry]) -> np.dtype:
+def _type(name: str, entries: Sequence[_Listed]) -> np.dtype:
     return np.result_type(*(np.dtype(entry.types[name]) for _, entry in _with(name, entries)))
 
 

@@ -13,8 +13,7 @@ import numpy as np
 from simulator.archive.index import lay_out
 from simulator.archive.manifest import FieldEntry
 from simulator.archive.reader import StoredField, open_snapshot
-from simulator.archive.shard import LIBVER
-from simulator.archive.sparse import Pages, reserve, stream
+from simulator.archive.shard import LIBVER, Pages, reserve, stream
 from simulator.archive.verify import verify
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, sync_folder, write_durably

@@ -27,7 +27,7 @@ _PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Stretch:
     """`count` consecutive entries, requested from `target` on and stored from `source` on, up or down."""
 
     target: int
@@ -166,9 +166,9 @@ def _copy(
             out[tuple(run.requested() for run in pieces)] = np.conj(values) if conjugate else values
 
 
-def _runs(places: np.ndarray) -> list[_Run]:
+def _runs(places: np.ndarray) -> list[_Stretch]:
     """Split a list of places into runs that go up or down by one, without the entries of -1."""
-    runs: list[_Run] = []
+    runs: list[_Stretch] = []
     i, n = 0, len(places)
     while i < n:
         if places[i] < 0:
@@ -179,20 +179,20 @@ def _runs(places: np.ndarray) -> list[_Run]:
             step = -1
         while j < n and places[j] >= 0 and places[j] == places[j - 1] + step:
             j += 1
-        runs.append(_Run(i, int(places[i]), j - i, step))
+        runs.append(_Stretch(i, int(places[i]), j - i, step))
         i = j
     return runs
 
 
-def _split(runs: tuple[_Run, ...], itemsize: int) -> list[tuple[_Run, ...]]:
+def _split(runs: tuple[_Stretch, ...], itemsize: int) -> list[tuple[_Stretch, ...]]:
     """Cut the longest run until no piece exceeds the memory limit of one read."""
     if math.prod(r.count for r in runs) * itemsize <= _PIECE_BYTES:
         return [runs]
     longest = max(range(len(runs)), key=lambda i: runs[i].count)
     run = runs[longest]
     half = run.count // 2
-    first = _Run(run.target, run.source, half, run.step)
-    second = _Run(run.target + half, run.source + half * run.step, run.count - half, run.step)
+    first = _Stretch(run.target, run.source, half, run.step)
+    second = _Stretch(run.target + half, run.source + half * run.step, run.count - half, run.step)
     return [
         piece
         for part in (first, second)
