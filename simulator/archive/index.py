@@ -28,7 +28,7 @@ from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, write_durably
 
-UNSEALED = "has no checksum (an earlier version wrote it)"
+UNSEALED = "without a checksum (of an earlier version)"
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
 MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
@@ -46,20 +46,21 @@ def field_path(manifest: Manifest, component_path: str) -> str:
     return f"/data/{manifest.step}/{group}/{component_path}"
 
 
-def make_derived(folder: Path, manifest: Manifest) -> list[Path]:
-    """Write those of the index and the sidecar of a committed folder that are missing or altered; returns them.
+def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
+    """Write those of the index and the sidecar of a committed folder that are missing or altered; returns what was
+    wrong with each.
 
     Raises OSError.
     """
-    made = []
+    made: dict[Path, str] = {}
     for path, fill in zip(derived_files(folder), (_fill_index, _fill_sidecar), strict=True):
-        if manifest.index and derived_problem(path, folder, manifest) is not None:
+        if manifest.index and (problem := derived_problem(path, folder, manifest)) is not None:
             file = io.BytesIO()
             with h5py.File(file, "w", libver=LIBVER) as opened:
                 fill(opened, folder, manifest)
             described = folder.name.encode() + manifest.encode()
             write_durably(path, [file.getbuffer(), _seal(file.getbuffer(), described)])
-            made.append(path)
+            made[path] = problem
     return made
 
 
@@ -81,7 +82,7 @@ def _seal_problem(path: Path, described: bytes) -> str | None:
     except FileNotFoundError:
         return "missing"
     except OSError as error:
-        return f"cannot be read ({reason(error)})"
+        return f"unreadable ({reason(error)})"
     if data[-_SEAL_LENGTH:-16] != _SEAL:
         return UNSEALED
     return None if _seal(data[:-_SEAL_LENGTH], described) == data[-_SEAL_LENGTH:] else ALTERED

@@ -311,9 +311,9 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         made = make_derived(folder, report.manifest)
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
-        made = [c.file for c in report.problems if c.problem == UNSEALED]
+        made = {c.file: UNSEALED for c in report.problems if c.problem == UNSEALED}
     else:
-        report.notes += [f"{c.file}: was {c.problem}, made again" for c in report.problems if c.file in made]
+        report.notes += [f"{path}: was {problem}, made again" for path, problem in made.items()]
     report.files = [Checked(c.file, derived=True) if c.file in made else c for c in report.files]
     return report
 

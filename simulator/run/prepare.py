@@ -194,5 +194,5 @@ def _indices_made(parent: Path) -> list[str]:
     for folder in committed(parent):
         with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot
             made = make_derived(folder, open_snapshot(folder).manifest)
-            lines += [f"{path}: was missing or altered, made again" for path in made]
+            lines += [f"{path}: was {problem}, made again" for path, problem in made.items()]
     return lines

@@ -42,7 +42,7 @@ def finished(tmp_path_factory):
 def test_the_folder_holds_what_it_should(finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        "config.yaml", "provenance.json", "run.log", "state.json", "ledger.jsonl", "diagnostics.csv", "spectra.h5",
+        "config.yaml", "provenance.json", "run.log", "state.json", "ledger.json", "diagnostics.csv", "spectra.h5",
         "slices.h5", "snapshots", "snapshots.vtkhdf", "checkpoints",
     }  # fmt: skip
     with h5py.File(finished / "snapshots.vtkhdf") as file:
