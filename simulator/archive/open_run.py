@@ -127,8 +127,6 @@ class Run:
         return read_state(self.path)
 
     def _repr_html_(self) -> str:
-        from simulator.archive.open_run import flat, picture, table
-
         rows = flat(
             {
                 name: block
