@@ -19,9 +19,9 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
+from simulator.archive.states import datasets
+from simulator.archive.writer import Options, Writer
 from simulator.simulation.advance import Until
-from simulator.simulation.checkpoint import datasets
-from simulator.storage import Options, Writer
 
 MODES = ("without", "background", "waiting")
 

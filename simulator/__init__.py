@@ -9,8 +9,8 @@ open_run("outputs/run").diagnostics["energy"]
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simulator.archive.open_run import open_run
     from simulator.config import load_config
-    from simulator.read.open import open_run
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.simulation.differentiate import differentiate
     from simulator.sweeps import open_sweep
@@ -21,7 +21,7 @@ _HOME = {
     "Simulation": "simulator.run.runnable",
     "differentiate": "simulator.simulation.differentiate",
     "load_config": "simulator.config",
-    "open_run": "simulator.read.open",
+    "open_run": "simulator.archive.open_run",
     "open_sweep": "simulator.sweeps",
 }
 _CALLED = {"Simulation": "RunnableSimulation"}

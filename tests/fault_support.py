@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.archive.dataset import Axis
+from simulator.archive.manifest import FieldEntry, Manifest, commit, committed
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import Snapshot, open_snapshot
+from simulator.archive.shard import Block, build_shard
+from simulator.archive.writer import Writer
 from simulator.cli import main
 from simulator.files import write_durably
-from simulator.read.open import open_run
 from simulator.run import execute
-from simulator.storage import Axis, Snapshot, Writer, committed, open_snapshot
-from simulator.storage.commit import commit
-from simulator.storage.dataset import Block
-from simulator.storage.manifest import FieldEntry, Manifest
-from simulator.storage.shard import build_shard
 
 CONFIG = """
 name: fault
@@ -93,7 +93,7 @@ def start(arguments: Sequence[object], place: Path, harm: Harm = NONE, name: str
     """`simulator ARGUMENTS` in a process forked from one that has imported everything and started nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["simulator.storage", "storage_support", "simulator.run.execute", __name__]
+        ["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__]
     )
     said = place / f"{name}.{time.monotonic_ns()}"
     said.touch()

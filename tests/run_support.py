@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.manifest import committed
+from simulator.archive.reader import open_snapshot
 from simulator.cli import main
-from simulator.storage import committed, open_snapshot
 
 ROOT = Path(__file__).parents[1]
 

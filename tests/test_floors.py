@@ -10,6 +10,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "simulator/docs/developers.md"
 
 DEFERRED = {
+    "archive.open_run": "`open_run` answers for tables without loading the storage of arrays",
+    "archive.verify": "the configuration is read only where it is damaged",
     "cli": "each command loads what it needs",
     "measurements": "files of runs are read, and series drawn, without JAX",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
@@ -20,12 +22,9 @@ DEFERRED = {
     "plotting.run_plots": "only pictures of snapshots load the storage of arrays",
     "plotting.labels": "only runs in an expanding box need the background",
     "processes.doctor": "the doctor reports a JAX that cannot be loaded",
-    "read.open": "`open_run` answers for tables without loading the storage of arrays",
-    "read.verify_run": "the configuration is read only where it is damaged",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "run.fingerprint": "a new folder has no snapshot to hold against",
     "run.folder": "a new folder has no snapshot to look at",
-    "simulation.inputs": "only starts from snapshots read them",
     "sweeps.grouping": "only batches compile a step",
     "sweeps.local": "only batches compile a step",
 }

@@ -34,8 +34,8 @@ def execute(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
+    from simulator.archive.recompute import analyze
     from simulator.errors import UserError
-    from simulator.read.analyze import analyze
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
     runs = [Path(word) for word in args.runs if word not in overrides]

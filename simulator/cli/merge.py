@@ -22,7 +22,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def execute(args: argparse.Namespace) -> int:
     """Merge; returns the exit code."""
-    from simulator.storage.merge import merge
+    from simulator.archive.merge import merge
 
     size = merge(args.snapshot, args.out, overwrite=args.overwrite)
     print(f"{args.out}: {size} bytes; h5dump -n {args.out} lists it")

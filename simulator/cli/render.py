@@ -47,7 +47,7 @@ def _size(text: str) -> str:
 
 def execute(args: argparse.Namespace) -> int:
     """Render, and print one file a line."""
-    from simulator.read.render import render
+    from simulator.archive.recompute import render
 
     asked = {"camera.azimuth": args.azimuth, "camera.elevation": args.elevation, "camera.zoom": args.zoom}
     asked |= {"size": args.size}

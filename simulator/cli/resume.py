@@ -38,9 +38,9 @@ def add_parser(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Continue; returns the exit code."""
+    from simulator.archive.open_run import open_run
     from simulator.config import load_config
     from simulator.config.overrides import text_override
-    from simulator.read.open import open_run
     from simulator.run.command import allocated, run_config
 
     with allocated(args) as allocation:

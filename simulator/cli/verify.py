@@ -6,8 +6,8 @@ from pathlib import Path
 _EPILOG = """example: simulator verify outputs/taylor_green
   simulator verify outputs/taylor_green/checkpoints/00000010
 
-exit code 1 if anything is missing, short, altered, or not finite; a missing index is made again.
-Only files in the run's ledger.jsonl are checked; your own files, plots/ and logs/ are ignored."""
+exit code 1 if anything is missing, short, altered, or not finite; a missing or altered index is made again.
+Only files in the run's ledger.json are checked; your own files, plots/ and logs/ are ignored."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import track
 
-    from simulator.read.verify_run import verification
+    from simulator.archive.verify import verification
 
     files = problems = count = 0
     found = verification(args.path)

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.archive.recorder import series_of
+from simulator.archive.states import RunInputs
 from simulator.config import RunConfig
 from simulator.models.equation import Equation
-from simulator.output.recorder import series_of
 from simulator.particles import Domain, ParticleSet
 from simulator.planning.abstract_run import paper_simulation, virtual_devices
 from simulator.planning.fitting import NICE
-from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import ROOM, SMALL, Memory, free_everywhere
 from simulator.simulation.placement import check_devices, check_exchange
 from simulator.simulation.simulation import Simulation
@@ -132,7 +132,7 @@ def _counted(devices: int) -> str:
     return f"{devices} device{'s' * (devices > 1)}"
 
 
-class _InputsOnPaper(Inputs):
+class _InputsOnPaper(RunInputs):
     """Reads the input files of a configuration, but no arrays."""
 
     def snapshot(self, path: str) -> Any:

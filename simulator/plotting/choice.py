@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
-from simulator.output.series import SeriesReader
 
 Format = Literal["png", "pdf", "svg"]
 FORMATS: tuple[Format, ...] = ("png", "pdf", "svg")

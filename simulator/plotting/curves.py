@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from simulator.archive.series import SeriesReader
 from simulator.measurements import Curves
-from simulator.output.series import SeriesReader
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import scale_of
 from simulator.plotting.style import WIDTH, figure, note, powers_of_ten, quantity, sequence_colours

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simulator.output.series import SeriesReader
+from simulator.archive.series import SeriesReader
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import is_density
 from simulator.plotting.spectra import wavenumbers

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from simulator.archive.dataset import Axis
+from simulator.archive.open_run import Run
+from simulator.archive.reader import Snapshot, StoredField
+from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
-from simulator.output.series import SeriesReader
 from simulator.plotting.scales import is_density
 from simulator.plotting.slices import near
-from simulator.read.open import Run
-from simulator.storage import Axis, Snapshot
-from simulator.storage.reader import StoredField
 
 PLANE = {"x": "yz", "y": "xz", "z": "xy"}
 """The plane that remains of the box, by the axis that is cut or summed over."""

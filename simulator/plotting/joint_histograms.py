@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from simulator.output.series import SeriesReader
+from simulator.archive.series import SeriesReader
 from simulator.plotting.labels import Labels
 from simulator.plotting.style import WIDTH, figure, note, quantity
 

@@ -18,6 +18,7 @@ from matplotlib.animation import FFMpegWriter
 from matplotlib.figure import Figure
 from PIL import Image
 
+from simulator.archive.open_run import open_run
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason
 from simulator.plotting.frames import PLANE, Frames, frames, samples, volume_frames
@@ -36,7 +37,6 @@ from simulator.plotting.style import (
     rendered,
 )
 from simulator.plotting.volumes import volume_picture
-from simulator.read.open import open_run
 
 INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
 SUFFIXES = (".mp4", ".gif")

@@ -10,8 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from simulator.archive.open_run import Run
+from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
-from simulator.output.series import SeriesReader
 from simulator.plotting.choice import Choice, window
 from simulator.plotting.spectra import wavenumbers
 from simulator.plotting.style import (
@@ -25,7 +26,6 @@ from simulator.plotting.style import (
     spectrum_of,
 )
 from simulator.plotting.time_series import PANELS, grows, limits
-from simulator.read.open import Run
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
 _ROUND_OFF = 1e-11

@@ -4,7 +4,7 @@ settling velocity, radial distribution function."""
 import numpy as np
 from matplotlib.figure import Figure
 
-from simulator.output.series import SeriesReader
+from simulator.archive.series import SeriesReader
 from simulator.plotting.style import WIDTH, evenly, figure, note, powers_of_ten, sequence_colours
 
 MOST_PATHS = 60

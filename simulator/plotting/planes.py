@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from simulator.archive.open_run import Run
+from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
-from simulator.output.series import SeriesReader
 from simulator.plotting.frames import PLANE, readable
-from simulator.read.open import Run
 
 
 class SnapshotPlanes(SeriesReader):

@@ -7,8 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
+from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
-from simulator.output.series import SeriesReader
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import scale_of
 from simulator.plotting.style import (
@@ -22,7 +23,6 @@ from simulator.plotting.style import (
     quantity,
     sequence_colours,
 )
-from simulator.read.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
 
 MOST_POINTS = 6
 _DECADES = 5

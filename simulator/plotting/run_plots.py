@@ -8,9 +8,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from simulator.archive.open_run import Run, open_run
+from simulator.archive.series import SeriesReader, series_names
+from simulator.archive.state import CONFIG
 from simulator.errors import UserError
 from simulator.measurements import KINDS
-from simulator.output.series import SeriesReader
 from simulator.plotting.choice import Choice, window
 from simulator.plotting.labels import Labels
 from simulator.plotting.overlays import overlays
@@ -18,8 +20,7 @@ from simulator.plotting.series_pictures import pictures
 from simulator.plotting.slices import slices
 from simulator.plotting.style import draw
 from simulator.plotting.time_series import drawable, time_series
-from simulator.read.open import Run, open_run
-from simulator.run.folder import CONFIG, PLAN, series_names
+from simulator.run.folder import PLAN
 
 ALL = Choice()
 

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
+from simulator.archive.series import SeriesReader
 from simulator.measurements import KINDS, Curves
-from simulator.output.series import SeriesReader
 from simulator.plotting import curves, density, particles, probes, statistics, strain
 from simulator.plotting.joint_histograms import joint_histogram, pairs
 from simulator.plotting.labels import Labels

@@ -11,7 +11,7 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from simulator.output.series import SeriesReader
+from simulator.archive.series import SeriesReader
 from simulator.plotting.labels import Labels
 from simulator.plotting.scales import scale_of
 from simulator.plotting.style import WIDTH, figure, lengths, position, quantity

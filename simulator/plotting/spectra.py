@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simulator.output.series import SeriesReader
+from simulator.archive.series import SeriesReader
 from simulator.plotting.style import (
     WIDTH,
     evenly,

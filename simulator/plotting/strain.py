@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
+from simulator.archive.series import SeriesReader
 from simulator.measurements import Curves
-from simulator.output.series import SeriesReader
 from simulator.plotting.curves import MOST_PANELS, against_time, curves
 from simulator.plotting.labels import Labels
 from simulator.plotting.style import COLOURS, WIDTH, figure, note, quantity

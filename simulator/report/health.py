@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.archive.open_run import Run
 from simulator.errors import UserError
-from simulator.read.open import Run
 from simulator.report.page import Verdict
 
 LARGE_RESIDUAL = 1e-2

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.plotting import plot_run
-from simulator.read.open import Run, open_run
 from simulator.report import page
 from simulator.report.captions import caption
 from simulator.report.health import Check, checks, log_of

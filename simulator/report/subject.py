@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from simulator.archive.state import CONFIG
 from simulator.errors import UserError
-from simulator.run.folder import CONFIG, PLAN, SWEEP
+from simulator.run.folder import PLAN, SWEEP
 from simulator.sweeps import open_sweep
 from simulator.sweeps.study_status import Stage, statuses_of
 from simulator.sweeps.sweep import Sweep

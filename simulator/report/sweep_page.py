@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.read.open import Run, open_run
 from simulator.report import page
 from simulator.report.captions import caption
 from simulator.report.health import Check, checks, worst

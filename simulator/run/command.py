@@ -85,11 +85,11 @@ def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
 def _one_process(
     config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool
 ) -> int:
+    from simulator.archive.states import RunInputs
     from simulator.processes.failure import describe, to_log_file
     from simulator.run.execute import execute
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags
-    from simulator.simulation.inputs import Inputs
     from simulator.simulation.placement import connect
     from simulator.simulation.simulation import Simulation
 
@@ -98,7 +98,7 @@ def _one_process(
     name = describe(cluster.process_id, cluster.num_processes)
     with SignalFlags(within=config.run.stop_within, name=name) as signals:
         log = RunLog(quiet=not cluster.is_first)
-        inputs = Inputs(None if overwritten else folder / "inputs")
+        inputs = RunInputs(None if overwritten else folder / "inputs")
         simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
 
         def claimed() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.ledger import Ledger
+from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.output import Output
+from simulator.archive.recorder import series_of
+from simulator.archive.writer import Writer
 from simulator.config import dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
-from simulator.output.ledger import Ledger
-from simulator.output.output import Output
-from simulator.output.recorder import series_of
 from simulator.planning.check_run import check_memory
 from simulator.processes.failure import describe
 from simulator.processes.watchdog import Watchdog
@@ -32,8 +34,6 @@ from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Program, compiled
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
-from simulator.storage import Writer
-from simulator.storage.manifest import NAME as MANIFEST
 from simulator.words import short
 
 STEPS = "the loop over steps"
@@ -110,8 +110,6 @@ class _Run:
             self._failed(f"{type(error).__name__}: {error}")
             raise
         finally:
-            if self.ledger is not None:
-                self.ledger.close()
             if self.lock is not None:
                 self.lock.release()
             self.log.close()
@@ -265,7 +263,7 @@ class _Run:
         self.journal.writing(target / MANIFEST, size, digest)
 
     def _settle(self, ended: str) -> None:
-        """Writes the ledger's last line of this start. After it only the state file, which refers to it, is
+        """Writes the ledger for the last time of this start. After it only the state file, which refers to it, is
         written."""
         if self.ledger is not None:
             self.ledger.mark(ended=ended)

@@ -8,11 +8,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+from simulator.archive.state import CONFIG
 from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.run.folder import CONFIG, Action, Decision, RunFolder, in_words, within
+from simulator.run.folder import Action, Decision, RunFolder, in_words, within
 
 ATTRIBUTE = "configuration"
 
@@ -34,7 +35,7 @@ def stored_config(checkpoint: Path) -> RunConfig | None:
 
     Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration.
     """
-    from simulator.storage.manifest import NAME, read_manifest
+    from simulator.archive.manifest import NAME, read_manifest
 
     text = read_manifest(checkpoint).attributes.get(ATTRIBUTE)
     return parse_config(text, str(checkpoint / NAME)) if text else None
@@ -45,7 +46,7 @@ def computed_with(config_file: Path) -> RunConfig:
 
     Raises UserError if the file cannot be read.
     """
-    from simulator.storage import committed
+    from simulator.archive.manifest import committed
 
     config = load_config(config_file, check_files=False)
     for checkpoint in reversed(committed(config_file.parent / "checkpoints")):

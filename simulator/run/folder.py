@@ -14,24 +14,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from simulator.archive.ledger import EARLIER as EARLIER_LEDGER
+from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.ledger import read_ledger
+from simulator.archive.series import series_names
+from simulator.archive.state import CONFIG, RunState, read_state, write_state
+from simulator.archive.state import NAME as STATE
 from simulator.errors import UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
 from simulator.measurements import KINDS
-from simulator.output.ledger import NAME as LEDGER
-from simulator.output.ledger import Book
-from simulator.output.series import is_series
 from simulator.run.lock import RunLock
-from simulator.run.state import NAME as STATE
-from simulator.run.state import RunState, read_state, write_state
 
-CONFIG = "config.yaml"
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 _INDICES = ("snapshots.vtkhdf", "snapshots.json", "report.html")
-"""Files derived from the others; the ledger records the first one only."""
+"""Files derived from the others; the ledger does not record them."""
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
-_BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
+_BEFORE_CONFIG = (LEDGER, EARLIER_LEDGER, "run.log", "inputs")
 """Files that a start which was killed before it wrote `config.yaml` may have left."""
 # Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's output.
 _AROUND = re.compile(
@@ -44,16 +44,10 @@ SWEEP = "simulator sweep"
 """The file in the folder of a sweep, which may lie beside a run's own files, and the program that it names."""
 
 
-def series_names(folder: Path) -> list[str]:
-    """Names of the HDF5 series that may lie in a run folder (NAME.h5 with NAME.parts/): every registered kind, then
-    all other series that are there, such as those of the user's functions."""
-    others = (path for path in sorted(folder.glob("*.h5")) if path.stem not in KINDS)
-    return [*KINDS, *(path.stem for path in others if is_series(path))]
-
-
 def own_names(series: Iterable[str]) -> frozenset[str]:
     """The names of everything that a run with these series writes into its folder."""
-    files = (CONFIG, STATE, *_WRITTEN, *_INDICES, LEDGER, *_ARRAYS, "plots", "inputs", "logs", "analysis")
+    ledgers, folders = (LEDGER, EARLIER_LEDGER), (*_ARRAYS, "plots", "inputs", "logs", "analysis")
+    files = (CONFIG, STATE, *_WRITTEN, *_INDICES, *ledgers, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
 
@@ -166,7 +160,7 @@ class RunFolder:
         if all(_AROUND.fullmatch(name) for name in names):
             return Found.EMPTY
         if CONFIG not in names:
-            began = LEDGER in names and all(
+            began = names & {LEDGER, EARLIER_LEDGER} and all(
                 name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names
             )
             return Found.EMPTY if began else Found.FOREIGN
@@ -207,16 +201,17 @@ class RunFolder:
         replace_file(self.path / CONFIG, text, journal)
 
     def recorded(self) -> Iterator[Path]:
-        """The files that a run's ledger records; of a snapshot or checkpoint the manifest and the derived files."""
-        from simulator.storage.commit import committed, derived_files
-        from simulator.storage.manifest import NAME as MANIFEST
+        """The files that a run's ledger records; of a snapshot or checkpoint the manifest."""
+        from simulator.archive.manifest import NAME as MANIFEST
+        from simulator.archive.manifest import committed
 
-        for name in (CONFIG, *_WRITTEN, _INDICES[0], *(f"{name}.h5" for name in KINDS)):
+        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():
                 yield path
         for kind in _ARRAYS:
             for folder in committed(self.path / kind):
-                yield from (p for p in (folder / MANIFEST, *derived_files(folder)) if p.is_file())
+                if (path := folder / MANIFEST).is_file():
+                    yield path
         for name in ("inputs", *(f"{name}.parts" for name in KINDS)):
             if (folder := self.path / name).is_dir():
                 files = (p for p in folder.iterdir() if not p.name.startswith(TEMPORARY))
@@ -233,11 +228,11 @@ class RunFolder:
             write_state(
                 self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short")
             )
-        recorded = (Path(name) for name in Book(self.path).records)
+        ledger = read_ledger(self.path)
+        recorded = (Path(name) for name in ledger.files) if ledger else ()
         series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
-        (self.path / LEDGER).unlink(
-            missing_ok=True
-        )  # else it would report the files removed below as missing
+        for name in (LEDGER, EARLIER_LEDGER):  # else it would report the files removed below as missing
+            (self.path / name).unlink(missing_ok=True)
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
         for name in series:

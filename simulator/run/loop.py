@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple, NoReturn
 import jax
 import numpy as np
 
+from simulator.archive.output import Output
+from simulator.archive.writer import Writer
 from simulator.errors import RunFailure
 from simulator.models import State
-from simulator.output.output import Output
-from simulator.output.schedule import Schedule, WallTimer
 from simulator.particles.population import crowded
+from simulator.run.schedule import Schedule, WallTimer
 from simulator.run.signals import Flag, Watch, stop_reason
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
-from simulator.storage import Writer
 
 WAKE = 1.0
 """Seconds of work between two checks of signals, stop files and the clock."""
@@ -141,7 +141,7 @@ class Loop:
         for name in names:
             if name in ("snapshots", "checkpoints"):
                 self._finish_save()
-            self._output.take((name,), self._simulation.state, self._schedule)
+            self._output.take((name,), self._simulation.state, self._schedule.state())
             self._wall.reset(name)
 
     def _agree(self, moment: Moment) -> tuple[int, tuple[str, ...]]:

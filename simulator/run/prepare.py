@@ -8,23 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from simulator.archive.index import make_derived, write_time_index
+from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.ledger import Audit, Ledger, lost_or_altered
+from simulator.archive.manifest import clean_leftovers, committed, remove
+from simulator.archive.output import Output
+from simulator.archive.reader import open_snapshot
+from simulator.archive.states import restored
+from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal
-from simulator.output.ledger import NAME as LEDGER
-from simulator.output.ledger import Ledger
-from simulator.output.output import Output, events
-from simulator.output.schedule import Schedule
 from simulator.run import fingerprint
-from simulator.run.audit import Audit, lost_or_altered
 from simulator.run.folder import Decision, RunFolder
 from simulator.run.log import RunLog
+from simulator.run.schedule import Schedule, events
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.native import described
-from simulator.storage import clean_leftovers, committed, newest_good, open_snapshot, rebuild_index, remove
-from simulator.storage.time_index import write_time_index
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def prepare_folder(
     log.open(path / "run.log", ledger)
     for line in changed:
         log.warn(f"{line}; the run continues with the remaining files")
-    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots", ledger)):
+    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots")):
         log.say(line)
     simulation.inputs.keep(path / "inputs", ledger)
     folder.write_config(dump_config(simulation.config), ledger)
@@ -136,7 +138,7 @@ def take_up(simulation: Simulation, chosen: Path | None) -> Schedule:
     settings, planned = simulation.config.time, events(simulation.config.output)
     if chosen is None:
         return Schedule(planned, settings.stop, max_steps=settings.max_steps)
-    state = simulation.restored(chosen)
+    state = restored(simulation, chosen)
     stored = open_snapshot(chosen).attributes
     if stored["fixed_dt"] != (simulation.time_step.fixed or 0.0):
         # With a fixed dt the time is origin + since * dt: another dt counts from here.
@@ -159,7 +161,7 @@ def forget_after(folder: Path, output: Output, step: int, journal: Journal, log:
                 journal.removing(saved, f"later than step {step}, from which the run continues")
                 remove(saved)
                 removed.append(f"{name} {saved.name}")
-    write_time_index(folder / "snapshots", journal)
+    write_time_index(folder / "snapshots")
     if removed:
         log.say(f"removed the output later than step {step}: {', '.join(removed)}")
 
@@ -186,12 +188,11 @@ def _changed(folder: Path) -> list[str]:
     return [*([f"{folder / LEDGER}: {problem}"] if problem else []), *lost_or_altered(audit)]
 
 
-def _indices_made(parent: Path, journal: Journal) -> list[str]:
+def _indices_made(parent: Path) -> list[str]:
     """Makes the indices that a killed run could not make; returns a line for each."""
     lines: list[str] = []
     for folder in committed(parent):
         with contextlib.suppress(UserError, RunFailure):  # `verify` reports a damaged snapshot
-            made = rebuild_index(folder, open_snapshot(folder).manifest)
-            journal.kept(made)
-            lines += [f"{path}: was missing, made again" for path in made]
+            made = make_derived(folder, open_snapshot(folder).manifest)
+            lines += [f"{path}: was {problem}, made again" for path, problem in made.items()]
     return lines

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from simulator.archive.state import RunState, read_state
 from simulator.run.alive import LOCK, is_written
-from simulator.run.state import RunState, read_state
 from simulator.slurm.queue import ENDED, job_state
 
 LOG = "run.log"

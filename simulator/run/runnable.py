@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.open_run import flat, picture, table
+from simulator.archive.states import RunInputs
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
 from simulator.errors import UserError
 from simulator.measurements.python import PythonOutputSettings
 from simulator.models.equation import Equation
 from simulator.processes.start import Cluster
-from simulator.run.display import flat, picture, table
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
-from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Report, Simulation
 
 
@@ -46,12 +46,12 @@ class RunnableSimulation(Simulation):
         config: RunConfig | None = None,
         *,
         cluster: Cluster | None = None,
-        inputs: Inputs | None = None,
+        inputs: RunInputs | None = None,
         report: Report = print,
         members: int = 1,
         **blocks: Any,
     ):
-        inputs = inputs or Inputs()
+        inputs = inputs or RunInputs()
         if config is None:
             config = make_config({**blocks, "model": _named(blocks.get("model"), inputs)})
         elif blocks:
@@ -104,7 +104,7 @@ class RunnableSimulation(Simulation):
         return table(rows, f"{self.config.name}: {model_name(self.config)}", picture(plane, shown[0]))
 
 
-def _named(model: Any, inputs: Inputs) -> Any:
+def _named(model: Any, inputs: RunInputs) -> Any:
     """The block `model`, with the class of an equation replaced by its name."""
     block = {"equation": model} if inspect.isclass(model) else model
     if not isinstance(block, dict) or not inspect.isclass(equation := block.get("equation")):

@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from simulator.output.ledger import Ledger
+from simulator.archive.ledger import Ledger
+from simulator.archive.reader import open_snapshot
+from simulator.archive.state import RunState, percent, read_state, write_state
 from simulator.processes.variables import whole
 from simulator.run.loop import Moment
-from simulator.run.state import RunState, percent, read_state, write_state
-from simulator.storage import open_snapshot
 
 EVERY = 2.0
 """Seconds between two writes while the run goes on."""
@@ -26,7 +26,7 @@ class StateFile:
         self._first_time, self._first_step = 0.0, 0
         self._checkpoint: tuple[int, float] | None = None
         self.ledger: Ledger | None = None
-        """The run's ledger, once it is open; the state records its length."""
+        """The run's ledger, once it is open; the state records how often it was written."""
 
     def continues(self) -> None:
         """Add the wall time of the earlier starts, read from the existing state."""
@@ -58,7 +58,6 @@ class StateFile:
         known = (before.last_checkpoint, before.last_checkpoint_time) if before else (None, None)
         step, at = self._checkpoint or known
         array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-        lines, chain = self.ledger.head if self.ledger is not None else (0, "")
         write_state(
             self._folder,
             RunState(
@@ -76,8 +75,7 @@ class StateFile:
                 advanced=moment.step > self._first_step,
                 seconds=round(self._before + now - self._began, 3),
                 reason=reason,
-                ledger_lines=lines,
-                ledger_chain=chain,
+                ledger=self.ledger.saves if self.ledger is not None else 0,
             ),
         )
         if self.ledger is not None:

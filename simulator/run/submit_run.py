@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from simulator.archive.state import CONFIG
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
 from simulator.config.execution import SlurmSettings
 from simulator.config.messages import explain
@@ -19,7 +20,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.planning.check_run import check, check_growth
 from simulator.run import fingerprint
-from simulator.run.folder import CONFIG, Action, Found, RunFolder
+from simulator.run.folder import Action, Found, RunFolder
 from simulator.run.run_status import look_at, remember_job
 from simulator.slurm.jobscript import Resources, render
 from simulator.slurm.queue import needs_sbatch, sbatch

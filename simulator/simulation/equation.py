@@ -1,5 +1,7 @@
 """The model and the forcing of a configuration, on its transform."""
 
+from typing import Any, cast
+
 from simulator.config import RunConfig
 from simulator.config.messages import explain
 from simulator.config.run_config import check_fitting
@@ -69,6 +71,6 @@ def make_swarm(config: RunConfig, model: Model, inputs: Inputs) -> Swarm:
             "particles", "move in three dimensions; [nx, ny, 1] makes a flow that does not depend on z"
         )
     try:
-        return Swarm(config.particles, model, inputs)
+        return Swarm(config.particles, model, cast(Any, inputs))
     except UserError as error:
         raise config.error_below("particles", error) from error

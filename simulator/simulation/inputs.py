@@ -7,14 +7,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from simulator.errors import UserError
 from simulator.files import UNRECORDED, Journal, replace_file, replace_json
-
-if TYPE_CHECKING:
-    from simulator.simulation.stored_fields import StoredFields
-    from simulator.simulation.stored_particles import ParticlesOnDisk
 
 INDEX = "inputs.json"
 _MOST_BYTES = 1 << 28
@@ -24,6 +20,7 @@ class Inputs:
     """Opens input files, and keeps copies of them in `RUN/inputs` with their checksums.
 
     A copy in the folder takes the place of its original, so that a continued run does not change with the original.
+    `archive.states.RunInputs` opens snapshots and checkpoints too.
     """
 
     def __init__(self, folder: Path | None = None):
@@ -92,18 +89,6 @@ class Inputs:
         self._given[path, name] = definition
         if Path(path).is_file():
             self.read(path)
-
-    def snapshot(self, path: str) -> "StoredFields":
-        """A snapshot or checkpoint of a run, read in place: later starts continue from the run's own checkpoints."""
-        from simulator.simulation.stored_fields import StoredFields
-
-        return StoredFields(path)
-
-    def particles(self, path: str, name: str) -> "ParticlesOnDisk":
-        """The particles of a snapshot or checkpoint, read in place."""
-        from simulator.simulation.stored_particles import particles_in
-
-        return particles_in(path, name)
 
     def keep(self, folder: Path, journal: Journal = UNRECORDED) -> None:
         """Writes copies of everything that was read so far, with an index of paths and checksums."""

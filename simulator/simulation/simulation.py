@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from simulator.particles import population
 from simulator.particles.population import Populations
 from simulator.processes import discover
 from simulator.processes.start import Cluster
-from simulator.simulation import checkpoint, members, quantities, start
+from simulator.simulation import members, quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
 from simulator.simulation.compiled_quantities import CompiledQuantities
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
@@ -195,9 +194,10 @@ class Simulation(CompiledQuantities):
         self.__dict__.pop("template", None)
         return replace(state, particles=particles)
 
-    def restored(self, folder: Path) -> State:
-        """The state in a checkpoint; `template` follows where buffers of particles had to grow."""
-        state = checkpoint.load(folder, self.template, self.model, self.populations)
+    def restored(self, load: Callable[[State, Model, Populations], State]) -> State:
+        """The state that `load(template, model, populations)` reads; `template` follows where buffers of particles
+        had to grow."""
+        state = load(self.template, self.model, self.populations)
         self.__dict__.pop("template", None)
         return state
 

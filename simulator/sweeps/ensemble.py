@@ -21,19 +21,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.archive.state import CONFIG
+from simulator.archive.states import RunInputs
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.models import State
 from simulator.processes import Allocation, discover
 from simulator.processes.start import Cluster, choose_platform, gpu_ids
 from simulator.run.execute import execute
-from simulator.run.folder import CONFIG
 from simulator.run.log import RunLog
 from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
 from simulator.simulation import members
 from simulator.simulation.advance import Until
-from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import can_have_members, connect
 from simulator.simulation.simulation import Simulation
 from simulator.sweeps.batch import BatchedStep
@@ -164,7 +164,7 @@ class Member(Simulation):
         config: RunConfig,
         ensemble: Ensemble,
         number: int,
-        inputs: Inputs,
+        inputs: RunInputs,
         report: Callable[[str], None],
     ):
         self._ensemble, self._number, self._part = ensemble, number, ensemble.part_of(number)
@@ -252,7 +252,7 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
                 if signals.received:
                     code = 3
                     return
-                simulation = Member(config, ensemble, number, Inputs(folder / "inputs"), log.say)
+                simulation = Member(config, ensemble, number, RunInputs(folder / "inputs"), log.say)
                 code = execute(
                     simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals
                 )

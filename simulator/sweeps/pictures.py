@@ -8,14 +8,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from simulator.archive.open_run import Run, open_run
+from simulator.archive.series import SeriesReader
 from simulator.errors import UserError, did_you_mean
-from simulator.output.series import SeriesReader
 from simulator.plotting import studies
 from simulator.plotting.spectra import wavenumbers
 from simulator.plotting.studies import Curve, Parameter
 from simulator.plotting.style import draw
 from simulator.plotting.time_series import PANELS
-from simulator.read.open import Run, open_run
 from simulator.sweeps import collect
 from simulator.sweeps.study_status import Status, statuses_of
 from simulator.sweeps.sweep import Sweep

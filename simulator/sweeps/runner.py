@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Self
 
+from simulator.archive.state import CONFIG
 from simulator.processes.allocation import LAUNCHER
-from simulator.run.folder import CONFIG
 from simulator.sweeps.display import Display
 from simulator.sweeps.record import LOG, begun, ended, last_line, read_record
 from simulator.sweeps.resources import Slot, slots

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from simulator.archive.state import CONFIG
 from simulator.config import load_config
 from simulator.errors import RunFailure, UserError
 from simulator.run.command import allocated, run_config
-from simulator.run.folder import CONFIG, Found, RunFolder
+from simulator.run.folder import Found, RunFolder
 from simulator.sweeps.record import begun, ended
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from simulator.archive.state import RunState, read_state
 from simulator.run.alive import is_written, process_lives
 from simulator.run.run_status import submitted_job
-from simulator.run.state import RunState, read_state
 from simulator.slurm.queue import waiting_tasks
 from simulator.sweeps.record import Record, last_line, read_record
 

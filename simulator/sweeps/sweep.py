@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from simulator.archive.state import CONFIG
 from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_yaml
 from simulator.config.messages import explain
 from simulator.config.overrides import Override
@@ -24,7 +25,7 @@ from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
 from simulator.planning.check_run import check
 from simulator.planning.estimate import Estimate, estimate
-from simulator.run.folder import CONFIG, PLAN, SWEEP, Found, RunFolder
+from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.sweeps import collect
 from simulator.sweeps.expansion import Value, Values, expand, keys, override
 from simulator.sweeps.identity import identity, value

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
-from simulator.read.open import Run, open_run
 from simulator.sweeps.collect import Expression
 from simulator.sweeps.runs import SweepRun, shown
 from simulator.sweeps.study_status import Stage, Status

@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.writer import save
 from simulator.cli import merge, verify
 from simulator.errors import RunFailure, UserError
-from simulator.storage import Axis, Dataset, save
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,9 +69,12 @@ def test_a_missing_index_is_made_again_and_said_so(run, capsys):
     assert call("verify", run) == 0
     assert f"{index}: was missing, made again" in capsys.readouterr().out.splitlines()
     assert len(index.read_bytes()) == len(good)
-    index.write_bytes(good[:200])
-    assert call("verify", run) == 1  # what is there and wrong is not replaced without being asked
-    assert f"{index}: cannot be read" in capsys.readouterr().out
+    made = index.read_bytes()
+    index.write_bytes(made[:50] + bytes([made[50] ^ 1]) + made[51:])
+    assert call("verify", run) == 0  # derived files are remade rather than verified
+    said = capsys.readouterr().out.splitlines()
+    assert f"{index}: was altered (its checksum does not match), made again" in said
+    assert len(index.read_bytes()) == len(good)
 
 
 def test_leftovers_are_mentioned(run, capsys):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from simulator.archive.state import RunState, write_state
 from simulator.cli import status as status_command
 from simulator.cli import submit as submit_command
 from simulator.cli.parser import CommandParser
 from simulator.errors import UserError
 from simulator.run.run_status import Status, look_at, remember_job
-from simulator.run.state import RunState, write_state
 
 pytestmark = pytest.mark.smoke
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from simulator import Simulation
+from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.output.recorder import series_of
 
 SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
 FLOWS = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from simulator import Simulation, open_run
+from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.output.recorder import series_of
 
 
 def configured(folder, steps=5, count=2, **statistics):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE
 
+from simulator.archive.recorder import measured, series_of
 from simulator.diagnostics.density import profile_edges
 from simulator.errors import UserError
-from simulator.output.recorder import measured, series_of
 from simulator.spectral import Grid
 from simulator.spectral.collectives import collectives
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from simulator import Simulation
+from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
-from simulator.output.recorder import series_of
 
 N = 12
 H = 2 * np.pi / N

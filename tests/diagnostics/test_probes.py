@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from simulator import Simulation, open_run
+from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum, wave_spectrum
+from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.output.recorder import series_of
 from simulator.plotting import plot_run
-from simulator.read.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum, wave_spectrum
 
 EQUATION = Path(__file__).parents[2] / "configs" / "equations" / "turbulence_2d.py"
 BOX = (2 * np.pi, 3.0, 4.0)

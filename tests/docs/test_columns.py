@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from simulator import Simulation, load_config
+from simulator.archive.recorder import series_of
 from simulator.cli.pages import FOLDER
-from simulator.output.recorder import series_of
 
 FLOW = """
 output:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from flow_support import flow, measured
 
+from simulator.archive.dataset import Dataset
+from simulator.archive.states import component_names, datasets, physical_axes
+from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.initial.spectrum import SpectrumSettings, shape_of
-from simulator.simulation.checkpoint import component_names, datasets, physical_axes
 from simulator.simulation.inputs import Inputs
-from simulator.storage import Dataset, save
 
 MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
 

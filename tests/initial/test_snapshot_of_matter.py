@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE, measured
 
+from simulator.archive.dataset import Dataset
+from simulator.archive.states import component_names, datasets, physical_axes
+from simulator.archive.writer import save
 from simulator.errors import UserError
-from simulator.simulation.checkpoint import component_names, datasets, physical_axes
-from simulator.storage import Dataset, save
 
 CLUMPS = (
     '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '

@@ -303,7 +303,7 @@ def test_refusals(overrides: list[str], message: str) -> None:
 
 
 def test_series_that_need_a_flow_are_refused() -> None:
-    from simulator.output.recorder import series_of
+    from simulator.archive.recorder import series_of
 
     for kind, message in (
         ("structure_functions: {every: 1}", "needs a velocity"),

@@ -10,11 +10,11 @@ import pytest
 from run_support import call
 
 from simulator import Simulation, differentiate, load_config
+from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.models.navier_stokes import NavierStokes
 from simulator.models.pointwise import POINTS, mixing
-from simulator.read.open import open_run
 from simulator.simulation.advance import Until
 from simulator.sweeps.batch import BatchedStep
 from simulator.sweeps.grouping import numbers

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from simulator.archive.manifest import committed
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import open_snapshot
 from simulator.cli import main
 from simulator.errors import UserError
-from simulator.read.open import open_run
-from simulator.storage import committed, open_snapshot
 
 SECONDS = 400.0
 """Time limit of everything that one process does for a case, on a machine that has other work too."""
@@ -23,7 +24,9 @@ SECONDS = 400.0
 def in_one_process(commands: list[list[str]], place: Path) -> list[tuple[int, str]]:
     """Exit codes and messages of commands, in turn. Raises TimeoutError with the messages so far."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulator.storage", "simulator.run.execute", "fault_support", __name__])
+    context.set_forkserver_preload(
+        ["simulator.archive.writer", "simulator.run.execute", "fault_support", __name__]
+    )
     results = place / "results.jsonl"
     results.unlink(missing_ok=True)
     process = context.Process(target=_child, args=(commands, place))

@@ -6,8 +6,8 @@ from particle_cases import simulation
 from run_support import simulate, write_case
 
 from simulator import open_run
+from simulator.archive.recorder import series_of
 from simulator.errors import UserError
-from simulator.output.recorder import series_of
 from simulator.plotting import plot_run
 
 pytestmark = pytest.mark.spmd

@@ -9,12 +9,12 @@ import pytest
 from particle_cases import advanced, by_id, simulation, source
 from scipy.special import erfc
 
+from simulator.archive import states
+from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.models import State
 from simulator.particles.assignment import Assignment
 from simulator.particles.population import crowded
-from simulator.simulation import checkpoint
-from simulator.storage import save
 
 pytestmark = pytest.mark.spmd
 
@@ -243,10 +243,10 @@ def test_a_step_without_room_is_taken_again():
 def test_restarted_on_other_devices(tmp_path, devices):
     run = random_matter(devices=4)
     state = advanced(run, run.state, 10.0, 2)
-    folder = save(tmp_path, 2, checkpoint.datasets(state, run.model, run.populations), {"time": 0.1})
+    folder = save(tmp_path, 2, states.datasets(state, run.model, run.populations), {"time": 0.1})
     expected = by_id(advanced(run, state, 10.0, 2).particles["dark"])
     other = random_matter(devices=devices)
-    found = advanced(other, other.restored(folder), 10.0, 2)
+    found = advanced(other, states.restored(other, folder), 10.0, 2)
     for record, values in by_id(found.particles["dark"]).items():
         np.testing.assert_allclose(values, expected[record], rtol=0, atol=1e-12)
 

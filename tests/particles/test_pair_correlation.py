@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from particle_cases import GRID, domain, random_positions, shared_out, simulation
 
+from simulator.archive.recorder import series_of
 from simulator.diagnostics.pair_correlation import PairCounter
 from simulator.errors import UserError
-from simulator.output.recorder import series_of
 from simulator.particles.migration import settled
 
 pytestmark = pytest.mark.spmd

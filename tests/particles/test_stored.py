@@ -9,9 +9,11 @@ from particle_cases import advanced, by_id, simulation
 from run_support import call, simulate, write_case
 
 from simulator import open_run
+from simulator.archive import states
+from simulator.archive.reader import open_snapshot
+from simulator.archive.verify import verify
+from simulator.archive.writer import save
 from simulator.errors import RunFailure, UserError
-from simulator.simulation import checkpoint
-from simulator.storage import open_snapshot, save, verify
 
 pytestmark = pytest.mark.spmd
 
@@ -34,7 +36,7 @@ def saved(tmp_path_factory):
     """The checkpoint of a run on 4 devices, and its state later on."""
     run, folder = simulation(FLOW, devices=4), tmp_path_factory.mktemp("checkpoints")
     state = advanced(run, run.state, 10.0, 3)
-    datasets = checkpoint.datasets(state, run.model, run.populations)
+    datasets = states.datasets(state, run.model, run.populations)
     saved = save(folder, 3, datasets, {"time": float(state.time)})
     later = advanced(run, state, 10.0, 3)
     return saved, {name: by_id(found) for name, found in later.particles.items()}, later
@@ -44,7 +46,7 @@ def saved(tmp_path_factory):
 def test_restarted_on_other_devices_they_are_the_same_by_id(saved, devices):
     folder, expected, _ = saved
     run = simulation(FLOW, devices=devices)
-    found = advanced(run, run.restored(folder), 10.0, 3)
+    found = advanced(run, states.restored(run, folder), 10.0, 3)
     for name, records in expected.items():
         for record, values in by_id(found.particles[name]).items():
             np.testing.assert_allclose(values, records[record], rtol=0, atol=TOLERANCE)
@@ -53,7 +55,7 @@ def test_restarted_on_other_devices_they_are_the_same_by_id(saved, devices):
 def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
     folder, _, later = saved
     run = simulation(FLOW, devices=4)
-    found = advanced(run, run.restored(folder), 10.0, 3)
+    found = advanced(run, states.restored(run, folder), 10.0, 3)
     for name, particles in later.particles.items():
         valid = np.asarray(particles.valid)
         np.testing.assert_array_equal(found.particles[name].id, particles.id)
@@ -68,7 +70,7 @@ def test_buffers_grow_where_a_checkpoint_needs_it(saved):
     folder, _, _ = saved
     run = simulation(FLOW, devices=2)
     run.populations["tracers"].capacity = 10
-    found = run.restored(folder)
+    found = states.restored(run, folder)
     assert found.particles["tracers"].capacity == run.template.particles["tracers"].capacity > 10
     assert len(by_id(found.particles["tracers"])["position"][0]) == 150
 
@@ -80,7 +82,7 @@ def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
     for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
         broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
         with pytest.raises(RunFailure, match=r"tracers: .* some are lost or doubled"):
-            checkpoint.datasets(broken, run.model, run.populations)
+            states.datasets(broken, run.model, run.populations)
 
 
 def test_a_start_from_a_snapshot(saved):

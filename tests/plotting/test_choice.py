@@ -10,19 +10,19 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.open_run import open_run
+from simulator.archive.series import Series, SeriesReader, Table
+from simulator.archive.state import RunState, write_state
+from simulator.archive.writer import save
 from simulator.cli import main
 from simulator.errors import UserError
-from simulator.output.series import Series, SeriesReader
-from simulator.output.table import Table
 from simulator.plotting import Choice, plot_run, run_plots
 from simulator.plotting.choice import window
 from simulator.plotting.overlays import overlays
 from simulator.plotting.slices import slices
 from simulator.plotting.spectra import spectrum
 from simulator.plotting.time_series import time_series
-from simulator.read.open import open_run
-from simulator.run.state import RunState, write_state
-from simulator.storage import Axis, Dataset, save
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2

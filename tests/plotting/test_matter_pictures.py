@@ -6,9 +6,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_plots import assert_legible
 
+from simulator.archive.series import Series, SeriesReader
 from simulator.initial.ground_state import radial_ground_state
 from simulator.models.cosmology import Background, CosmologySettings
-from simulator.output.series import Series, SeriesReader
 from simulator.plotting import plot_run
 from simulator.plotting.density import fitted_core, log_histogram, power, profile
 from simulator.plotting.labels import Labels

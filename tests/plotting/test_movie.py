@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from simulator.archive.open_run import open_run
+from simulator.archive.series import Series
 from simulator.cli import main
 from simulator.errors import RunFailure, UserError
-from simulator.output.series import Series
 from simulator.plotting import movie as module
 from simulator.plotting.frames import frames, readable
 from simulator.plotting.movie import ffmpeg, movie
 from simulator.plotting.scales import scale_of
-from simulator.read.open import open_run
 
 ROOT = Path(__file__).parents[2]
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)

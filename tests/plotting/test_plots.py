@@ -13,10 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
 
+from simulator.archive.series import Series, SeriesReader, Table
 from simulator.cli import build_parser
 from simulator.errors import UserError
-from simulator.output.series import Series, SeriesReader
-from simulator.output.table import Table
 from simulator.plotting import plot_run
 from simulator.plotting.slices import _THINNEST, slices
 from simulator.plotting.spectra import spectrum

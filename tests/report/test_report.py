@@ -12,15 +12,14 @@ from urllib.parse import unquote_to_bytes
 import numpy as np
 import pytest
 
+from simulator.archive.open_run import open_run
+from simulator.archive.series import Series, Table
+from simulator.archive.state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
-from simulator.output.series import Series
-from simulator.output.table import Table
-from simulator.read.open import open_run
 from simulator.report import report_run
 from simulator.report.captions import caption
 from simulator.report.health import checks, worst
-from simulator.run.state import RunState, write_state
 
 pytestmark = pytest.mark.smoke
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

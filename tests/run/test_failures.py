@@ -8,7 +8,8 @@ import pytest
 from run_support import CASE, contents, simulate, table, write_case
 
 from simulator import open_run
-from simulator.storage import committed, verify
+from simulator.archive.manifest import committed
+from simulator.archive.verify import verify
 
 # An inviscid flow with a dt far beyond the limit of stability: it doubles its size in every few steps.
 UNSTABLE = CASE.replace("viscosity: 0.02", "viscosity: 0").replace(

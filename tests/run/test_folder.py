@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from simulator.archive.state import RunState, percent, read_state, write_state
 from simulator.errors import UserError
 from simulator.files import remove_temporaries, replace_file
 from simulator.run.folder import Action, Decision, Found, RunFolder, claim, decide
 from simulator.run.prepare import choose_checkpoint
-from simulator.run.state import RunState, percent, read_state, write_state
 
 pytestmark = pytest.mark.smoke
 

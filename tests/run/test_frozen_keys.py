@@ -7,9 +7,9 @@ import pytest
 from fault_support import everything
 from run_support import simulate, write_case
 
+from simulator.archive.manifest import committed
 from simulator.cli import main
 from simulator.run.fingerprint import computed_with, stored_config
-from simulator.storage import committed
 
 CASE = """\
 model: {kind: navier_stokes, viscosity: 0.02}

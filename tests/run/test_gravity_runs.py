@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from run_support import call, simulate, write_case
 
-from simulator.read.open import open_run
+from simulator.archive.open_run import open_run
 
 WAVE = """\
 model: {kind: schrodinger_poisson, self_interaction: 0.5}

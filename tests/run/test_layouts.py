@@ -25,11 +25,11 @@ from run_support import (
 )
 
 from simulator import Simulation, load_config, open_run
+from simulator.archive.manifest import committed
 from simulator.processes import rendezvous
 from simulator.processes.rendezvous import Place
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
-from simulator.storage import committed
 
 pytestmark = pytest.mark.spmd
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from run_support import started, wait_until, write_case
 
-from simulator.run.state import read_state
-from simulator.storage import committed
+from simulator.archive.manifest import committed
+from simulator.archive.state import read_state
 
 CASE = """\
 name: many

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from fault_support import Harm, assert_blameless, assert_clean, assert_equal, call, start_all, steps
 
+from simulator.archive.manifest import committed
+from simulator.archive.reader import open_snapshot
 from simulator.particles.particle_set import id_sum
-from simulator.storage import committed, open_snapshot
 
 COUNT = 512
 REST = """

@@ -23,8 +23,8 @@ from run_support import (
 )
 
 from simulator import open_run
+from simulator.archive.manifest import committed
 from simulator.cli import main
-from simulator.storage import committed
 
 # dt by CFL, aligned snapshots, soft spectra: whatever a schedule has to carry over an interruption.
 CASE = CASE.replace("stop: 1.0", "stop: 3.1").replace("output: {", "output: {checkpoints: {every_steps: 7}, ")

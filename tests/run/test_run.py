@@ -10,9 +10,10 @@ import pytest
 from run_support import CASE, contents, simulate, started, table, write_case
 
 from simulator import open_run
+from simulator.archive.manifest import committed
+from simulator.archive.series import SeriesReader
+from simulator.archive.verify import verify
 from simulator.cli import main
-from simulator.output.series import SeriesReader
-from simulator.storage import committed, verify
 
 COLUMNS = [
     "step",
@@ -41,7 +42,7 @@ def finished(tmp_path_factory):
 def test_the_folder_holds_what_it_should(finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        "config.yaml", "provenance.json", "run.log", "state.json", "ledger.jsonl", "diagnostics.csv", "spectra.h5",
+        "config.yaml", "provenance.json", "run.log", "state.json", "ledger.json", "diagnostics.csv", "spectra.h5",
         "slices.h5", "snapshots", "snapshots.vtkhdf", "checkpoints",
     }  # fmt: skip
     with h5py.File(finished / "snapshots.vtkhdf") as file:

@@ -33,13 +33,14 @@ from fault_support import (
     write_shards,
 )
 
+from simulator.archive.manifest import committed
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import open_snapshot
+from simulator.archive.state import read_state
 from simulator.cli import main
 from simulator.config import load_config, read_yaml
-from simulator.read.open import open_run
 from simulator.run.alive import read_holder
 from simulator.run.prepare import choose_checkpoint
-from simulator.run.state import read_state
-from simulator.storage import committed, open_snapshot
 
 
 @pytest.fixture(scope="module")

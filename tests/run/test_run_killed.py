@@ -21,7 +21,7 @@ from fault_support import (
     steps,
 )
 
-from simulator.storage import STAGES
+from simulator.archive.writer import STAGES
 
 REACHED = [stage for stage in STAGES if stage != "moved aside"]
 """A run never saves the same step twice: it removes what is later than its checkpoint (storage tests replace)."""

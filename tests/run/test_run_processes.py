@@ -8,9 +8,10 @@ import pytest
 from fault_support import CONFIG, assert_clean, assert_near, call, start_all, steps
 from run_support import rows, started, wait_until, write_case
 
-from simulator.read.open import open_run
+from simulator.archive.manifest import committed
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import open_snapshot
 from simulator.run.alive import read_holder
-from simulator.storage import committed, open_snapshot
 
 
 @pytest.mark.slow

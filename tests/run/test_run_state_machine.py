@@ -18,8 +18,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from simulator.read.open import open_run
-from simulator.storage import STAGES, committed, open_snapshot
+from simulator.archive.manifest import committed
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import open_snapshot
+from simulator.archive.writer import STAGES
 
 LAST = 60
 LAYOUTS = st.sampled_from([(2, 1), (1, 1), (3, 1)])

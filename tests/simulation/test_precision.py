@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from simulator import Simulation, load_config
+from simulator.archive.recorder import Recorder
 from simulator.forcing import FORCINGS
 from simulator.initial import INITIALS
 from simulator.measurements import KINDS
 from simulator.models import MODELS
 from simulator.models.closures import CLOSURES
 from simulator.models.composite import COMPONENTS
-from simulator.output.recorder import Recorder
 from simulator.particles import PARTICLES
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Program

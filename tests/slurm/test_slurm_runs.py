@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.read.open import open_run
+from simulator.archive.open_run import open_run
+from simulator.archive.state import RunState, read_state
 from simulator.run.alive import read_holder
-from simulator.run.state import RunState, read_state
 
 pytestmark = pytest.mark.slurm
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.run.state import read_state
+from simulator.archive.state import read_state
 from simulator.sweeps import Sweep, open_sweep
 
 pytestmark = pytest.mark.slurm

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from sweep_support import BASE
 
+from simulator.archive.open_run import open_run
+from simulator.archive.state import read_state
 from simulator.cli import main
 from simulator.processes import Allocation
-from simulator.read.open import open_run
 from simulator.run.runnable import RunnableSimulation as Simulation
-from simulator.run.state import read_state
 from simulator.simulation.varied import with_value
 from simulator.sweeps import Sweep, ensemble
 from simulator.sweeps.batch import BatchedStep

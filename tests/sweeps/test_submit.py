@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.archive.state import RunState, write_state
 from simulator.cli import main
-from simulator.run.state import RunState, write_state
 from simulator.slurm.hostlist import ranges
 from simulator.slurm.jobscript import RUN_AND_REQUEUE
 from simulator.sweeps.study_status import Stage, Status

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.archive.open_run import open_run
 from simulator.cli import main
-from simulator.read.open import open_run
 from simulator.sweeps import Sweep, open_sweep
 from simulator.sweeps.runner import Job, run_all
 from simulator.sweeps.study_status import statuses_of

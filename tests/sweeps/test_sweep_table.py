@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.output.table import Table
+from simulator.archive.series import Table
+from simulator.archive.state import RunState, write_state
 from simulator.planning import Step
-from simulator.run.state import RunState, write_state
 from simulator.sweeps.collect import parse
 from simulator.sweeps.pictures import plot_sweep
 from simulator.sweeps.record import begun, ended

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured, order
 
-from simulator.simulation import checkpoint
+from simulator.archive.states import datasets, load
+from simulator.archive.writer import save
 from simulator.spectral.operators import hermitian
-from simulator.storage import save
 
 SHAPE = (12, 9, 10)
 MODELS = {
@@ -90,8 +90,8 @@ def test_devices_do_not_matter(kind, states):
 def test_a_restart_goes_on_bit_for_bit(kind, alone, states, tmp_path):
     """Through the files of a checkpoint: the random forcing too."""
     saved = states[3]
-    save(tmp_path, 3, checkpoint.datasets(saved, alone.model), {"time": float(saved.time)})
-    loaded = checkpoint.load(tmp_path / "00000003", alone.template, alone.model)
+    save(tmp_path, 3, datasets(saved, alone.model), {"time": float(saved.time)})
+    loaded = load(tmp_path / "00000003", alone.template, alone.model)
     for _ in range(3):
         loaded = jax.jit(alone.step)(loaded, DT)
     for a, b in zip(jax.tree.leaves(loaded), jax.tree.leaves(states[-1]), strict=True):

@@ -10,10 +10,10 @@ import pytest
 from flow_support import flow, last, marched, measured, order
 
 from simulator import Simulation, load_config
+from simulator.archive.recorder import series_of
 from simulator.errors import UserError
 from simulator.initial.spectrum import solenoidal
 from simulator.models import State
-from simulator.output.recorder import series_of
 from simulator.spectral import Grid, Transform, make_transform
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl
 from simulator.statistics.resolution import dissipation_scale

@@ -1,0 +1,97 @@
+"""Spectra in frequency, and in frequency and wavenumber, of what probes recorded."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.archive.series import SeriesReader
+from simulator.errors import UserError
+
+FEWEST = 16
+"""Evenly spaced rows that a spectrum needs."""
+EVEN = 1e-6
+"""Intervals between rows may differ by this fraction."""
+
+
+class FrequencySpectrum(NamedTuple):
+    """E(omega): the mean square of the fluctuations is its sum times the distance of two frequencies."""
+
+    omega: np.ndarray
+    """(frequencies,), from 0 on."""
+    energy: np.ndarray
+
+
+class WaveSpectrum(NamedTuple):
+    """E(omega, k) of waves exp(i (k x - omega t)): its sum times both distances is the mean square of the
+    fluctuations. With k > 0 they travel along the axis, with k < 0 against it."""
+
+    omega: np.ndarray
+    """(frequencies,), from 0 on."""
+    k: np.ndarray
+    """(wavenumbers,), negative ones first."""
+    energy: np.ndarray
+    """(frequencies, wavenumbers)."""
+
+
+def even_rows(time: np.ndarray) -> slice:
+    """The longest run of rows with the same interval of time between them.
+
+    UserError where there are fewer than `FEWEST`.
+    """
+    intervals = np.diff(time)
+    usual = np.median(intervals) if len(intervals) else 0.0
+    even = np.concatenate([[False], abs(intervals - usual) <= EVEN * usual, [False]])
+    edges = np.flatnonzero(even[1:] != even[:-1]).reshape(-1, 2)
+    first, last = max(edges, key=lambda edge: edge[1] - edge[0], default=(0, 0))
+    if last - first + 1 < FEWEST:
+        raise UserError(
+            f"{len(time)} rows, at most {last - first + 1} of them at even intervals; a spectrum in frequency needs "
+            f"{FEWEST}: use a fixed time.dt, or every with align: true"
+        )
+    return slice(int(first), int(last) + 1)
+
+
+def frequency_spectrum(time: np.ndarray, values: np.ndarray) -> FrequencySpectrum:
+    """E(omega) of values (row, point), the mean over the points, about each point's mean over time. A Hann window
+    keeps what happens at both ends of the record from appearing at all frequencies; resolution 4 pi / duration."""
+    omega, amplitudes, step = _in_frequency(time, values)
+    return FrequencySpectrum(omega, (abs(amplitudes) ** 2).mean(1) / step)
+
+
+def wave_spectrum(time: np.ndarray, values: np.ndarray, spacing: float) -> WaveSpectrum:
+    """E(omega, k) of values (row, position) on a line of evenly spaced positions around the box, in time as
+    `frequency_spectrum`."""
+    omega, amplitudes, step = _in_frequency(time, values)
+    points = values.shape[1]
+    # numpy's forward transform in time belongs to exp(i omega t): waves with positive omega are its conjugates.
+    modes = np.fft.fftshift(np.fft.fft(amplitudes.conj(), axis=1), axes=1) / points
+    k = 2 * np.pi * np.fft.fftshift(np.fft.fftfreq(points, spacing))
+    return WaveSpectrum(omega, k, abs(modes) ** 2 / (step * (k[1] - k[0] if points > 1 else 1.0)))
+
+
+def _in_frequency(time: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Frequencies, amplitudes (frequencies, point) whose squares add up to the mean square of the fluctuations, and
+    the distance of two frequencies."""
+    rows = even_rows(time)
+    time, values = time[rows], np.asarray(values[rows], np.float64)
+    count = len(time)
+    window = np.sin(np.pi * (np.arange(count) + 0.5) / count) ** 2
+    window /= np.sqrt((window**2).mean())
+    amplitudes = np.fft.rfft((values - values.mean(0)) * window[:, None], axis=0) / count
+    pairs = np.full(len(amplitudes), 2.0)  # a positive frequency stands for the negative one too
+    pairs[0] = 1.0
+    if count % 2 == 0:
+        pairs[-1] = 1.0
+    step = 2 * np.pi / (count * (time[-1] - time[0]) / (count - 1))
+    return np.arange(len(amplitudes)) * step, amplitudes * np.sqrt(pairs)[:, None], step
+
+
+def probe_spectrum(series: SeriesReader, name: str) -> FrequencySpectrum | WaveSpectrum:
+    """The spectrum of a variable of `probes.h5`: of one at points in frequency, of one on a line (`LINE/NAME`) in
+    frequency and wavenumber. UserError where rows are not evenly spaced in time."""
+    values = series[name]
+    (dimension,) = series.variables[name]
+    if dimension == "point":
+        return frequency_spectrum(series.time, values)
+    along = series.coordinates[dimension]
+    return wave_spectrum(series.time, values, float(along[1] - along[0]) if len(along) > 1 else 1.0)

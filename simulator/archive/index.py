@@ -1,0 +1,451 @@
+"""The index file: one HDF5 file in which every field is whole, made of virtual data sets over the shards.
+
+The layout is openPMD 1.1 (https://github.com/openPMD/openPMD-standard/blob/1.1.0/STANDARD.md), file-based
+iterations: `/data/<step>/fields/velocity/x`, `/data/<step>/particles/tracers/position/x`. The root has the dimension
+scales, `time`, and links `velocity_x`, ... to the same data sets, so that netCDF readers see plain variables with
+coordinates. String attributes are bytes, because yt fails on others. The file is derived: it can be rebuilt from the
+manifest, and this program reads no data through it.
+"""
+
+import contextlib
+import datetime
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+
+from simulator.archive.dataset import Axis
+from simulator.archive.manifest import FieldEntry, Manifest, committed_names, derived_files, read_manifest
+from simulator.archive.shard import LIBVER
+from simulator.archive.state import ALTERED
+from simulator.errors import RunFailure, UserError
+from simulator.files import reason, write_durably
+
+UNSEALED = "without a checksum (of an earlier version)"
+_SEAL = b"simulator xxh3 "
+_SEAL_LENGTH = len(_SEAL) + 16
+MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
+"""(group, name in it, entry, field, component path) -> the new data set."""
+
+
+def field_path(manifest: Manifest, component_path: str) -> str:
+    """The path of a component in an index or merged file."""
+    field, slash, component = component_path.partition("/")
+    entry = manifest.fields[field]
+    if entry.species is not None:
+        record = field.removeprefix(f"{entry.species}.")
+        return f"/data/{manifest.step}/particles/{entry.species}/{record}{slash}{component}"
+    group = "fields" if entry.is_mesh else "arrays"
+    return f"/data/{manifest.step}/{group}/{component_path}"
+
+
+def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
+    """Write those of the index and the sidecar of a committed folder that are missing or altered; returns what was
+    wrong with each.
+
+    Raises OSError.
+    """
+    made: dict[Path, str] = {}
+    for path, fill in zip(derived_files(folder), (_fill_index, _fill_sidecar), strict=True):
+        if manifest.index and (problem := derived_problem(path, folder, manifest)) is not None:
+            file = io.BytesIO()
+            with h5py.File(file, "w", libver=LIBVER) as opened:
+                fill(opened, folder, manifest)
+            described = folder.name.encode() + manifest.encode()
+            write_durably(path, [file.getbuffer(), _seal(file.getbuffer(), described)])
+            made[path] = problem
+    return made
+
+
+def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
+    """Why a derived file is not that of its folder; None if it is."""
+    return _seal_problem(path, folder.name.encode() + manifest.encode())
+
+
+def time_index_problem(parent: Path) -> str | None:
+    """Why the index of all snapshots in `parent` is not as it was written; None if it is, or if there are none."""
+    return _seal_problem(parent.with_name(NAME), b"") if committed_names(parent) else None
+
+
+def _seal_problem(path: Path, described: bytes) -> str | None:
+    """Why a derived file is not as it was written: its last bytes are a checksum of the bytes before and of what it
+    describes. The file is not opened, because HDF5 may hang or crash on a damaged one."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return "missing"
+    except OSError as error:
+        return f"unreadable ({reason(error)})"
+    if data[-_SEAL_LENGTH:-16] != _SEAL:
+        return UNSEALED
+    return None if _seal(data[:-_SEAL_LENGTH], described) == data[-_SEAL_LENGTH:] else ALTERED
+
+
+def _seal(image: bytes | memoryview, described: bytes) -> bytes:
+    """The bytes behind an HDF5 file, which HDF5 ignores."""
+    digest = xxhash.xxh3_64(image)
+    digest.update(described)
+    return _SEAL + digest.hexdigest().encode()
+
+
+def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+    def make(group: h5py.Group, name: str, entry: FieldEntry, field: str, path: str) -> h5py.Dataset:
+        return virtual(group, name, entry.extents, folder, manifest, [(path, ())])
+
+    shown = {name: entry for name, entry in manifest.fields.items() if entry.in_index}
+    lay_out(file, manifest.model_copy(update={"fields": shown}), make)
+
+
+def virtual(
+    group: h5py.Group,
+    name: str,
+    shape: tuple[int, ...],
+    folder: Path,
+    manifest: Manifest,
+    components: Sequence[tuple[str, tuple[int, ...]]],
+) -> h5py.Dataset:
+    """A virtual data set over the shards of a committed folder.
+
+    `components`: (path, ()) for one component of a field, or (path, index) for each of several components that
+    are stacked along a last axis.
+    """
+    field = components[0][0].partition("/")[0]
+    dtype = np.dtype(manifest.fields[field].dtype)
+    layout = h5py.VirtualLayout(shape, dtype)
+    for path, index in components:
+        for shard, number, block in manifest.pieces(field):
+            part = tuple(slice(a, a + n) for a, n in zip(block.start, block.shape, strict=True))
+            source = h5py.VirtualSource(f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype)
+            layout[(*part, *index)] = source
+    # a missing source reads as the fill value, which must not look like data
+    missing = (
+        dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan) if dtype.kind in "fc" else None
+    )
+    return group.create_virtual_dataset(name, layout, fillvalue=missing)
+
+
+def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
+    """Give `file` its groups, attributes, scales and data sets; `make` creates each data set."""
+    _set(
+        file,
+        {
+            "openPMD": "1.1.0",
+            "openPMDextension": np.uint32(0),
+            "basePath": "/data/%T/",
+            "meshesPath": "fields/",
+            "particlesPath": "particles/",
+            "iterationEncoding": "fileBased",
+            "iterationFormat": "%08T",
+            "software": "simulator",
+            "softwareVersion": _version(),
+            "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+            **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
+        },
+    )
+    iteration = file.create_group(f"data/{manifest.step}")
+    dt = manifest.attributes.get("dt", 0.0)
+    _set(iteration, {"time": manifest.time, "dt": float(dt), "timeUnitSI": 1.0})
+    iteration.create_group("fields")
+    if "time" not in file:
+        file["time"] = manifest.time
+    scales: dict[Any, h5py.Dataset] = {}
+    for name, entry in manifest.fields.items():
+        mesh = _mesh_attributes(entry) if entry.is_mesh else {}
+        if entry.components and entry.is_mesh:
+            _set(iteration.require_group(f"fields/{name}"), mesh)
+        for _, path in entry.component_paths(name):
+            parent, _, last = field_path(manifest, path).rpartition("/")
+            made = make(file.require_group(parent), last, entry, name, path)
+            if entry.species is not None:
+                _set(made, {"unitSI": 1.0})
+                if not entry.components:
+                    _set(made, _record_attributes(last))
+            if not entry.is_mesh:
+                continue
+            _set(made, {"position": np.zeros(len(entry.axes)), "unitSI": 1.0, **entry.attributes})
+            if not entry.components:
+                _set(made, mesh)
+            for i, axis in enumerate(entry.axes):
+                if axis not in scales:
+                    scales[axis] = _scale(file, axis)
+                made.dims[i].attach_scale(scales[axis])
+            link = path.replace("/", "_")
+            if link not in file:
+                file[link] = made
+    species = {entry.species: entry.axes[-1].size for entry in manifest.fields.values() if entry.species}
+    for name, count in species.items():
+        _lay_out_species(iteration, name, count)
+    if len(set(species.values())) == 1 and "position" not in file:
+        # yt 4.4 counts the particles of every species by a path that begins at the root.
+        file["position"] = iteration[f"particles/{next(iter(species))}/position"]
+
+
+_DIMENSIONS = {
+    "position": (1, 0, 0),
+    "positionOffset": (1, 0, 0),
+    "displacement": (1, 0, 0),
+    "velocity": (1, 0, -1),
+    "mass": (0, 1, 0),
+    "fluid_velocity": (1, 0, -1),
+    "fluid_acceleration": (1, 0, -2),
+}
+"""Powers of length, mass and time of records of particles; yt asks for those of positions."""
+
+
+def _record_attributes(record: str) -> dict[str, Any]:
+    powers = _DIMENSIONS.get(record, (0, 0, 0))
+    return {"unitDimension": np.array([*powers, 0, 0, 0, 0], float), "timeOffset": 0.0}
+
+
+def _lay_out_species(iteration: h5py.Group, species: str, count: int) -> None:
+    """The attributes of records with components, and the constant record that the standard asks for."""
+    group = iteration.require_group(f"particles/{species}")
+    for name, record in group.items():
+        if isinstance(record, h5py.Group):
+            _set(record, _record_attributes(name))
+    for axis in "xyz":
+        offset = group.require_group(f"positionOffset/{axis}")
+        _set(offset, {"value": 0.0, "shape": np.array([count], np.uint64), "unitSI": 1.0})
+    _set(group.require_group("positionOffset"), _record_attributes("positionOffset"))
+
+
+def _scale(file: h5py.File, axis: Any) -> h5py.Dataset:
+    name = axis.name if axis.name not in file else f"{axis.name}_{axis.size}"
+    while name in file:
+        name += "_"
+    scale = file.create_dataset(name, data=axis.coordinates)
+    scale.make_scale(name)
+    return scale
+
+
+def _mesh_attributes(entry: FieldEntry) -> dict[str, Any]:
+    spacing = [a.spacing if a.spacing is not None else 1.0 for a in entry.axes]
+    offset = [a.origin if a.spacing is not None else float(min(a.labels or (0,))) for a in entry.axes]
+    return {
+        "geometry": "cartesian",
+        "dataOrder": "C",
+        "axisLabels": [a.name for a in entry.axes],
+        "gridSpacing": np.array(spacing),
+        "gridGlobalOffset": np.array(offset),
+        "gridUnitSI": 1.0,
+        "unitDimension": np.zeros(7),
+        "timeOffset": 0.0,
+        **entry.attributes,
+    }
+
+
+def _set(target: h5py.Group | h5py.Dataset, attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        target.attrs[name] = as_attribute(value)
+
+
+def as_attribute(value: Any) -> Any:
+    """The HDF5 attribute for a JSON value: strings as bytes, types that HDF5 lacks as JSON text."""
+    if isinstance(value, str):
+        return np.bytes_(value.encode()) if value else np.bytes_(b" ")
+    if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
+        return np.array([v.encode() for v in value])
+    if isinstance(value, bool | int | float | np.ndarray | np.generic):
+        return value
+    if isinstance(value, list | tuple) and value and all(type(v) in (int, float) for v in value):
+        return np.array(value)
+    return np.bytes_(json.dumps(value).encode())
+
+
+def _version() -> str:
+    try:
+        return metadata.version("simulator")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+ROOT = "VTKHDF"
+
+
+def drawn(manifest: Manifest) -> dict[str, FieldEntry]:
+    """The fields in the sidecar, all on the grid of the first field in physical space: real scalars and, of a box,
+    3-vectors."""
+    axes = _axes(manifest)
+    return {
+        name: entry
+        for name, entry in manifest.fields.items()
+        if axes
+        and entry.axes == axes
+        and np.dtype(entry.dtype).kind in "fiu"
+        and tuple(len(c) for c in entry.components) in (((), (3,)) if len(axes) == 3 else ((),))
+    }
+
+
+def image(manifest: Manifest) -> dict[str, Any]:
+    """The attributes of the root group."""
+    axes = _axes(manifest)
+    layer = 3 - len(axes) if axes else 0
+    last = [0] * layer + [a.size - 1 for a in axes] or [0, 0, 0]
+    along = np.eye(3)[[2, 1, 0] if not layer else [1, 0, 2]]  # rows: where i, j, k point
+    return {
+        "Version": np.array([1, 0]),
+        "Type": np.bytes_("ImageData"),
+        "WholeExtent": np.array([end for n in reversed(last) for end in (0, n)]),
+        "Origin": np.array(
+            [a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float
+        ),  # in the run's x, y, z
+        "Spacing": np.array(
+            [a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float
+        ),  # along i, j, k
+        "Direction": along.T.ravel(),
+    }
+
+
+def _fill_sidecar(file: h5py.File, folder: Path, manifest: Manifest) -> None:
+    root = file.create_group(ROOT)
+    for name, value in image(manifest).items():
+        root.attrs[name] = value
+    root.create_dataset("FieldData/TimeValue", data=np.array([manifest.time]))
+    data = root.create_group("PointData")
+    for name, entry in drawn(manifest).items():
+        shape = (*entry.extents, 3) if entry.components else entry.extents
+        components = [(path, index) for index, path in entry.component_paths(name)]
+        virtual(data, name, shape, folder, manifest, components)
+
+
+def _axes(manifest: Manifest) -> tuple[Axis, ...]:
+    """The axes of the first field over two or three axes of physical space; empty if there is none."""
+    for entry in manifest.fields.values():
+        if len(entry.axes) in (2, 3) and all(a.spacing is not None for a in entry.axes):
+            return entry.axes
+    return ()
+
+
+NAME = "snapshots.vtkhdf"
+_LISTED = "snapshots"
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """One snapshot: its folder's name, its time, and the type of each of its fields."""
+
+    name: str
+    time: float
+    types: Mapping[str, str]
+
+
+def write_time_index(parent: Path) -> Path | None:
+    """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder, replacing any.
+
+    Only manifests of snapshots that the file does not list yet are read, and the newest one, which describes the
+    fields; a snapshot that lacks one of them shows nan. Returns the file; None, and removes it, where there are no
+    snapshots. Raises OSError as it comes.
+    """
+    path = parent.with_name(NAME)
+    known = {} if time_index_problem(parent) else {entry.name: entry for entry in _listed(path)}
+    entries: list[_Listed] = []
+    newest: Manifest | None = None
+    names = committed_names(parent)
+    for name in names:
+        with contextlib.suppress(UserError, RunFailure):  # a damaged snapshot is verify's to report
+            if name not in known or name == names[-1]:
+                manifest = newest = read_manifest(parent / name)
+                types = {n: e.dtype for n, e in manifest.fields.items() if e.is_mesh}
+                known[name] = _Listed(name, manifest.time, types)
+            entries.append(known[name])
+    if newest is None:
+        path.unlink(missing_ok=True)
+        return None
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w", libver=LIBVER) as file:
+        _fill(file, parent, newest, entries)
+    write_durably(path, [buffer.getbuffer(), _seal(buffer.getbuffer(), b"")])
+    return path
+
+
+def _listed(path: Path) -> Iterator[_Listed]:
+    with contextlib.suppress(OSError, KeyError, ValueError), h5py.File(path, "r", locking=False) as file:
+        for name, time, types in json.loads(file.attrs[_LISTED].decode()):  # pyright: ignore
+            yield _Listed(name, time, types)
+
+
+def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Listed]) -> None:
+    times = np.array([entry.time for entry in entries])
+    file.attrs[_LISTED] = as_attribute([[e.name, e.time, dict(e.types)] for e in entries])
+    for key in ("box", "configuration"):
+        if key in manifest.attributes:
+            file.attrs[key] = as_attribute(manifest.attributes[key])
+    time = file.create_dataset("time", data=times)
+    time.make_scale("time")
+    step = file.create_dataset("step", data=np.array([int(entry.name) for entry in entries]))
+    step.dims[0].attach_scale(time)
+    scales: dict[object, h5py.Dataset] = {}
+    for name, field in manifest.fields.items():
+        if not field.is_mesh:
+            continue
+        made = _netcdf(file, name, field, parent, entries)
+        described = {**field.attributes, "coordinates": "step"}
+        made.attrs.update({k: as_attribute(v) for k, v in described.items()})
+        for position, (axis, values) in enumerate(dimensions(field), 1):
+            if axis not in scales:
+                scales[axis] = file.create_dataset(axis, data=values)
+                scales[axis].make_scale(axis)
+            made.dims[position].attach_scale(scales[axis])
+        made.dims[0].attach_scale(time)
+    root = file.create_group(ROOT)
+    for key, value in image(manifest).items():
+        root.attrs[key] = value
+    root.attrs["Version"] = np.array([2, 0])  # from which on images may have steps
+    steps = root.create_group("Steps")
+    steps.attrs["NSteps"] = len(entries)
+    steps["Values"] = times
+    data = root.create_group("PointData")
+    for name, field in drawn(manifest).items():
+        shape = (*field.extents, 3) if field.components else field.extents
+        layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
+        for number, entry in _with(name, entries):
+            file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
+            layout[number] = h5py.VirtualSource(
+                file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
+            )
+        _create(data, name, layout)
+
+
+def _netcdf(
+    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]
+) -> h5py.Dataset:
+    """The variable (time, components..., axes...) at the root."""
+    layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
+    for number, entry in _with(name, entries):
+        file_name = f"{parent.name}/{derived_files(Path(entry.name))[0]}"
+        for index, path in field.component_paths(name):
+            source = f"data/{int(entry.name)}/fields/{path}"
+            layout[(number, *index)] = h5py.VirtualSource(file_name, source, field.extents, entry.types[name])
+    return _create(file, name, layout)
+
+
+def dimensions(field: FieldEntry) -> list[tuple[str, np.ndarray]]:
+    """Names and coordinates of the dimensions of a field: `component` (of a tensor `component_0`, ...), then its
+    axes."""
+    several = len(field.components) > 1
+    leading = [
+        (f"component_{i}" if several else "component", np.array(names, dtype="S"))
+        for i, names in enumerate(field.components)
+    ]
+    return [*leading, *((axis.name, axis.coordinates) for axis in field.axes)]
+
+
+def _with(name: str, entries: Sequence[_Listed]) -> Iterator[tuple[int, _Listed]]:
+    return ((number, entry) for number, entry in enumerate(entries) if name in entry.types)
+
+
+def _type(name: str, entries: Sequence[_Listed]) -> np.dtype:
+    return np.result_type(*(np.dtype(entry.types[name]) for _, entry in _with(name, entries)))
+
+
+def _create(group: h5py.Group, name: str, layout: h5py.VirtualLayout) -> h5py.Dataset:
+    kind = layout.dtype
+    missing = kind.type(np.nan) if kind.kind in "fc" else None  # let a missing source be visible
+    return group.create_virtual_dataset(name, layout, fillvalue=missing)

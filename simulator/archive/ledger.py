@@ -1,0 +1,343 @@
+"""`RUN/ledger.json`: the files that the run wrote, with checksums, and those that it removed.
+
+The ledger is one table, replaced whole before a file of the run is replaced or removed; its last line is the xxh3 of
+the others. Names are relative to the run folder, a record is the number of bytes and their xxh3:
+
+    "files": {NAME: RECORD}             files that should exist; of a file that only grows, its first bytes
+    "before": {NAME: RECORD or null}    the previous record of a file whose replacement was announced
+    "removed": {NAME: WHY}              files and folders that the run removed
+    "state": true                       state.json was written; it carries its own checksum
+    "ended": TEXT or null               how the run ended; it wrote nothing more
+    "saves": N                          how often the table was written
+
+A run may be killed between the table and the replacement that it announces, so both records are acceptable until
+the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger is noticed.
+"""
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from simulator.archive.state import ALTERED, read_state, seal, unsealed
+from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
+
+NAME = "ledger.json"
+EARLIER = "ledger.jsonl"
+"""The ledger of earlier versions: one line for each change."""
+GROWING = ("diagnostics.csv", "run.log")
+"""Files that only grow; a record holds for the bytes that the file had then."""
+MARK_EVERY = 60.0
+"""Seconds between two records of growing files, unless one is requested earlier."""
+Record = tuple[int, str]
+"""Number of bytes, and xxh3."""
+_SAVES = ("snapshots/", "checkpoints/")
+_DERIVED = re.compile(r"snapshots/\d+\.(h5|vtkhdf)")
+
+
+def is_save(name: str) -> bool:
+    """Whether a recorded file belongs to a snapshot or checkpoint."""
+    return name.startswith(_SAVES)
+
+
+@dataclass
+class Records:
+    """The contents of a ledger. `problem`: damage of the ledger itself; its other contents are empty then."""
+
+    files: dict[str, Record] = field(default_factory=dict)
+    before: dict[str, Record | None] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
+    state: bool = False
+    ended: str | None = None
+    saves: int = 0
+    problem: str | None = None
+
+    def acceptable(self, name: str) -> list[Record | None]:
+        """The records that the file may match now; None means that it may be absent."""
+        records = [self.files.get(name)]
+        if name in self.before:
+            records.append(self.before[name])
+            if is_save(name):  # a commit removes the previous version before the rename
+                records.append(None)
+        return records
+
+    def keep(self, name: str, record: Iterable[Any]) -> None:
+        """`name` has this size and checksum."""
+        size, digest = record
+        self.files[name] = (int(size), str(digest))
+        for gone in (name, name.rpartition("/")[0]):
+            self.removed.pop(gone, None)
+
+    def remove(self, name: str, why: str) -> None:
+        """`name`, and everything below it, is removed."""
+        for known in [n for n in self.files if n == name or n.startswith(f"{name}/")]:
+            del self.files[known]
+            self.before.pop(known, None)
+        self.removed[name] = why
+
+
+def read_ledger(folder: Path) -> Records | None:
+    """The ledger of the run in `folder`; None if there is none."""
+    path = folder / NAME
+    try:
+        if not os.path.lexists(path):
+            return _earlier(folder / EARLIER) if (folder / EARLIER).is_file() else None
+        content = unsealed(path.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Records(problem=f"cannot be read ({reason(error)})")
+    if content is None:
+        return Records(problem=ALTERED)
+    for records in (content["files"], content["before"]):
+        records.update({name: tuple(record) if record else None for name, record in records.items()})
+    return Records(**content)
+
+
+def _earlier(path: Path) -> Records:
+    """The ledger that an earlier version wrote; a half-written last line is left out."""
+    records = Records()
+    for line in path.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        entry = json.loads(line)
+        if "writing" in entry:
+            records.before[entry["writing"]] = records.files.get(entry["writing"])
+            records.keep(entry["writing"], entry["is"])
+        for name, record in {**entry.get("kept", {}), **entry.get("upto", {})}.items():
+            records.before.pop(name, None)
+            records.keep(name, record)
+        if "removing" in entry:
+            records.remove(entry["removing"], entry["why"])
+        records.ended = entry.get("ended")
+        records.state |= "state" in entry
+    records.files = {name: record for name, record in records.files.items() if not _DERIVED.fullmatch(name)}
+    return records
+
+
+class Ledger(Journal):
+    """The ledger of a run that is being written. Its methods may be called from several threads."""
+
+    def __init__(
+        self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Continue the ledger in `folder`, or begin it.
+
+        `own`: the run's files that may exist already; those without a record are recorded as they are. `check` is
+        called before each change and raises if the folder is no longer this process's.
+        """
+        self.folder, self._check = folder, check
+        self._lock = threading.RLock()
+        self._growing: dict[str, AppendedFile] = {}
+        self._next_mark = 0.0
+        known = read_ledger(folder) or Records()
+        self._records = Records() if known.problem else known
+        self._settle()
+        for path in own:
+            if (name := self._name(path)) not in known.files and name not in GROWING:
+                self._records.keep(name, checksum(pieces_of(path)))
+        self._save()
+        (folder / EARLIER).unlink(missing_ok=True)
+
+    @property
+    def saves(self) -> int:
+        """How often the ledger was written, for `state.json`."""
+        return self._records.saves
+
+    def writing(self, path: Path, size: int, digest: str) -> None:
+        name = self._name(path)
+        with self._lock:
+            self._records.before[name] = self._records.files.get(name)
+            self._records.keep(name, (size, digest))
+            self._save()
+
+    def written(self, path: Path) -> None:
+        with self._lock:
+            self._records.before.pop(self._name(path), None)
+
+    def kept(self, paths: Iterable[Path]) -> None:
+        if records := {self._name(path): checksum(pieces_of(path)) for path in paths if path.is_file()}:
+            with self._lock:
+                for name, record in records.items():
+                    self._records.before.pop(name, None)
+                    self._records.keep(name, record)
+                self._save()
+
+    def removing(self, path: Path, why: str) -> None:
+        with self._lock:
+            self._records.remove(self._name(path), why)
+            self._save()
+
+    def appending(self, path: Path) -> AppendedFile:
+        file = AppendedFile(path)
+        with self._lock:
+            self._growing[self._name(path)] = file
+        return file
+
+    def mark(self, *, now: bool = False, ended: str | None = None) -> None:
+        """Record the growing files, at most once a minute unless `now` is set or the run has `ended`."""
+        if not (now or ended) and time.monotonic() < self._next_mark:
+            return
+        with self._lock:
+            self._next_mark = time.monotonic() + MARK_EVERY
+            marks = {name: file.mark for name, file in self._growing.items()}
+            changed = [name for name, mark in marks.items() if self._records.files.get(name) != mark]
+            for name in changed:
+                self._growing[name].sync()
+                self._records.keep(name, marks[name])
+                self._records.before.pop(name, None)
+            if changed or ended:
+                self._save(ended)
+
+    def state_written(self) -> None:
+        """state.json was written."""
+        if not self._records.state:
+            with self._lock:
+                self._records.state = True
+                self._save()
+
+    def _settle(self) -> None:
+        """Record the present state of the files that a killed run had announced."""
+        records = self._records
+        for name, old in list(records.before.items()):
+            path = self.folder / name
+            if not path.is_file():
+                if None in records.acceptable(name):
+                    records.remove(name, "never written")
+            elif name not in GROWING and (now := checksum(pieces_of(path))) in (old, records.files[name]):
+                records.keep(name, now)
+                del records.before[name]
+
+    def _save(self, ended: str | None = None) -> None:
+        with self._lock:
+            self._check()
+            self._records.ended, self._records.saves = ended, self._records.saves + 1
+            content = asdict(self._records)
+            del content["problem"]
+            replace_file(self.folder / NAME, seal(content))
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+
+class Audit:
+    """The ledger of the run in `folder`, for checks of its files. Threads may share it.
+
+    The run may go on meanwhile: a file that differs from the ledger may have been replaced since the ledger was read,
+    but not before a newer ledger announced it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        state = read_state(
+            folder
+        )  # before the ledger, which is never older than a state that was read earlier
+        self._saves = state.ledger if state else 0
+        found = read_ledger(folder)
+        self._records, self._exists = found or Records(), found is not None
+        self.expected = self._exists or self._saves > 0
+        """Whether the run has, or had, a ledger."""
+
+    def ledger_problem(self) -> str | None:
+        """A description of the ledger's own damage; None if it is intact."""
+        if not self._exists:
+            return "missing"
+        older = self._records.saves < self._saves
+        return self._records.problem or ("older than state.json" if older else None)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether state.json should be there."""
+        return not self._exists or self._records.state
+
+    def names(self, saves: bool) -> Iterator[str]:
+        """The recorded files that should exist: those of snapshots and checkpoints, or all others."""
+        return (name for name in list(self._records.files) if is_save(name) == saves)
+
+    def knows(self, name: str) -> bool:
+        return name in self._records.files
+
+    def is_recorded(self, path: Path) -> bool:
+        """Whether `path` is as recorded; true if it is not recorded, or was removed or replaced on purpose."""
+        name = path.relative_to(self.folder).as_posix()
+        try:
+            return not self.knows(name) or self.problem(name) is None
+        except OSError:
+            return False
+
+    def removed(self, name: str) -> bool:
+        """Whether the run removed a missing file itself; the ledger is read again."""
+        self._read()
+        return None in self._records.acceptable(name)
+
+    def problem(self, name: str) -> str | None:
+        """A description of a recorded file's damage; None if it is intact. Raises OSError if it cannot be read."""
+        find = self._growing if name in GROWING else self._whole
+        while True:
+            known = self._records
+            if (found := find(name, known)) is None:
+                return None
+            now = self._read()
+            if now.acceptable(name) == known.acceptable(name) and now.ended == known.ended:
+                return found
+
+    def unrecorded_tail(self, name: str) -> bool:
+        """Whether a growing file has bytes that the ledger does not record yet."""
+        record = self._records.files.get(name)
+        path = self.folder / name
+        return record is None or (path.is_file() and path.stat().st_size > record[0])
+
+    def _read(self) -> Records:
+        self._records = read_ledger(self.folder) or self._records
+        return self._records
+
+    def _whole(self, name: str, known: Records) -> str | None:
+        path = self.folder / name
+        now = checksum(pieces_of(path)) if path.exists() else None
+        acceptable = known.acceptable(name)
+        recorded = [record for record in acceptable if record is not None]
+        if now in acceptable or not recorded:
+            return None
+        if now is None:
+            return "missing"
+        size = recorded[-1][0]
+        return ALTERED if now[0] == size else f"altered: {now[0]} bytes, not {size}"
+
+    def _growing(self, name: str, known: Records) -> str | None:
+        path = self.folder / name
+        recorded = [record for record in known.acceptable(name) if record is not None]
+        if not recorded:
+            return None
+        if not path.exists():
+            return None if None in known.acceptable(name) else "missing"
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            for length, digest in recorded:
+                if size >= length and _prefix(file.fileno(), length) == digest:
+                    return f"too long: {size} bytes, not {length}" if known.ended and size > length else None
+        length = recorded[-1][0]
+        return f"short: {size} bytes, not {length}" if size < length else ALTERED
+
+
+def lost_or_altered(audit: Audit) -> Iterator[str]:
+    """A line for each file outside of snapshots and checkpoints that differs from its record."""
+    for name in audit.names(saves=False):
+        try:
+            problem = audit.problem(name)
+        except OSError as error:
+            problem = reason(error)
+        if problem:
+            yield f"{audit.folder / name}: {problem}"
+
+
+def _prefix(descriptor: int, size: int) -> str:
+    digest, place = xxhash.xxh3_64(), 0
+    while place < size and (piece := os.pread(descriptor, min(1 << 20, size - place), place)):
+        digest.update(piece)
+        place += len(piece)
+    return digest.hexdigest()

@@ -1,0 +1,330 @@
+"""The manifest of a committed folder: its fields, its shards, and which shard holds which block.
+
+The manifest is the only authority on a snapshot: readers find every byte through it and ignore files that
+it does not name. Its last line is the xxh3 of all the bytes before it, so that damage to the manifest is
+detected like damage to a shard.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import xxhash
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from simulator.archive.dataset import Axis, component_names
+from simulator.errors import RunFailure, UserError
+from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
+
+FORMAT = "simulator shards"
+VERSION = 1
+NAME = "manifest.json"
+COMMITTED = re.compile(r"\d{8,}")
+"""Names of committed folders: the step."""
+_TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
+
+Hook = Callable[[str], None]
+
+
+class Damaged(RunFailure):
+    """Stored data is missing, short, altered or cannot be decoded."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BlockEntry(_Entry):
+    """A block's position in its field (without components) and the number of its values that are not finite."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    nonfinite: int = 0
+
+
+class ShardEntry(_Entry):
+    """One file: its name below the folder, its bytes, its checksum, and the blocks of each field in it.
+
+    Block i of component c of field f is the data set `f/c/i` (of a scalar field `f/i`).
+    """
+
+    file: str
+    bytes: int
+    xxh3: str
+    blocks: dict[str, tuple[BlockEntry, ...]]
+
+
+class FieldEntry(_Entry):
+    """A field as a whole: dtype (numpy's notation with byte order), names, axes without padding."""
+
+    dtype: str
+    components: tuple[tuple[str, ...], ...] = ()
+    axes: tuple[Axis, ...] = ()
+    hermitian: bool = False
+    species: str | None = None
+    """The particles that it is a record of; its name is then `SPECIES.RECORD`."""
+    attributes: dict[str, Any] = {}
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Size of each axis, components left out."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(components..., extents...)."""
+        return (*(len(names) for names in self.components), *self.extents)
+
+    @property
+    def in_index(self) -> bool:
+        """Shown in the index: fields and particles."""
+        return self.is_mesh or self.species is not None
+
+    @property
+    def is_mesh(self) -> bool:
+        """A field over space or wavenumbers, not a counter or a table."""
+        return bool(self.axes) and all(a.spacing is not None or a.labels is not None for a in self.axes)
+
+    def component_paths(self, field: str) -> list[tuple[tuple[int, ...], str]]:
+        """Index and path of each component: `(0,), "velocity/x"`; of a scalar field `(), "density"`."""
+        return [
+            (index, f"{field}/{name}" if name else field) for index, name in component_names(self.components)
+        ]
+
+
+class Piece(NamedTuple):
+    """A block, the file that holds it, and its number among the field's blocks in that file."""
+
+    shard: ShardEntry
+    number: int
+    block: BlockEntry
+
+
+class Manifest(_Entry):
+    """The whole description of one snapshot or checkpoint."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    step: int
+    time: float
+    index: bool = True
+    compression: str = "none"
+    attributes: dict[str, Any] = {}
+    fields: dict[str, FieldEntry]
+    shards: tuple[ShardEntry, ...]
+
+    def pieces(self, field: str) -> Iterator[Piece]:
+        """All blocks of a field."""
+        for shard in self.shards:
+            for number, block in enumerate(shard.blocks.get(field, ())):
+                yield Piece(shard, number, block)
+
+    def problems(self) -> list[str]:
+        """Contradictions within the manifest: blocks out of bounds, gaps, overlaps, invalid names."""
+        lines = []
+        names = [shard.file for shard in self.shards]
+        if len(set(names)) != len(names):
+            lines.append("two shards have the same name")
+        lines += [f"shard name {name!r}" for name in names if not re.fullmatch(r"shards/p\d+\.h5", name)]
+        for shard in self.shards:
+            lines += [f"{shard.file}: unknown field {f!r}" for f in shard.blocks if f not in self.fields]
+        for name, entry in self.fields.items():
+            blocks = [piece.block for piece in self.pieces(name)]
+            inside = all(
+                len(b.start) == len(b.shape) == len(entry.extents)
+                and all(
+                    s >= 0 and n > 0 and s + n <= size
+                    for s, n, size in zip(b.start, b.shape, entry.extents, strict=True)
+                )
+                for b in blocks
+            )
+            volume = sum(math.prod(b.shape) for b in blocks)
+            if (
+                not inside
+                or len({b.start for b in blocks}) != len(blocks)
+                or volume != math.prod(entry.extents)
+            ):
+                lines.append(f"the blocks of {name} do not tile {entry.extents}")
+        return lines
+
+    def nonfinite(self) -> dict[str, int]:
+        """Number of values that are not finite, for the fields that have any."""
+        counts = {name: sum(p.block.nonfinite for p in self.pieces(name)) for name in self.fields}
+        return {name: n for name, n in counts.items() if n}
+
+    def encode(self) -> bytes:
+        """The bytes of manifest.json."""
+        body = (
+            json.dumps(
+                self.model_dump(mode="json", exclude_none=True), indent=1, allow_nan=False
+            ).removesuffix("\n}")
+            + ",\n"
+        )
+        # lists of integers go on one line, for people who read it (no JSON string contains a line end)
+        body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
+        return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
+
+
+def decode(data: bytes, origin: Path) -> Manifest:
+    """The manifest in `data`, read from `origin`.
+
+    Raises UserError if another program or version wrote the file, Damaged if this program did and it was
+    altered.
+    """
+    tail = _TAIL.search(data)
+    if tail is None or xxhash.xxh3_64_hexdigest(data[: tail.start()]) != tail[1].decode():
+        if FORMAT.encode() in data or tail is not None or (origin.parent / "shards").is_dir():
+            raise Damaged(f"{origin}: altered (its checksum does not match)")
+        raise UserError(f"{origin}: not a manifest of this program")
+    content = json.loads(data)
+    del content["manifest_xxh3"]
+    if content.get("format") != FORMAT:
+        raise UserError(f"{origin}: not a manifest of this program")
+    if content.get("version") != VERSION:
+        raise UserError(
+            f"{origin}: format version {content.get('version')}, but this program reads {VERSION}; "
+            f"use the version of the program that wrote it"
+        )
+    try:
+        manifest = Manifest.model_validate(content)
+    except ValidationError as error:
+        raise Damaged(f"{origin}: {error.errors()[0]['msg']}") from None
+    if problems := manifest.problems():
+        raise Damaged(f"{origin}: {problems[0]}")
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a committed folder.
+
+    Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if
+    its manifest is missing or altered, or of another step than the folder's name says.
+    """
+    path = folder / NAME
+    if folder.name.startswith(TEMPORARY):
+        raise UserError(f"{folder}: never finished; the next start of its run removes it")
+    try:
+        manifest = decode(path.read_bytes(), path)
+        if COMMITTED.fullmatch(folder.name) and int(folder.name) != manifest.step:
+            raise Damaged(f"{path}: is of step {manifest.step}, a copy under another step's name")
+        return manifest
+    except FileNotFoundError:
+        if not folder.exists():
+            raise UserError(f"{folder}: no such snapshot or checkpoint") from None
+        if (folder / "shards").is_dir():
+            raise Damaged(f"{path}: missing") from None
+        raise UserError(f"{folder}: not a snapshot or checkpoint of this program (no {NAME})") from None
+    except NotADirectoryError:
+        raise UserError(f"{folder}: not a snapshot or checkpoint of this program (not a folder)") from None
+    except OSError as error:
+        raise RunFailure(f"cannot read {reason(error)}") from None
+
+
+_DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf)")
+_OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
+
+
+def folder_name(step: int) -> str:
+    """`00000010` for step 10."""
+    return f"{step:08d}"
+
+
+def derived_files(folder: Path) -> tuple[Path, Path]:
+    """The index and the VTKHDF sidecar of a committed folder; they may be absent."""
+    return folder.with_name(folder.name + ".h5"), folder.with_name(folder.name + ".vtkhdf")
+
+
+def committed_names(parent: Path) -> list[str]:
+    """The names of the committed folders in `parent`, by ascending step; damaged ones too."""
+    if not parent.is_dir():
+        return []
+    with os.scandir(parent) as entries:
+        return sorted((e.name for e in entries if COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
+
+
+def committed(parent: Path) -> list[Path]:
+    """The committed folders in `parent`, by ascending step; damaged ones too."""
+    return [parent / name for name in committed_names(parent)]
+
+
+def commit(temporary: Path, target: Path, manifest: Manifest, check: Callable[[], None], hook: Hook) -> None:
+    """Write the manifest into `temporary`, sync everything and rename it to `target`.
+
+    `check` is called right before the first visible change; if it raises, `target` stays as it was.
+    """
+    write_durably(temporary / NAME, [manifest.encode()])
+    hook("manifest written")
+    sync_folder(temporary / "shards")
+    sync_folder(temporary)
+    check()
+    hook("before rename")
+    aside = None
+    if target.exists():
+        # The old index would map the new shards by the old layout; a missing index is rebuilt.
+        for path in derived_files(target):
+            path.unlink(missing_ok=True)
+        aside = target.with_name(f"{TEMPORARY}old-{target.name}-{temporary.name.rpartition('-')[2]}")
+        target.rename(aside)
+        hook("moved aside")
+    try:
+        temporary.rename(target)
+    except OSError:
+        if aside is not None:
+            aside.rename(target)
+        raise
+    hook("renamed")
+    try:
+        sync_folder(target.parent)
+    except OSError as error:
+        raise RunFailure(f"{target} is committed, but then: {reason(error)}") from error
+    if aside is not None:
+        _discard(aside)
+    hook("committed")
+
+
+def remove(folder: Path) -> None:
+    """Remove a committed folder and its derived files. A kill in between leaves no half-removed folder."""
+    doomed = folder.with_name(f"{TEMPORARY}removed-{folder.name}-{secrets.token_hex(4)}")
+    folder.rename(doomed)
+    for path in derived_files(folder):
+        path.unlink(missing_ok=True)
+    _discard(doomed)
+
+
+def _discard(temporary: Path) -> None:
+    """Remove a temporary folder; if that fails (open files on NFS), the next start removes it."""
+    with contextlib.suppress(OSError):
+        remove_tree(temporary)
+
+
+def clean_leftovers(parent: Path) -> list[str]:
+    """Remove the leftovers of a killed writer in `parent`; returns a line for each file removed or put back.
+
+    Only the one writer of a run calls this, at its start, never while a save is under way.
+    """
+    lines: list[str] = []
+    if not parent.is_dir():
+        return lines
+    for path in sorted(p for p in parent.iterdir() if p.name.startswith(TEMPORARY)):
+        old = _OLD.fullmatch(path.name)
+        if old and not (parent / old[1]).exists():
+            path.rename(parent / old[1])
+            lines.append(f"put back {parent / old[1]}: its replacement was never committed")
+            continue
+        try:
+            remove_tree(path)
+            lines.append(f"removed {path}: left by a run that was killed")
+        except OSError as error:
+            lines.append(f"cannot remove {path}, left by a run that was killed: {reason(error)}")
+    for path in sorted(parent.iterdir()):
+        derived = _DERIVED.fullmatch(path.name)
+        if derived and not (parent / derived[1]).exists():
+            path.unlink()
+            lines.append(f"removed {path}: its folder {derived[1]} does not exist")
+    return lines

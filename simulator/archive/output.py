@@ -1,0 +1,249 @@
+"""The output of a run: rows, spectra, slices, snapshots and checkpoints of a state."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simulator.archive.dataset import Dataset
+from simulator.archive.index import write_time_index
+from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.recorder import Recorder
+from simulator.archive.series import Table
+from simulator.archive.states import component_names, datasets, particle_datasets, physical_axes
+from simulator.archive.verify import prune
+from simulator.archive.writer import Options, Writer
+from simulator.errors import RunFailure
+from simulator.files import UNRECORDED, Journal, reason
+from simulator.models import State
+from simulator.simulation.compiling import Program
+from simulator.simulation.simulation import Simulation
+from simulator.stopwatch import Stopwatch
+
+
+class Output:
+    """Takes the events of a run. Every process calls it; process 0 writes the series, all processes write shards.
+
+    `check` is called by process 0 before it writes anything, and raises if the folder is no longer this run's. An
+    error of process 0 in a series is stored in `trouble`, on which the processes agree later: raised by one process
+    in the middle of an event it would leave the others waiting in the event's collectives. `inside` holds attributes
+    of every snapshot. `spent` is charged with each kind of event, including the start of background writes.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        writer: Writer,
+        check: Callable[[], None] = lambda: None,
+        inside: Mapping[str, Any] | None = None,
+        spent: Stopwatch | None = None,
+        journal: Journal = UNRECORDED,
+    ):
+        self._journal = journal
+        self._simulation, self._folder, self._writer = simulation, folder, writer
+        self._check, self._inside = check, dict(inside or {})
+        self._first = simulation.cluster.is_first
+        self._table: Table | None = None
+        self.trouble: str | None = None
+        self._recorder = Recorder(simulation, folder, self.write, journal)
+        self._spent = spent or Stopwatch()
+        self._ready: Mapping[str, Callable[..., Any]] = {}
+
+    def programs(self) -> dict[str, Program]:
+        """The programs of the run's events, to be compiled ahead and given to `use`."""
+        simulation = self._simulation
+        state = simulation.placed_template
+        programs = {"diagnostics": Program(simulation.diagnostics, (state,))}
+        programs |= self._recorder.programs()
+        sampled = simulation.config.output.snapshots.sample
+        if sampled:
+            for name in simulation.swarm.kinds:
+                programs[f"particles {name}"] = Program(simulation.sampled(name, sampled), (state,))
+        return programs | {n: Program(simulation.values(n), (state,)) for n in self._saved}
+
+    def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
+        """Use these compiled programs, by name, from now on."""
+        self._ready = ready
+        self._recorder.use(ready)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Continue with the arrays that the series carried when this checkpoint was written. All processes call
+        this."""
+        self._recorder.restore(checkpoint)
+
+    def _compute(self, name: str, function: Callable[..., Any], argument: Any) -> Any:
+        return self._ready.get(name, function)(argument)
+
+    def write(self, action: Callable[[], object]) -> None:
+        """Calls `action` on process 0, unless an earlier write has failed."""
+        if not self._first or self.trouble:
+            return
+        try:
+            self._check()
+            action()
+        except RunFailure as error:
+            self.trouble = str(error)
+        except OSError as error:
+            self.trouble = f"{reason(error)}; all earlier output is intact"
+
+    def take(self, names: tuple[str, ...], state: State, schedule: Mapping[str, Any]) -> None:
+        """Takes the events `names` of `state`, in order. Checkpoints store `schedule`, the schedule's state."""
+        for name in names:
+            with self._spent.on(name.replace("_", " ")):
+                match name:
+                    case "diagnostics":
+                        self.diagnostics(state)
+                    case "snapshots":
+                        for series in self._recorder.with_snapshots:
+                            self._recorder.take(series, state)
+                        self.snapshot(state)
+                    case "checkpoints":
+                        self.checkpoint(state, schedule)
+                    case _:
+                        self._recorder.take(name, state)
+
+    def diagnostics(self, state: State) -> None:
+        """One row of diagnostics.csv."""
+        row = self._compute("diagnostics", self._simulation.diagnostics, state)
+        values = {k: float(v) for k, v in row.items()}
+        dt = float(state.dt)
+        clock = {"step": int(state.step), "time": float(state.time), "dt": dt, "cfl": dt * values.pop("rate")}
+        self.write(lambda: self._rows().append(clock | values))
+        if self._first:
+            self._warn(values)
+
+    def _warn(self, row: Mapping[str, float]) -> None:
+        """Reports the model's warnings about a row; only the first row that has any."""
+        if not self._warned:
+            for line in self._simulation.model.warnings(row):
+                self._simulation.report(f"warning: {line}")
+                self._warned = True
+
+    _warned = False
+
+    def _rows(self) -> Table:
+        if self._table is None:
+            names = [name for name in self._simulation.columns if name != "rate"]
+            columns = ["step", "time", "dt", *names, "cfl"]
+            self._table = Table(self._folder / "diagnostics.csv", columns, self._journal)
+        return self._table
+
+    @cached_property
+    def _saved(self) -> tuple[str, ...]:
+        """Fields of a snapshot."""
+        simulation = self._simulation
+        return simulation.config.output.snapshots.fields or simulation.model.stored
+
+    def snapshot(self, state: State) -> None:
+        """Writes fields for people, in physical space, in the background."""
+        simulation = self._simulation
+        output = simulation.config.output
+        settings = output.snapshots
+        axes = physical_axes(simulation.transform)
+        arrays = {n: self._compute(n, simulation.values(n), state) for n in self._saved}
+        arrays |= self._recorder.fields()
+        specs = simulation.model.specs()
+
+        def units(name: str) -> dict[str, str]:
+            spec = specs.get(name.removesuffix("_mean"))
+            stated = simulation.model.units_of(spec) if spec is not None else ""
+            return {"units": stated} if stated else {}
+
+        self._writer.submit(
+            self._folder / "snapshots",
+            int(state.step),
+            [
+                Dataset(
+                    n,
+                    a,
+                    axes,
+                    component_names(a.shape[: a.ndim - len(axes)]),
+                    attributes=units(n),
+                )
+                for n, a in arrays.items()
+            ]
+            + self._particles(state),
+            {
+                "time": float(state.time),
+                "dt": float(state.dt),
+                "step": int(state.step),
+                "box": list(simulation.config.grid.box),
+                **self._inside,
+            },
+            options=Options(
+                compression=output.compression,
+                precision="single" if settings.precision == "single" else "keep",
+            ),
+            after=self._indexed,
+        )
+
+    def _particles(self, state: State) -> list[Dataset]:
+        """Particles for people, with the fields sampled at their positions."""
+        simulation = self._simulation
+        fields, species = simulation.config.output.snapshots.sample, []
+        for name, held in state.particles.items():
+            particles = held.without("start_velocity")
+            if fields and name in simulation.swarm.kinds:
+                sampled = self._compute(f"particles {name}", simulation.sampled(name, fields), state)
+                particles = particles.with_records(sampled)
+            species += particle_datasets(particles, simulation.populations[name])
+        return species
+
+    def checkpoint(self, state: State, schedule: Mapping[str, Any]) -> None:
+        """Writes everything that the next step needs, in the background."""
+        self.flush()
+        simulation = self._simulation
+        settings = simulation.config.output.checkpoints
+
+        def committed(folder: Path) -> None:
+            self._record(folder)
+            prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
+
+        self._writer.submit(
+            self._folder / "checkpoints",
+            int(state.step),
+            [*datasets(state, simulation.model, simulation.populations), *self._recorder.datasets()],
+            {
+                "time": float(state.time),
+                "box": list(simulation.config.grid.box),
+                "schedule": dict(schedule),
+                "fixed_dt": simulation.time_step.fixed or 0.0,
+                "configuration": self._inside.get("configuration", ""),
+                "layout": simulation.transform.name,
+                "devices": len(simulation.cluster.devices),
+            },
+            options=Options(index=False),
+            after=committed,
+        )
+
+    def _indexed(self, folder: Path) -> None:
+        """Records a new snapshot and adds it to the index of all snapshots."""
+        self._record(folder)
+        write_time_index(folder.parent)
+
+    def _record(self, folder: Path) -> None:
+        """Records a snapshot or checkpoint that was committed."""
+        self._journal.kept([folder / MANIFEST])
+
+    def truncate(self, step: int) -> list[str]:
+        """Removes the rows later than `step` from all series; returns a line for each file that lost rows."""
+        removed = {"diagnostics.csv": self._rows().truncate(step)}
+        for series in self._recorder.files():
+            removed[series.path.name] = series.truncate(step)
+        return [f"{count} rows of {name}" for name, count in removed.items() if count]
+
+    def sync(self) -> None:
+        """Makes the rows durable before a checkpoint that relies on them is committed."""
+        if self._table is not None:
+            self._table.sync()
+
+    def flush(self) -> None:
+        """Writes the rows of series that wait for others."""
+        self._recorder.flush()
+
+    def close(self) -> None:
+        self.flush()
+        if self._table is not None:
+            self._table.close()
+            self._table = None

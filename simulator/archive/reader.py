@@ -1,0 +1,213 @@
+"""Reads snapshots lazily, through the manifest and never through the virtual data sets.
+
+Files are opened one at a time and closed again, so that any number of shards needs only a handful of file
+descriptors; a slice opens only the shards that it overlaps.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from simulator.archive.dataset import Axis
+from simulator.archive.manifest import Damaged, FieldEntry, Manifest, Piece, read_manifest
+from simulator.archive.shard import load_filters, open_shard
+from simulator.files import reason
+
+
+class Snapshot(Mapping[str, "StoredField"]):
+    """A committed snapshot or checkpoint: a mapping from names to lazily read fields.
+
+    `.step`, `.time` (double), `.attributes` (as saved), `.fields` (names), `.path`, `.manifest`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self.step, self.time, self.attributes = manifest.step, manifest.time, dict(manifest.attributes)
+
+    @property
+    def fields(self) -> list[str]:
+        return list(self.manifest.fields)
+
+    @property
+    def particles(self) -> "dict[str, dict[str, StoredField]]":
+        """Particles by the name of their species, and their records by name: `particles["tracers"]["position"]` is
+        (3, count), `particles["tracers"]["id"]` (count,). All records are in one order, which differs between
+        snapshots: a particle is known by its id."""
+        found: dict[str, dict[str, StoredField]] = {}
+        for name, entry in self.manifest.fields.items():
+            if entry.species is not None:
+                record = name.removeprefix(f"{entry.species}.")
+                found.setdefault(entry.species, {})[record] = self[name]
+        return found
+
+    def __getitem__(self, name: str) -> "StoredField":
+        if name not in self.manifest.fields:
+            raise KeyError(f"{self.path} has no field {name!r}; its fields are {', '.join(self.fields)}")
+        return StoredField(self.path, self.manifest, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.manifest.fields)
+
+    def __len__(self) -> int:
+        return len(self.manifest.fields)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{n} {f.shape}" for n, f in self.manifest.fields.items())
+        return f"<Snapshot step {self.step}, time {self.time:g}: {shapes}>"
+
+
+def open_snapshot(path: str | Path) -> Snapshot:
+    """Open a committed folder; `path` is the folder, its manifest, or its index file.
+
+    Reads only the manifest. Raises UserError if there is no snapshot or checkpoint of this program, Damaged (a
+    RunFailure) if its manifest is damaged.
+    """
+    folder = snapshot_folder(Path(path))
+    manifest = read_manifest(folder)
+    load_filters(manifest.compression)
+    return Snapshot(folder, manifest)
+
+
+def snapshot_folder(path: Path) -> Path:
+    """The folder that `path` is, or that the manifest, index file or sidecar `path` belongs to."""
+    if path.suffix in (".h5", ".vtkhdf") and path.with_suffix("").is_dir():
+        return path.with_suffix("")
+    if path.name == "manifest.json":
+        return path.parent
+    return path
+
+
+class StoredField:
+    """One field on disk, array-like: shape (components..., n0, n1, ...), without padding.
+
+    Indexing with integers, slices (any step) and `...` reads that part and returns a numpy array;
+    `numpy.asarray(field)` reads everything. Raises Damaged if a file that it needs is missing or broken.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, name: str) -> None:
+        self._folder, self._manifest, self.name = folder, manifest, name
+        self.entry: FieldEntry = manifest.fields[name]
+        self.shape: tuple[int, ...] = self.entry.shape
+        self.dtype = np.dtype(self.entry.dtype)
+        self._pieces = list(manifest.pieces(name))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The trailing axes, without the component axes in front of them."""
+        return self.entry.axes
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self.entry.attributes)
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """The blocks of which it consists, each in one shard."""
+        return self._pieces
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a single number has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.shape} {self.dtype} in {self._folder}>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a stored field must be read from disk: copy=False is not possible")
+        return np.asarray(self[...], dtype or self.dtype)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        ranges, dropped = _ranges(index, self.shape)
+        flipped = tuple(slice(None, None, -1 if r.step < 0 else 1) for r in ranges)
+        rising = [r[::-1] if r.step < 0 else r for r in ranges]
+        out = np.empty([len(r) for r in rising], self.dtype)
+        if out.size:
+            leading = len(self.entry.components)
+            targets = [
+                (path, out[(*(r.index(i) for r, i in zip(rising, component, strict=False)), ...)])
+                for component, path in self.entry.component_paths(self.name)
+                if all(i in r for r, i in zip(rising, component, strict=False))
+            ]
+            self._fill(targets, rising[leading:])
+        return out[flipped].reshape([len(r) for r, d in zip(ranges, dropped, strict=True) if not d])
+
+    def read(self, component: tuple[int, ...], bounds: tuple[slice, ...]) -> np.ndarray:
+        """One component between the given bounds of each axis."""
+        return self[(*component, *bounds)]
+
+    def _fill(self, targets: list[tuple[str, np.ndarray]], ranges: list[range]) -> None:
+        """Fill each (component path, array over `ranges`) from the shards."""
+        touched = [(p, cut) for p in self._pieces if (cut := _overlap(p, ranges)) is not None]
+        for file, group in itertools.groupby(touched, key=lambda t: t[0].shard.file):
+            path = self._folder / file
+            try:
+                with open_shard(path) as shard:
+                    for piece, (source, destination) in group:
+                        for component, out in targets:
+                            stored = shard[f"{component}/{piece.number}"]
+                            if (
+                                not isinstance(stored, h5py.Dataset)
+                                or stored.shape != piece.block.shape
+                                or stored.dtype != self.dtype
+                            ):
+                                raise Damaged(f"{path}: {component} does not match the manifest")
+                            stored.read_direct(out, source, destination)
+            except FileNotFoundError:
+                raise Damaged(f"{path}: missing; `simulator verify` lists everything that is") from None
+            except (OSError, KeyError, RuntimeError, ValueError) as error:
+                raise Damaged(f"{path}: cannot be read ({reason(error)})") from error
+
+
+def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
+    """The part of `ranges` within the block, as a hyperslab of the block and of the output; None if empty."""
+    source, destination = [], []
+    for r, start, n in zip(ranges, piece.block.start, piece.block.shape, strict=True):
+        first = max(0, -((r.start - start) // r.step))  # ceil((start - r.start) / step)
+        last = min(len(r), -((r.start - start - n) // r.step))  # one past
+        if first >= last:
+            return None
+        begin = r.start + first * r.step - start
+        source.append(slice(begin, begin + (last - first - 1) * r.step + 1, r.step))
+        destination.append(slice(first, last))
+    return tuple(source), tuple(destination)
+
+
+def _ranges(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]]:
+    """The selected indices of each axis, and whether the axis is dropped (an integer index)."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if (missing := len(shape) - sum(i is not Ellipsis for i in items)) < 0:
+        raise IndexError(f"{len(items)} indices for {len(shape)} axes")
+    spot = next((n for n, i in enumerate(items) if i is Ellipsis), None)
+    if spot is None:
+        items += [slice(None)] * missing
+    else:
+        items[spot : spot + 1] = [slice(None)] * missing
+    ranges, dropped = [], []
+    for item, n in zip(items, shape, strict=True):
+        if isinstance(item, slice):
+            ranges.append(range(n)[item])
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool):
+            if not -n <= item < n:
+                raise IndexError(f"index {item} on an axis of {n}")
+            ranges.append(range(int(item) % n, int(item) % n + 1))
+        else:
+            raise IndexError(
+                "a stored field is indexed by integers, slices and ...; read it, then index further"
+            )
+        dropped.append(not isinstance(item, slice))
+    return ranges, dropped

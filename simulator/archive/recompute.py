@@ -1,0 +1,250 @@
+"""The states of a run, rebuilt from its snapshots on the available devices."""
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from PIL import Image
+
+from simulator.archive.open_run import open_run
+from simulator.archive.output import Output
+from simulator.archive.recorder import measured, series_of
+from simulator.archive.state import CONFIG
+from simulator.archive.states import RunInputs, StoredFields, particles_in
+from simulator.config import dump_config, load_config
+from simulator.config.overrides import Override
+from simulator.diagnostics.budget import RESIDUAL
+from simulator.errors import RunFailure, UserError
+from simulator.files import remove_tree, replace_file
+from simulator.measurements import KINDS, requested
+from simulator.measurements.render import USUAL
+from simulator.models import State
+from simulator.particles import ParticleSet
+from simulator.particles.population import Populations
+from simulator.processes import discover
+from simulator.simulation.placement import connect
+from simulator.simulation.simulation import Simulation
+from simulator.simulation.start import begin
+
+
+class Recomputed:
+    """The snapshots of the run in `path` as states of its own model, on any devices.
+
+    `overrides` replace keys of its configuration, as on the command line (those of `output` and `devices` are
+    useful). Snapshots do not hold the memory of a forcing: the states have that of a new start.
+    """
+
+    def __init__(self, path: Path, overrides: Sequence[str | Override] = ()) -> None:
+        run = open_run(path)
+        if not len(run.snapshots):
+            raise UserError(f"{path}: has no snapshot to measure")
+        self.path = path
+        self.snapshots = run.snapshots[:]
+        self.config = load_config(path / CONFIG, ["devices.count=auto", *overrides])
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The run's model on the available devices; its initial condition is not computed."""
+        cluster = connect(self.config, discover(os.environ))
+        return Simulation(
+            self.config, cluster=cluster, inputs=RunInputs(self.path / "inputs"), report=lambda line: None
+        )
+
+    def states(self, steps: Sequence[int] | None = None) -> Iterator[State]:
+        """The state of each snapshot, or of those with the given steps, one after the other.
+
+        Raises UserError if a snapshot lacks a field of the model.
+        """
+        simulation = self.simulation
+        model = simulation.model
+        make = jax.jit(lambda given: begin(given, model, simulation.integrator, simulation.forcing))
+        for snapshot in self.snapshots:
+            if steps is not None and snapshot.step not in steps:
+                continue
+            missing = [name for name in model.fields if name not in snapshot]
+            if missing:
+                raise UserError(
+                    f"{snapshot.path}: holds no {', '.join(missing)}, which the model evolves; a run whose "
+                    f"output.snapshots.fields names all of {', '.join(model.fields)} can be measured again"
+                )
+            given = self._fields(str(snapshot.path)) | self._particles(str(snapshot.path), model.populations)
+            state = make(given)
+            carried = self._particles(str(snapshot.path), simulation.swarm.populations)
+            if carried:
+                velocities, memory = self._start_of_particles
+                carried = {name: _with_start(found, velocities[name]) for name, found in carried.items()}
+                state = replace(state, particles=state.particles | carried, memory=state.memory | memory)
+            state = simulation.grow(state)
+            time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
+            memory = {
+                name: jnp.float64(jnp.nan) if name == RESIDUAL else m for name, m in state.memory.items()
+            }
+            yield simulation.placed(
+                replace(state, time=time, origin=time, step=jnp.int64(snapshot.step), dt=dt, memory=memory)
+            )
+
+    def _fields(self, path: str) -> dict[str, Any]:
+        """The coefficients of the model's fields in a snapshot."""
+        stored, model = StoredFields(path), self.simulation.model
+        return {name: stored.coefficients(name, model.transform_of(name)) for name in model.fields}
+
+    def _particles(self, path: str, populations: Populations) -> dict[str, ParticleSet]:
+        """The particles in a snapshot, on the devices where they live."""
+        return {name: found.restored(particles_in(path, name)) for name, found in populations.items()}
+
+    @cached_property
+    def _start_of_particles(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """The velocities (3, count) by id with which the particles in the fluid started, on every device, and the
+        numbers that their steps need. Both follow from the first flow, which the snapshot of step 0 holds."""
+        swarm = self.simulation.swarm
+        first = self.snapshots[0]
+        if first.step != 0:
+            raise UserError(
+                f"{self.path}: has no snapshot of step 0, from which the start of its particles would follow; "
+                "a run without it cannot be measured again"
+            )
+        sets, memory = swarm.start(self._fields(str(first.path)))
+        velocities = {
+            name: swarm.populations[name].chosen(found, found.records["start_velocity"], 1)
+            for name, found in sets.items()
+        }
+        return velocities, memory
+
+
+def _with_start(particles: ParticleSet, velocities: jax.Array) -> ParticleSet:
+    """The particles with their velocities at the start, which are given by id."""
+    start = jnp.where(particles.valid, velocities[:, jnp.maximum(particles.id, 0)], 0)
+    return particles.with_records({"start_velocity": start})
+
+
+FOLDER = "analysis"
+EVERY = "{every_steps: 1}"
+"""The cadence of kinds that the run's configuration does not request; only snapshots give rows."""
+
+
+@dataclass(frozen=True)
+class Analysed:
+    folder: Path
+    series: tuple[str, ...]
+    rows: int
+    refused: tuple[str, ...]
+    """A line for each kind that the model does not allow."""
+
+
+def analyze(
+    path: Path,
+    kinds: Sequence[str] | None = None,
+    overrides: Sequence[str | Override] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Analysed:
+    """Measure every snapshot of the run in `path` into the folder RUN/analysis, which replaces an earlier one.
+
+    The diagnostics and the series of the named `kinds` are measured (default: those of the run's configuration;
+    `all`: every kind that the model allows). Raises UserError if there is nothing to measure, or if a kind does not
+    exist or cannot be measured.
+    """
+    known = list(KINDS)
+    every = kinds is not None and "all" in kinds
+    for kind in kinds or ():
+        if kind != "all" and kind not in known:
+            raise UserError(f"--what: no kind of output {kind!r}; known: all, {', '.join(known)}")
+    wanted = known if every else list(kinds or ())
+    plain = Recomputed(path, overrides).config.output
+    added = [f"output.{k}={EVERY}" for k in wanted if getattr(plain, k) is None]
+    refused: list[str] = []
+    if every:
+        added, refused = _possible(path, overrides, added)
+    left_out = [k for k in known if kinds is not None and k not in wanted and getattr(plain, k) is not None]
+    recomputed = Recomputed(path, [*overrides, *added, *(f"output.{k}=null" for k in left_out)])
+    folder = path / FOLDER
+    simulation = recomputed.simulation
+    if simulation.cluster.is_first:
+        remove_tree(folder)
+        folder.mkdir()
+        replace_file(folder / CONFIG, dump_config(recomputed.config))
+    output = Output(simulation, folder, cast(Any, None))
+    series = tuple(name for name, _, _ in requested(recomputed.config.output))
+    for number, state in enumerate(recomputed.states(), 1):
+        output.take(("diagnostics", *series), state, {})
+        if output.trouble:
+            raise RunFailure(output.trouble)
+        progress(number, len(recomputed.snapshots))
+    output.close()
+    return Analysed(folder, series, len(recomputed.snapshots), tuple(refused))
+
+
+def _possible(
+    path: Path, overrides: Sequence[str | Override], added: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The added kinds that the run's model allows, and a line for each of the others."""
+    simulation: Simulation | None = None
+    allowed, refused = [], []
+    for override in added:
+        recomputed = Recomputed(path, [*overrides, override])
+        try:
+            if simulation is None:
+                simulation = recomputed.simulation
+            simulation.config = recomputed.config
+            series_of(simulation)
+            allowed.append(override)
+        except UserError as error:
+            refused.append(str(error))
+    return allowed, refused
+
+
+def render(
+    path: Path,
+    steps: Sequence[int] | None = None,
+    overrides: Sequence[str | Override] = (),
+    fields: Sequence[str] = (),
+) -> Iterator[Path]:
+    """Render the snapshots with these `steps` (None: all; -1: the last) of the run in `path` into
+    RUN/plots/render_FIELD_STEP.png, according to its `output.render` with the `overrides`; yields each file when it
+    is written. `fields` are shown instead of those that `output.render` names; a field that it names, too, keeps its
+    transfer function. Raises UserError if there is no such snapshot, or if the model has no field to show.
+    """
+    known = open_run(path).snapshots.steps
+    wanted = known if steps is None else tuple(known[-1] if step == -1 and known else step for step in steps)
+    for step in wanted:
+        if step not in known:
+            listed = ", ".join(map(str, known)) or "none"
+            raise UserError(f"--step: {path} has no snapshot of step {step}; there are: {listed}")
+    asked = Recomputed(path).config.output.render  # pyright: ignore[reportAttributeAccessIssue] - a registered kind
+    instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
+    recomputed = Recomputed(path, [*instead, *overrides])
+    simulation = recomputed.simulation
+    kind = measured(simulation, "render")
+    draw = jax.jit(kind.compute)
+    for state in recomputed.states(wanted):
+        picture = np.asarray(draw(state)["image"])
+        if simulation.cluster.is_first:
+            file = path / "plots" / f"render_{kind.attributes['field']}_{int(state.step):08d}.png"
+            file.parent.mkdir(exist_ok=True)
+            data = io.BytesIO()
+            Image.fromarray(picture).save(data, "png", optimize=True)
+            replace_file(file, data.getvalue())
+            yield file
+
+
+def _showing(fields: Sequence[str], asked: Any) -> list[Override]:
+    """Overrides that show `fields` instead of those in `asked`, the run's settings."""
+    if not fields:
+        return []
+    known: dict[str, Any] = {}
+    if asked is not None:
+        own = (asked.field,) if asked.field else USUAL
+        known = asked.fields or dict.fromkeys(own, asked.transfer)
+    functions = {name: known.get(name, "auto") for name in fields}
+    if len(functions) > 1:
+        new: dict[str, Any] = {"field": None, "transfer": None, "fields": functions}
+    else:
+        ((name, function),) = functions.items()
+        new = {"field": name, "transfer": function, "fields": None}
+    return [Override(("output", "render", key), value) for key, value in new.items()]

@@ -1,0 +1,200 @@
+"""Restores stored arrays onto devices, from any layout to any layout.
+
+Axes are matched by name and modes by their signed wavenumbers, so the stored and the requested layout may
+differ in axis order, padding, sharding, truncation and resolution, and every mode keeps its exact value. If
+only the conjugate of a real field's mode is stored, it is conjugated: half-complex and full layouts read
+each other. Modes that are not stored are zero.
+
+Every device's part is assembled from hyperslabs: along each axis the requested modes are a few runs of
+consecutive stored modes. Memory: the part, and pieces of at most 64 MiB.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from simulator.archive.dataset import Axis
+from simulator.archive.reader import Snapshot, StoredField, open_snapshot
+from simulator.errors import UserError
+
+_PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """`count` consecutive entries, requested from `target` on and stored from `source` on, up or down."""
+
+    target: int
+    source: int
+    count: int
+    step: int
+
+    def requested(self) -> slice:
+        return slice(self.target, self.target + self.count)
+
+    def stored(self) -> slice:
+        if self.step > 0:
+            return slice(self.source, self.source + self.count)
+        stop = self.source - self.count
+        return slice(self.source, stop if stop >= 0 else None, -1)
+
+
+def restore(
+    source: str | Path | Snapshot,
+    name: str,
+    sharding: jax.sharding.Sharding,
+    axes: Sequence[Axis],
+    padded_shape: tuple[int, ...] | None = None,
+    dtype: Any = None,
+) -> jax.Array:
+    """The field `name` on the devices of `sharding`, in the layout described by `axes`.
+
+    `axes`: the requested trailing axes in order, without padding (`Dataset.axes` of the layout).
+    `padded_shape`: extents of these axes with padding (default: none); padding is zero. The result has
+    shape (components..., *padded_shape); `sharding` is that of the whole result.
+    `dtype`: by default that of the stored field.
+    Raises UserError if the stored field does not fit these axes, Damaged if a file is broken.
+    """
+    snapshot = source if isinstance(source, Snapshot) else open_snapshot(source)
+    if name not in snapshot:
+        raise UserError(f"{snapshot.path}: has no field {name}; its fields are {', '.join(snapshot.fields)}")
+    field = snapshot[name]
+    order = _axis_order(field, axes)
+    padded = tuple(a.size for a in axes) if padded_shape is None else tuple(padded_shape)
+    shape = (*field.shape[: len(field.entry.components)], *padded)
+    dtype = np.dtype(dtype or field.dtype)
+
+    def part(index: tuple[slice, ...] | None) -> np.ndarray:
+        bounds = [s.indices(n)[:2] for s, n in zip(index or (), shape, strict=True)]
+        return _assemble(field, axes, order, bounds, dtype)
+
+    return jax.make_array_from_callback(shape, sharding, part)
+
+
+def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
+    """The position among the stored axes of each requested axis."""
+    stored = {axis.name: i for i, axis in enumerate(field.axes)}
+    if sorted(stored) != sorted(a.name for a in axes):
+        raise UserError(
+            f"{field.name} is stored over {', '.join(stored)}, wanted over {', '.join(a.name for a in axes)}"
+        )
+    for axis in axes:
+        other = field.axes[stored[axis.name]]
+        if (axis.labels is None) != (other.labels is None):
+            raise UserError(
+                f"{field.name}: axis {axis.name} holds modes in one layout and points in the other"
+            )
+        if axis.labels is None and axis.size != other.size:
+            raise UserError(
+                f"{field.name}: axis {axis.name} has {other.size} stored points, but {axis.size} are requested; "
+                f"only spectral fields can change resolution"
+            )
+    return [stored[a.name] for a in axes]
+
+
+def _assemble(
+    field: StoredField,
+    axes: Sequence[Axis],
+    order: list[int],
+    bounds: list[tuple[int, int]],
+    dtype: np.dtype,
+) -> np.ndarray:
+    """The part of the requested array between `bounds` (of the padded array)."""
+    leading = len(field.shape) - len(axes)
+    out = np.zeros([stop - start for start, stop in bounds], dtype)
+    direct, mirrored = [], []
+    for axis, number, (start, stop) in zip(axes, order, bounds[leading:], strict=True):
+        stored, stop = field.axes[number], min(stop, axis.size)
+        if axis.labels is None:
+            direct.append(np.arange(start, max(start, stop)))
+            mirrored.append(np.full_like(direct[-1], -1))
+            continue
+        places = _places(stored, axis)
+        labels = axis.labels[start:stop]
+        direct.append(np.array([places.get(k, -1) for k in labels], dtype=np.int64))
+        mirrored.append(np.array([places.get(-k, -1) for k in labels], dtype=np.int64))
+    components = [
+        index
+        for index, _ in field.entry.component_paths(field.name)
+        if all(start <= i < stop for i, (start, stop) in zip(index, bounds, strict=False))
+    ]
+    for component in components:
+        at = tuple(i - start for i, (start, _) in zip(component, bounds, strict=False))
+        view = out[(*at, ...)]
+        _copy(field, component, order, direct, view, conjugate=False)
+        if field.entry.hermitian:
+            for i in range(len(axes)):  # modes that are not stored because of axis i
+                some = [m if j != i else np.where(direct[j] < 0, m, -1) for j, m in enumerate(mirrored)]
+                _copy(field, component, order, some, view, conjugate=True)
+    return out
+
+
+def _places(stored: Axis, wanted: Axis) -> dict[int, int]:
+    """The stored position of each wavenumber; on the same even grid +points/2 and -points/2 are one mode."""
+    places = {k: i for i, k in enumerate(stored.labels or ())}
+    if stored.points is not None and stored.points == wanted.points and stored.points % 2 == 0:
+        half = stored.points // 2
+        for k in (half, -half):
+            if k not in places and -k in places:
+                places[k] = places[-k]
+    return places
+
+
+def _copy(
+    field: StoredField,
+    component: tuple[int, ...],
+    order: list[int],
+    places: list[np.ndarray],
+    out: np.ndarray,
+    conjugate: bool,
+) -> None:
+    """Copy the entries that are stored along all axes (place >= 0), run by run and in bounded pieces."""
+    per_axis = [_runs(p) for p in places]
+    for runs in itertools.product(*per_axis):
+        for pieces in _split(runs, field.dtype.itemsize):
+            bounds: list[slice] = [slice(None)] * len(order)
+            for number, run in zip(order, pieces, strict=True):
+                bounds[number] = run.stored()
+            # reading keeps the stored order of the axes
+            values = field.read(component, tuple(bounds)).transpose(order)
+            out[tuple(run.requested() for run in pieces)] = np.conj(values) if conjugate else values
+
+
+def _runs(places: np.ndarray) -> list[_Stretch]:
+    """Split a list of places into runs that go up or down by one, without the entries of -1."""
+    runs: list[_Stretch] = []
+    i, n = 0, len(places)
+    while i < n:
+        if places[i] < 0:
+            i += 1
+            continue
+        step, j = 1, i + 1
+        if j < n and places[j] >= 0 and places[j] == places[i] - 1:
+            step = -1
+        while j < n and places[j] >= 0 and places[j] == places[j - 1] + step:
+            j += 1
+        runs.append(_Stretch(i, int(places[i]), j - i, step))
+        i = j
+    return runs
+
+
+def _split(runs: tuple[_Stretch, ...], itemsize: int) -> list[tuple[_Stretch, ...]]:
+    """Cut the longest run until no piece exceeds the memory limit of one read."""
+    if math.prod(r.count for r in runs) * itemsize <= _PIECE_BYTES:
+        return [runs]
+    longest = max(range(len(runs)), key=lambda i: runs[i].count)
+    run = runs[longest]
+    half = run.count // 2
+    first = _Stretch(run.target, run.source, half, run.step)
+    second = _Stretch(run.target + half, run.source + half * run.step, run.count - half, run.step)
+    return [
+        piece
+        for part in (first, second)
+        for piece in _split((*runs[:longest], part, *runs[longest + 1 :]), itemsize)
+    ]

@@ -1,0 +1,282 @@
+"""The shard of one process: its blocks of every field, copied to the host, as an HDF5 file, and the record of it.
+
+HDF5 makes only the structure, in memory: without compression data sets are contiguous, allocated early and never
+filled, so that HDF5 assigns their offsets and writes a few kilobytes into the pages kept here. The caller writes
+pages and data in the order of the file: any size without a copy, and a full disk is a plain OSError; when HDF5 itself
+writes to a full disk, it may report success, fail at close and crash the interpreter. The format is `v110`, in which
+a file whose writer was killed does not open. The file in memory is closed before its bytes are read: HDF5 1.14's
+image of an open `v110` file has a wrong checksum.
+"""
+
+import io
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import jax
+import numpy as np
+import xxhash
+
+from simulator.archive.dataset import Dataset
+from simulator.archive.manifest import BlockEntry, FieldEntry, ShardEntry
+from simulator.errors import UserError
+
+COMPRESSIONS = ("none", "gzip", "blosc2")
+LIBVER = ("v110", "v110")
+_CHUNK_BYTES = 1 << 20
+_PAGE = 1 << 12
+
+
+@dataclass
+class Block:
+    """A part of a field in host memory: `data` has shape (components..., extent per axis)."""
+
+    start: tuple[int, ...]
+    data: np.ndarray
+
+
+def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None) -> list[Block]:
+    """The blocks of `dataset` that this process stores, copied to the host, without padding.
+
+    Over all processes every entry is in exactly one block: only the first replica is stored. Memory: the
+    size of the blocks. The copy owns its memory, so that the devices' buffers may be donated at once.
+    """
+    dtype = dtype or dataset.dtype
+    leading = len(dataset.components)
+    if not isinstance(dataset.array, jax.Array):
+        if process_id != 0 or not math.prod(dataset.shape):
+            return []
+        return [Block((0,) * len(dataset.axes), np.array(dataset.array, dtype=dtype, order="C"))]
+    shards = [s for s in dataset.array.addressable_shards if s.replica_id == 0]
+    for shard in shards:
+        shard.data.copy_to_host_async()
+    blocks = []
+    for shard in shards:
+        bounds = [
+            s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)
+        ]  # of the padded array
+        if any(
+            start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
+        ):
+            raise ValueError(f"data set {dataset.name}: a component axis is sharded")
+        if dataset.shares:
+            blocks += _shares(dataset, np.asarray(shard.data), bounds[-1][0], dtype)
+            continue
+        starts = tuple(start for start, _ in bounds[leading:])
+        extents = [
+            min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)
+        ]
+        if all(n > 0 for n in extents):
+            valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
+            # on the CPU np.asarray is a view, and a buffer with a view cannot be donated
+            blocks.append(Block(starts, np.array(np.asarray(shard.data)[valid], dtype=dtype, order="C")))
+    return blocks
+
+
+def _shares(dataset: Dataset, data: np.ndarray, first: int, dtype: np.dtype) -> list[Block]:
+    """The blocks of one device's entries (components..., entries), which begin at the entry `first`."""
+    extent = dataset.shape[-1] // len(dataset.shares)
+    number = first // extent
+    parts = data.reshape(*data.shape[:-1], -1, extent)
+    offset, blocks = sum(dataset.shares[:number]), []
+    for i, share in enumerate(dataset.shares[number : number + parts.shape[-2]]):
+        if share:
+            blocks.append(Block((offset,), np.array(parts[..., i, :share], dtype=dtype, order="C")))
+        offset += share
+    return blocks
+
+
+def shard_name(process_id: int) -> str:
+    return f"shards/p{process_id:05d}.h5"
+
+
+def load_filters(compression: str) -> Mapping[str, Any]:
+    """Arguments of `create_dataset` for a compression; also registers the filter for reading.
+
+    Raises UserError for an unknown name, or if the filter's package is not installed.
+    """
+    match compression:
+        case "none":
+            return {}
+        case "gzip":
+            return {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+        case "blosc2":
+            try:
+                import hdf5plugin
+            except ImportError:
+                raise UserError(
+                    "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+                ) from None
+            return {
+                **hdf5plugin.Blosc2(cname="zstd", clevel=1, filters=hdf5plugin.Blosc2.SHUFFLE),
+                "fletcher32": True,
+            }
+    raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
+
+
+def open_shard(path: Path) -> h5py.File:
+    """Open an HDF5 file for reading, without locks, which file systems of clusters often lack.
+
+    Raises OSError.
+    """
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        if "locking flag" not in str(error):
+            raise
+        return h5py.File(path, "r")  # this process has it open already, with locks
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Chunks of at most about 1 MiB that are contiguous in memory: whole in the last axes."""
+    chunk, room = list(shape), _CHUNK_BYTES // itemsize
+    for i in range(len(chunk)):
+        rest = math.prod(chunk[i + 1 :])
+        chunk[i] = max(1, min(chunk[i], room // max(rest, 1)))
+        if chunk[i] > 1:
+            break
+    return tuple(chunk)
+
+
+def build_shard(
+    process_id: int,
+    fields: Mapping[str, FieldEntry],
+    blocks: Mapping[str, list[Block]],
+    compression: str = "none",
+) -> tuple[list[memoryview], ShardEntry]:
+    """The bytes of this process's file, in pieces to be written in order, and its record.
+
+    Without compression the pieces are views of the blocks, with a few kilobytes of HDF5 structure between them.
+    """
+    filters = load_filters(compression)
+    parts = [
+        (f"{path}/{number}", block, block.data[(*index, ...)])
+        for name, own in blocks.items()
+        for number, block in enumerate(own)
+        for index, path in fields[name].component_paths(name)
+    ]
+    image: Any = io.BytesIO() if filters else Pages()
+    placed: list[tuple[int, np.ndarray]] = []
+    with h5py.File(image, "w", libver=LIBVER) as file:
+        for path, block, data in parts:
+            if filters:
+                chunks = (
+                    {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)} if data.ndim else {}
+                )
+                stored = file.create_dataset(path, data=data, **chunks)
+            else:
+                parent, _, name = path.rpartition("/")
+                stored = reserve(file.require_group(parent), name, data.shape, data.dtype)
+                placed.append((stored.id.get_offset() or 0, data))
+            if block.start:  # for people who inspect a shard
+                stored.attrs["start"] = np.array(block.start, dtype=np.int64)
+    pieces = [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+    digest = xxhash.xxh3_64()
+    for piece in pieces:
+        digest.update(piece)
+    record = ShardEntry(
+        file=shard_name(process_id),
+        bytes=sum(len(piece) for piece in pieces),
+        xxh3=digest.hexdigest(),
+        blocks={name: tuple(_block_entry(fields[name], b) for b in own) for name, own in blocks.items()},
+    )
+    return pieces, record
+
+
+def _block_entry(entry: FieldEntry, block: Block) -> BlockEntry:
+    shape = block.data.shape[len(entry.components) :]
+    return BlockEntry(start=block.start, shape=shape, nonfinite=nonfinite(block.data))
+
+
+def nonfinite(values: np.ndarray) -> int:
+    """Number of NaNs and infinities, counted in pieces that stay in cache."""
+    if values.dtype.kind not in "fc":
+        return 0
+    flat, piece = values.reshape(-1), 1 << 18
+    return sum(
+        math.prod(part.shape) - int(np.count_nonzero(np.isfinite(part)))
+        for part in (flat[i : i + piece] for i in range(0, flat.size, piece))
+    )
+
+
+class Pages(io.RawIOBase):
+    """A sparse file in memory: only written pages are held, the rest reads as zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pages: dict[int, bytearray] = {}
+        self._position = 0
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        self.size = self._position if size is None else size
+        return self.size
+
+    def readinto(self, buffer) -> int:
+        view = memoryview(buffer).cast("B")
+        view[:] = bytes(len(view))
+        for offset, page, begin, n in self._parts(len(view)):
+            if page in self._pages:
+                view[offset : offset + n] = self._pages[page][begin : begin + n]
+        self._position += len(view)
+        return len(view)
+
+    def write(self, buffer) -> int:
+        view = memoryview(buffer).cast("B")
+        for offset, page, begin, n in self._parts(len(view)):
+            self._pages.setdefault(page, bytearray(_PAGE))[begin : begin + n] = view[offset : offset + n]
+        self._position += len(view)
+        self.size = max(self.size, self._position)
+        return len(view)
+
+    def _parts(self, count: int) -> Iterator[tuple[int, int, int, int]]:
+        """(offset in the buffer, page, first byte in the page, bytes) of the next `count` bytes."""
+        offset = 0
+        while offset < count:
+            page, begin = divmod(self._position + offset, _PAGE)
+            n = min(_PAGE - begin, count - offset)
+            yield offset, page, begin, n
+            offset += n
+
+
+def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
+    """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    kind = h5py.h5t.py_create(dtype, logical=True)
+    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    return h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, properties))
+
+
+def stream(pages: Pages, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+    """The bytes of the whole file in order. `data`: (offset, array), by ascending offset."""
+    position = 0
+    for offset, array in data:
+        pages.seek(position)
+        yield memoryview(pages.read(offset - position) or b"")
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        position = offset + array.nbytes
+    pages.seek(position)
+    yield memoryview(pages.read(pages.size - position) or b"")

@@ -1,0 +1,314 @@
+"""States as data sets, and back: onto the devices that held them, or onto any others, at any resolution."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.reader import Snapshot, open_snapshot
+from simulator.archive.restore import restore
+from simulator.errors import RunFailure, UserError
+from simulator.models import Model, State
+from simulator.particles import Domain, ParticleSet
+from simulator.particles.particle_set import NOBODY, id_sum
+from simulator.particles.population import Population, Populations
+from simulator.processes.mesh import spatial
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.simulation import Simulation
+from simulator.spectral import Grid, Layout, Transform, make_transform
+from simulator.spectral.layout import PhysicalLayout, padded
+
+_CLOCK = ("time", "step", "dt", "origin", "since")
+_COMPONENTS = ("x", "y", "z")
+CARRIED = ("memory_", "history_", "series_")
+"""Prefixes of the names in a checkpoint that are not fields: arrays of model, forcing, integrator and series."""
+
+
+def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
+    """The layout's axes in storage's terms."""
+    shape, names = dict(zip("xyz", layout.grid.shape, strict=True)), layout.grid.names
+    return tuple(Axis.modes(names[a], layout.mode_numbers[a], points=shape[a]) for a in layout.seen_order)
+
+
+def physical_axes(transform: Transform | PhysicalLayout) -> tuple[Axis, ...]:
+    """The grid's axes in storage's terms."""
+    grid = transform.grid
+    sizes = zip(grid.names.values(), grid.seen(grid.shape), grid.seen(grid.spacing), strict=True)
+    return tuple(Axis.uniform(name, n, h) for name, n, h in sizes)
+
+
+def component_names(lead: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    return tuple(_COMPONENTS[:n] if n <= 3 else tuple(map(str, range(n))) for n in lead)
+
+
+def datasets(state: State, model: Model, populations: Populations = MappingProxyType({})) -> list[Dataset]:
+    """Everything that the next step needs, at full precision. `populations`: those of the state's particles."""
+
+    def field(stored: str, name: str, array: jax.Array) -> Dataset:
+        layout = model.transform_of(name).layout
+        lead = component_names(array.shape[:-3])
+        return Dataset(stored, layout.as_seen(array), spectral_axes(layout), lead, hermitian=layout.half)
+
+    fields = [field(name, name, array) for name, array in state.fields.items()]
+    clock = [Dataset(name, np.asarray(getattr(state, name))) for name in _CLOCK]
+    memory = [Dataset(f"memory_{name}", np.asarray(value)) for name, value in state.memory.items()]
+    history = [
+        field(_history_name(kept, name), name, array)
+        for kept, tree in state.history.items()
+        for name, array in tree.items()
+    ]
+    particles: list[Dataset] = []
+    for name, found in state.particles.items():
+        particles += particle_datasets(found, populations[name])
+    return [*fields, *clock, *memory, *history, *particles]
+
+
+def load(folder: Path, like: State, model: Model, populations: Populations = MappingProxyType({})) -> State:
+    """The state stored in `folder`, in the layouts of the model, with the particles where they live. `like` tells
+    names, shapes and types; buffers of particles may be larger than there."""
+    snapshot = open_snapshot(folder)
+
+    def field(stored: str, name: str, array: jax.Array) -> jax.Array:
+        layout = model.transform_of(name).layout
+        rank = array.ndim - 3 + len(layout.seen_order)
+        sharding, axes = layout.seen_sharding(rank), spectral_axes(layout)
+        modes = restore(snapshot, stored, sharding, axes, layout.seen_shape, dtype=np.dtype(array.dtype))
+        return layout.from_seen(modes)
+
+    replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
+
+    def small(stored: str, array: jax.Array) -> jax.Array:
+        value = np.asarray(snapshot[stored][...]).reshape(array.shape)
+        return jax.make_array_from_callback(array.shape, replicated, lambda index: value[index])
+
+    return State(
+        {name: field(name, name, array) for name, array in like.fields.items()},
+        **{name: small(name, getattr(like, name)) for name in _CLOCK},
+        memory={name: small(f"memory_{name}", value) for name, value in like.memory.items()},
+        history={
+            kept: {name: field(_history_name(kept, name), name, array) for name, array in tree.items()}
+            for kept, tree in like.history.items()
+        },
+        particles={
+            name: populations[name].restored(ParticlesOnDisk(snapshot, name)) for name in like.particles
+        },
+    )
+
+
+def restored(simulation: Simulation, folder: Path) -> State:
+    """The state of a simulation that a checkpoint holds."""
+    return simulation.restored(partial(load, folder))
+
+
+def _history_name(kept: str, field: str) -> str:
+    return f"history_{kept}_{field}"
+
+
+_RECORD_COMPONENTS = {3: ("x", "y", "z"), 9: tuple(i + j for i in "xyz" for j in "xyz")}
+
+
+def particle_datasets(particles: ParticleSet, population: Population) -> Iterator[Dataset]:
+    """The records of particles, `NAME.position` and so on, and `NAME.id`.
+
+    Raises RunFailure if a particle is missing or duplicated, so that the ids do not add up.
+    """
+    name, domain = population.name, population.domain
+    shares = _checked_shares(name, particles, population.count, domain)
+    axis = (Axis(name=f"{name}.particle", size=sum(shares)),)
+    for record, array in {"id": particles.id, **particles.records}.items():
+        yield Dataset(
+            f"{name}.{record}",
+            array,
+            axis,
+            (_RECORD_COMPONENTS[array.shape[0]],) if array.ndim > 1 else (),
+            species=name,
+            shares=shares,
+            attributes={"shares": list(shares), "arrangement": _arrangement(domain)},
+        )
+
+
+def _arrangement(domain: Domain) -> list[list[int]]:
+    """The arrangement of devices, which decides where a particle lives."""
+    return [[cut.axis, cut.planes, cut.parts] for cut in domain.cuts]
+
+
+def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domain) -> tuple[int, ...]:
+    """The number of particles of each device, after a check that there are `total` and that their ids add up."""
+
+    def look(particles: ParticleSet) -> tuple[jax.Array, jax.Array, jax.Array]:
+        valid = particles.valid
+        return particles.count, valid.sum(), jnp.where(valid, particles.id, 0).sum()
+
+    counts, there, ids = jax.device_get(jax.jit(look, out_shardings=domain.everywhere)(particles))
+    if int(counts.sum()) != total or int(there) != total or int(ids) != id_sum(total):
+        raise RunFailure(
+            f"{name}: {int(there)} particles whose ids add up to {int(ids)}, where {total} with the sum "
+            f"{id_sum(total)} are expected: some are lost or doubled; all earlier output is intact"
+        )
+    return tuple(int(n) for n in counts)
+
+
+class ParticlesOnDisk:
+    """The particles of one species in a snapshot or checkpoint. Raises UserError if it has none of this name."""
+
+    def __init__(self, snapshot: Snapshot, name: str) -> None:
+        species = snapshot.particles
+        if name not in species:
+            raise UserError(
+                f"{snapshot.path}: holds no particles {name!r}; it holds {', '.join(species) or 'none'}"
+            )
+        self._fields = species[name]
+        self.count = self._fields["id"].size
+        self.records = frozenset(self._fields) - {"id"}
+        self._stored: Mapping[str, Any] = self._fields["id"].attributes
+
+    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
+        """The particles, distributed as they were written if the devices are arranged alike, else in equal shares
+        that still have to be sent to their devices. Every process reads the shares of its devices."""
+        shares = self._shares(domain)
+        capacity = max(capacity, *shares)
+        first = np.concatenate([[0], np.cumsum(shares)])
+
+        def read(name: str, components: int, dtype: Any, empty: int | float) -> jax.Array:
+            lead = (components,) if components else ()
+            shape, sharding = (*lead, capacity * domain.devices), domain.sharding(len(lead) + 1)
+
+            def part(index: Any) -> np.ndarray:
+                start, stop, _ = index[-1].indices(shape[-1])
+                out = np.full((*lead, stop - start), empty, dtype)
+                for device in range(start // capacity, stop // capacity):
+                    at, n = device * capacity - start, shares[device]
+                    if n and name in self._fields:
+                        out[..., at : at + n] = self._fields[name][..., first[device] : first[device] + n]
+                return out
+
+            return jax.make_array_from_callback(shape, sharding, part)
+
+        counts = np.asarray(shares, np.int32)
+        return ParticleSet(
+            {name: read(name, n, np.float64, 0.0) for name, n in records.items()},
+            read("id", 0, np.int64, NOBODY),
+            jax.make_array_from_callback(counts.shape, domain.sharding(1), lambda index: counts[index]),
+            jax.make_array_from_callback((), domain.everywhere, lambda index: np.array(0, np.int32)),
+        )
+
+    def _shares(self, domain: Domain) -> list[int]:
+        stored = self._stored
+        if stored.get("arrangement") == _arrangement(domain) and len(stored["shares"]) == domain.devices:
+            return list(stored["shares"])
+        owners = np.cumsum(domain.owners)
+        parts = int(owners[-1])
+        bounds = [self.count * i // parts for i in range(parts + 1)]
+        return [bounds[n] - bounds[n - 1] if o else 0 for o, n in zip(domain.owners, owners, strict=True)]
+
+
+class RunInputs(Inputs):
+    """The input files of a run, and the snapshots and checkpoints from which it starts.
+
+    These are read in place: later starts continue from the run's own checkpoints.
+    """
+
+    def snapshot(self, path: str) -> "StoredFields":
+        """The fields of a snapshot or checkpoint."""
+        return StoredFields(path)
+
+    def particles(self, path: str, name: str) -> ParticlesOnDisk:
+        """The particles of a snapshot or checkpoint."""
+        return particles_in(path, name)
+
+
+def particles_in(path: str, name: str) -> ParticlesOnDisk:
+    """The particles `name` in the snapshot or checkpoint `path`. Raises UserError if there are none."""
+    return ParticlesOnDisk(open_snapshot(Path(path)), name)
+
+
+class StoredFields:
+    """The source of `initial.kind: snapshot`: a snapshot (values) or a checkpoint (modes). Raises UserError if `path`
+    is neither."""
+
+    def __init__(self, path: str):
+        self._snapshot: Snapshot = open_snapshot(Path(path))
+        entries = {
+            n: f.entry for n, f in self._snapshot.items() if f.entry.is_mesh and not n.startswith(CARRIED)
+        }
+        if not entries:
+            raise UserError(f"{path}: holds no field")
+        self.components = {n: tuple(len(c) for c in entry.components) for n, entry in entries.items()}
+        axes = {a.name: a for a in next(iter(entries.values())).axes}
+        self._modes = axes["x"].labels is not None
+        shape = [_points(axes[a]) for a in "xyz" if a in axes]
+        box = self._snapshot.attributes.get("box")
+        if box is None:
+            raise UserError(f"{path}: does not store its box; take a snapshot instead")
+        self.grid = Grid.of(shape, [float(length) for length in box], "none")
+
+    def coefficients(self, name: str, transform: Transform) -> jax.Array:
+        """The modes of field `name` in the layout of `transform`; zero where the stored grid has no mode."""
+        layout, lead = transform.layout, len(self.components[name])
+        kind = np.result_type(transform.dtype, np.complex64)
+        if self._modes:
+            sharding, axes = layout.seen_sharding(lead + len(layout.seen_order)), spectral_axes(layout)
+            field = restore(self._snapshot, name, sharding, axes, layout.seen_shape, kind)
+            return jax.jit(lambda f: jnp.where(layout.mask, layout.from_seen(f), 0))(field)
+        stored = make_transform(
+            self.grid,
+            list(layout.mesh.devices.flat),
+            transform.dtype,
+            real=layout.real,
+            every=not layout.real,  # a wave function also has its Nyquist planes
+        )
+        dtype = transform.dtype if layout.real else kind
+        values = restore(
+            self._snapshot,
+            name,
+            stored.physical.seen_sharding(lead + len(stored.physical.seen_order)),
+            physical_axes(stored),
+            stored.physical.seen_shape,
+            dtype,
+        )
+        modes = jax.jit(lambda v: stored.forward(stored.physical.from_seen(v)))(values)
+        # The same parts on the same devices, expressed in the other mesh.
+        over = {stored.layout.order.index(a): layout.mesh.axis_names for a in stored.layout.sharded}
+        spec = PartitionSpec(*(None,) * lead, *(over.get(i) for i in range(3)))
+        modes = jax.device_put(modes, NamedSharding(layout.mesh, spec))
+        return jax.jit(lambda m: resized(m, stored.layout, layout))(modes)
+
+
+def _points(axis: Axis) -> int:
+    return axis.size if axis.points is None else axis.points
+
+
+def resized(modes: jax.Array, source: Layout, target: Layout) -> jax.Array:
+    """Modes in another layout, at the same or another resolution; no device ever holds a whole field.
+
+    An axis is changed while it lies whole on every device: x and y first, z after exchanging z for y.
+    """
+    assert source.sharded.keys() <= {"z"} and source.half == target.half
+    lead = modes.ndim - 3
+    modes = jnp.transpose(modes, (*range(lead), *(lead + source.order.index(a) for a in "zyx")))
+    for axis in "xy":
+        modes = _matched(modes, lead + "zyx".index(axis), axis, source, target)
+    parts, y = target.devices, modes.shape[lead + 1]
+    modes = jnp.pad(modes, [(0, 0)] * (lead + 1) + [(0, padded(y, parts) - y), (0, 0)])
+    if parts > 1:
+        spec = PartitionSpec(*(None,) * (lead + 1), tuple(spatial(target.mesh)), None)
+        modes = lax.with_sharding_constraint(modes, NamedSharding(target.mesh, spec))
+    modes = _matched(modes, lead, "z", source, target)[..., :y, :]
+    modes = jnp.transpose(modes, (*range(lead), *(lead + "zyx".index(a) for a in target.order)))
+    return target.constrain(jnp.where(target.mask, modes, 0))
+
+
+def _matched(modes: jax.Array, position: int, axis: str, source: Layout, target: Layout) -> jax.Array:
+    """The target's wavenumbers along one axis; zero where the source has no mode."""
+    places = {int(k): i for i, k in enumerate(source.mode_numbers[axis])}
+    index = np.array([places.get(int(k), -1) for k in target.padded_mode_numbers(axis)])
+    shape = [-1 if i == position else 1 for i in range(modes.ndim)]
+    return jnp.where((index >= 0).reshape(shape), jnp.take(modes, np.maximum(index, 0), axis=position), 0)

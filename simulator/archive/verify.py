@@ -1,0 +1,436 @@
+"""Verifies what is on disk by reading it back: snapshots and checkpoints against their manifests, all other files of
+a run against its ledger. Derived files that are missing or altered are made again."""
+
+import itertools
+import json
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from simulator.archive.index import NAME as TIME_INDEX
+from simulator.archive.index import (
+    UNSEALED,
+    derived_problem,
+    make_derived,
+    time_index_problem,
+    write_time_index,
+)
+from simulator.archive.ledger import GROWING, Audit
+from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.manifest import (
+    Manifest,
+    ShardEntry,
+    committed,
+    committed_names,
+    derived_files,
+    read_manifest,
+    remove,
+)
+from simulator.archive.reader import snapshot_folder
+from simulator.archive.series import SeriesReader, series_names
+from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
+from simulator.archive.state import NAME as STATE
+from simulator.errors import RunFailure, UserError
+from simulator.files import TEMPORARY, UNRECORDED, Journal, reason
+from simulator.simulation.inputs import altered
+from simulator.simulation.provenance import NAME as PROVENANCE
+
+_PIECE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file and its problem (None if it is good). `derived` files can be rebuilt."""
+
+    file: Path
+    problem: str | None = None
+    derived: bool = False
+
+
+@dataclass
+class Findings:
+    """The result of `verify` for one snapshot or checkpoint, file by file."""
+
+    folder: Path
+    files: list[Checked] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    manifest: Manifest | None = None
+
+    @property
+    def problems(self) -> list[Checked]:
+        return [f for f in self.files if f.problem]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all files are good, derived ones included."""
+        return not self.problems
+
+    @property
+    def restorable(self) -> bool:
+        """Whether the data are good; derived files may have problems."""
+        return all(f.derived for f in self.problems)
+
+    def lines(self) -> list[str]:
+        """One printable line for each file, then the notes."""
+        return [f"{c.file}: {c.problem or 'ok'}" for c in self.files] + self.notes
+
+
+def verify(
+    folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True
+) -> Findings:
+    """Read everything in a committed folder, `workers` shards at a time. Bounded memory.
+
+    `recorded(path)`: whether the run's ledger has no other record of the manifest. Raises UserError
+    if `folder` is not a snapshot or checkpoint of this program; damage is reported.
+    """
+    report = Findings(folder)
+    try:
+        manifest = report.manifest = read_manifest(folder)
+    except RunFailure as error:
+        report.files.append(Checked(folder / MANIFEST, str(error).removeprefix(f"{folder / MANIFEST}: ")))
+        return report
+    known = recorded(folder / MANIFEST)
+    report.files.append(Checked(folder / MANIFEST, None if known else "not the one that was committed"))
+    if workers == 1 or len(manifest.shards) == 1:
+        report.files += [_check_shard(folder, shard) for shard in manifest.shards]
+    else:
+        with ThreadPoolExecutor(max_workers=workers) as threads:
+            report.files += threads.map(lambda shard: _check_shard(folder, shard), manifest.shards)
+    named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
+    report.notes += [
+        f"{path}: not part of the snapshot"
+        # unlike rglob, walk tolerates a run that is removing the folder meanwhile
+        for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+        if path not in named
+    ]
+    for path in derived_files(folder) if manifest.index else ():
+        problem = derived_problem(path, folder, manifest)
+        if problem is None and (prefix := os.environ.get("HDF5_VDS_PREFIX")):
+            problem = f"HDF5_VDS_PREFIX={prefix} is set: HDF5 would look for the shards there; unset it"
+        report.files.append(Checked(path, problem, derived=True))
+    return report
+
+
+def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest folder in `parent` that is restorable, and the newer ones with the reason each was skipped."""
+    skipped: list[tuple[Path, str]] = []
+    for folder in reversed(committed(parent)):
+        try:
+            report = verify(folder)
+        except UserError as error:
+            skipped.append((folder, str(error).removeprefix(f"{folder / MANIFEST}: ")))
+            continue
+        if report.restorable:
+            return folder, skipped
+        first = next(c for c in report.problems if not c.derived)
+        skipped.append((folder, f"{first.file.relative_to(folder)}: {first.problem}"))
+    return None, skipped
+
+
+def stored_in(path: Path) -> list[Path]:
+    """The committed folders in `path`: a run folder, a folder of snapshots or checkpoints, or one of these.
+
+    Raises UserError if `path` is none of them.
+    """
+    if (path / MANIFEST).exists() or (path / "shards").is_dir():
+        return [path]
+    kinds = [p for name in ("snapshots", "checkpoints") if (p := path / name).is_dir()]
+    if kinds:
+        return [folder for kind in kinds for folder in committed(kind)]
+    if folders := committed(path):
+        return folders
+    what = "no such folder" if not path.exists() else "not a run, snapshot or checkpoint of this program"
+    raise UserError(f"{path}: {what}; give a run folder or e.g. RUN/snapshots/00000010")
+
+
+def _check_shard(folder: Path, shard: ShardEntry) -> Checked:
+    path = folder / shard.file
+    digest = xxhash.xxh3_64()
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != shard.bytes:
+                word = "short" if size < shard.bytes else "too long"
+                return Checked(path, f"{word}: {size} bytes, not {shard.bytes}")
+            buffer = memoryview(bytearray(min(_PIECE, max(size, 1))))
+            while n := file.readinto(buffer):
+                digest.update(buffer[:n])
+    except FileNotFoundError:
+        return Checked(path, "missing")
+    except OSError as error:
+        return Checked(path, f"cannot be read ({reason(error)})")
+    if digest.hexdigest() != shard.xxh3:
+        return Checked(path, ALTERED)
+    bad = {name: sum(b.nonfinite for b in blocks) for name, blocks in shard.blocks.items()}
+    if counts := [f"{name} has {n} values that are not finite" for name, n in bad.items() if n]:
+        return Checked(path, ", ".join(counts))
+    return Checked(path)
+
+
+def prune(
+    parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED
+) -> list[Path]:
+    """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of `keep_every`.
+
+    Nothing is removed unless the newest folder has been read back and verified. Returns the removed folders;
+    each is recorded in `journal` first.
+    """
+    if keep_last < 1:
+        raise ValueError(f"keep_last = {keep_last}: must be at least 1")
+    names = committed_names(parent)
+    old = [parent / name for name in names[:-keep_last] if not keep_every or int(name) % keep_every]
+    if not old or not verify(parent / names[-1]).restorable:
+        return []
+    for folder in old:
+        journal.removing(folder, f"the last {keep_last} are kept")
+        remove(folder)
+    return old
+
+
+KINDS = ("snapshots", "checkpoints")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The reports on a run, in order, produced on all cores; `total` is their largest possible number."""
+
+    total: int
+    reports: Iterator[Findings]
+
+
+def verification(path: Path, cores: int | None = None) -> Verification:
+    """Reports on a run, a folder of snapshots or checkpoints, or one of these, with `cores` threads (default: all
+    cores that this process may use). Runs may go on meanwhile.
+
+    A missing or altered index is made again if the disk allows it. Raises UserError if `path` is
+    not of this program.
+    """
+    cores = cores or len(os.sched_getaffinity(0))
+    if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
+        return _of_run(path, Audit(path), cores)
+    saved = stored_in(snapshot_folder(path))
+    audit = _audit_of(saved[0]) if saved else None
+    if saved == [snapshot_folder(path)]:
+        return Verification(1, (_verified(folder, audit, cores) for folder in saved))
+    return Verification(
+        len(saved), itertools.chain(_of_saves(saved, audit, cores, len(saved)), _leftovers(path))
+    )
+
+
+def _of_run(folder: Path, audit: Audit, cores: int) -> Verification:
+    names = _saves(folder, audit)
+    saves = _of_saves((Path(parent) / name for parent, name in names), audit, cores, len(names))
+    return Verification(1 + len(names), itertools.chain(_outside(folder, audit), saves, _leftovers(folder)))
+
+
+def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
+    """The report on all files that belong to no snapshot or checkpoint."""
+    notes = list(_remarks(folder, audit))
+    yield Findings(folder, [*_files(folder, audit), *_time_index(folder / "snapshots", notes)], notes)
+
+
+def _of_saves(folders: Iterable[Path], audit: Audit | None, cores: int, count: int = 1) -> Iterator[Findings]:
+    """Reports on snapshots and checkpoints; if there are few, several threads read the shards of each."""
+    jobs = (partial(_report, folder, audit, max(1, cores // max(count, 1))) for folder in folders)
+    with ThreadPoolExecutor(max_workers=cores) as threads:
+        yield from filter(None, _in_order(threads, jobs, ahead=2 * cores))
+
+
+def _leftovers(path: Path) -> Iterator[Findings]:
+    for place in (path, *(path / kind for kind in KINDS)):
+        for left in sorted(place.glob(f"{TEMPORARY}*")):
+            yield Findings(left, notes=[f"{left}: being written, or left by a killed run"])
+
+
+def _saves(path: Path, audit: Audit) -> list[tuple[str, str]]:
+    """Parent and name of all snapshots and checkpoints that exist or should exist, by kind and step."""
+    names = {kind: set(committed_names(path / kind)) for kind in KINDS}
+    for name in audit.names(saves=True):
+        kind, folder, *rest = name.split("/")
+        if rest == [MANIFEST]:
+            names[kind].add(folder)
+    return [(str(path / kind), name) for kind in KINDS for name in sorted(names[kind], key=int)]
+
+
+def _audit_of(saved: Path) -> Audit | None:
+    """The audit for one snapshot or checkpoint if it lies in a run with a ledger, else None."""
+    run = saved.parent.parent
+    return Audit(run) if saved.parent.name in KINDS and (run / LEDGER).exists() else None
+
+
+def _in_order(
+    threads: ThreadPoolExecutor, jobs: Iterable[Callable[[], Findings | None]], ahead: int
+) -> Iterator[Findings | None]:
+    """The results of the jobs in order; at most `ahead` of them are held."""
+    waiting: deque[Future[Findings | None]] = deque()
+    try:
+        for job in jobs:
+            waiting.append(threads.submit(job))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for left in waiting:
+            left.cancel()
+
+
+def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
+    """The report on one snapshot or checkpoint; None if the run has removed it meanwhile."""
+    name = f"{folder.parent.name}/{folder.name}/{MANIFEST}"
+    try:
+        report = _verified(folder, audit, workers)
+        if report.manifest is None:  # the ledger announced the rename, which may have happened just now
+            report = _verified(folder, audit, workers)
+    except UserError as error:
+        if folder.exists():  # written by another version
+            return Findings(folder, [Checked(folder, str(error).removeprefix(f"{folder}: "))])
+        report = Findings(folder)
+    if folder.exists():
+        return report
+    if audit is None or not audit.knows(name) or audit.removed(name):
+        return None
+    return Findings(folder, [Checked(folder, "missing")])
+
+
+def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
+    report = verify(folder, workers=workers, recorded=audit.is_recorded if audit else lambda manifest: True)
+    if report.ok or not report.restorable or report.manifest is None:
+        return report
+    try:
+        made = make_derived(folder, report.manifest)
+    except OSError as error:
+        report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
+        made = {c.file: UNSEALED for c in report.problems if c.problem == UNSEALED}
+    else:
+        report.notes += [f"{path}: was {problem}, made again" for path, problem in made.items()]
+    report.files = [Checked(c.file, derived=True) if c.file in made else c for c in report.files]
+    return report
+
+
+def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
+    """Checks all files outside of snapshots and checkpoints: against the ledger if it records them, else by the
+    file's own rules."""
+    rules: dict[str, Callable[[Path], str | None]] = {
+        CONFIG: _config_problem,
+        PROVENANCE: _json_problem,
+        "diagnostics.csv": _table_problem,
+    }
+    rules |= {f"{name}.h5": _series_problem for name in series_names(folder) if _is_there(folder, name)}
+    if audit.expected:  # files without a record were not written yet
+        rules = {name: rule for name, rule in rules.items() if (folder / name).exists() or audit.knows(name)}
+    if audit.has_state or (folder / STATE).exists():
+        yield _checked(folder / STATE, partial(_state_problem, audit.expected))
+    if audit.expected:
+        yield _checked(folder / LEDGER, lambda path: audit.ledger_problem())
+    for name in dict.fromkeys([*rules, *audit.names(saves=False)]):
+        yield _file(folder / name, name, audit, rules.get(name))
+    if not audit.expected:
+        for path, problem in altered(folder / "inputs"):
+            yield Checked(path, problem)
+
+
+def _file(path: Path, name: str, audit: Audit, rule: Callable[[Path], str | None] | None) -> Checked:
+    if not audit.knows(name):
+        return _checked(path, rule or (lambda path: None))
+    checked = _checked(path, lambda path: audit.problem(name))
+    # HDF5 may hang or crash on a file that is known to be damaged, so only text files are searched for the damage.
+    text = path.suffix != ".h5" and (checked.problem or "").startswith("altered")
+    tail = name in GROWING and not checked.problem and audit.unrecorded_tail(name)
+    if rule and (text or tail):
+        return Checked(path, _checked(path, rule).problem or checked.problem)
+    return checked
+
+
+def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
+    """The index of all snapshots, which is made again where it is missing or altered."""
+    problem = time_index_problem(parent)
+    if problem is not None:
+        path = parent.with_name(TIME_INDEX)
+        try:
+            if write_time_index(parent):
+                notes.append(f"{path}: was {problem}, made again")
+        except OSError as error:
+            yield Checked(path, f"{problem}; it cannot be made again ({reason(error)})", derived=True)
+
+
+def _remarks(folder: Path, audit: Audit) -> Iterator[str]:
+    if not audit.expected:
+        yield f"{folder}: has no {LEDGER} (an earlier version wrote it): deleted files cannot be detected"
+
+
+def _is_there(folder: Path, series: str) -> bool:
+    return (folder / f"{series}.h5").exists() or (folder / f"{series}.parts").exists()
+
+
+def _checked(path: Path, problem: Callable[[Path], str | None]) -> Checked:
+    try:
+        return Checked(path, problem(path))
+    except FileNotFoundError as error:
+        return Checked(
+            path, "missing" if error.filename in (None, str(path)) else f"{error.filename}: missing"
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, RunFailure, UserError) as error:
+        return Checked(path, f"cannot be read ({reason(error).splitlines()[0]})")
+
+
+def _config_problem(path: Path) -> str | None:
+    from simulator.config import load_config
+
+    path.stat()
+    load_config(path, check_files=False)
+    return None
+
+
+def _json_problem(path: Path) -> str | None:
+    json.loads(path.read_text())
+    return None
+
+
+def _state_problem(strict: bool, path: Path) -> str | None:
+    """Checks state.json. `strict`: the version that wrote it gives it a checksum."""
+    path.stat()
+    if read_state(path.parent) is None:
+        return "altered (no state of a run)"
+    try:
+        return ALTERED if unsealed(path.read_bytes()) is None else None
+    except KeyError:
+        return ALTERED if strict else None
+
+
+def _table_problem(path: Path) -> str | None:
+    """Checks line by line, so that a long table takes no memory; an incomplete last line is still being written."""
+    with open(path) as lines:
+        names = next(lines).rstrip("\n").split(",")
+        before, last = -1, -math.inf
+        for row, line in enumerate(lines, 1):
+            if not line.endswith("\n"):
+                break
+            values = [float(value) for value in line.split(",")]
+            if len(values) != len(names):
+                raise ValueError(f"row {row} has {len(values)} values, not {len(names)}")
+            step, time = int(values[0]), values[names.index("time")]
+            if not (step > before and time > last):
+                return f"row {row} (step {step}) does not follow step {before}"
+            before, last = step, time
+    return None
+
+
+def _series_problem(path: Path) -> str | None:
+    series = SeriesReader(path)
+    if (problem := series.problem()) is not None:
+        return problem
+    with suppress(IndexError):
+        place = int(np.flatnonzero((np.diff(series.step) <= 0) | ~(np.diff(series.time) > 0))[0])
+        return f"row {place + 2} (step {series.step[place + 1]}) does not follow step {series.step[place]}"
+    return None

@@ -1,0 +1,376 @@
+"""Saves snapshots: every process writes its shard in the background, then all commit together.
+
+A save has two background phases, each followed by an agreement:
+
+1. every process makes the temporary folder and builds, hashes and writes its shard;
+2. agreement: the records (or errors) of all processes are gathered;
+3. process 0 writes the manifest, syncs, renames, writes the index and prunes;
+4. agreement: process 0 broadcasts the outcome.
+
+`submit` takes the copy on the host, so the caller may donate its buffers at once. Background threads
+touch only files and host memory. The agreements are collective and run in the caller's thread, in `poll`,
+`wait` or the next `submit`, which every process calls at the same steps, so that they never interleave
+with collectives of the computation. If the caller includes `busy` in a reduction that it makes anyway,
+`poll` needs no communication while a save is under way.
+"""
+
+import contextlib
+import json
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from simulator.archive.dataset import Dataset
+from simulator.archive.index import make_derived
+from simulator.archive.manifest import FieldEntry, Hook, Manifest, ShardEntry, commit, folder_name
+from simulator.archive.shard import Block, build_shard, load_filters, own_blocks, shard_name
+from simulator.errors import RunFailure, UserError
+from simulator.files import TEMPORARY, reason, remove_tree, write_durably
+
+STAGES = (
+    "copied",  # host copies taken, nothing on disk
+    "folder made",  # the temporary folder exists
+    "shard written",  # this process's shard is synced and has its name
+    "gathered",  # the records of all processes are known
+    "manifest written",  # synced, in the temporary folder
+    "before rename",  # all names synced, nothing committed
+    "moved aside",  # an older folder of the same step, if any, has been renamed
+    "renamed",  # committed
+    "committed",  # and durable
+    "index written",
+    "done",  # every process knows
+)
+"""The stages of a save in order; the hook is called with each name when the stage is reached."""
+
+
+def no_hook(stage: str) -> None:
+    """The default hook does nothing."""
+
+
+class Processes(Protocol):
+    """The part of `processes.start.Cluster` that storage uses. All methods are collective."""
+
+    @property
+    def process_id(self) -> int: ...
+    @property
+    def num_processes(self) -> int: ...
+    def any(self, flags: np.ndarray) -> np.ndarray: ...
+    def gather(self, value: Any, /) -> list[Any]: ...
+    def broadcast(self, value: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A single process: every collective is trivial."""
+
+    process_id: int = 0
+    num_processes: int = 1
+
+    def any(self, flags: np.ndarray) -> np.ndarray:
+        return np.asarray(flags)
+
+    def gather(self, value: Any, /) -> list[Any]:
+        return [value]
+
+    def broadcast(self, value: Any, /) -> Any:
+        return value
+
+
+ALONE = Alone()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a snapshot or checkpoint is written.
+
+    `compression`: none, gzip or blosc2 (all lossless; blosc2 needs the package hdf5plugin).
+    `precision`: `single` rounds fields over space or wavenumbers to 32 bits; small arrays stay exact.
+    `index`: also write the index of virtual data sets and the VTKHDF sidecar.
+    `require_finite`: refuse to commit NaNs and infinities.
+    """
+
+    compression: str = "none"
+    precision: Literal["keep", "single"] = "keep"
+    index: bool = True
+    require_finite: bool = True
+
+    def __post_init__(self) -> None:
+        load_filters(self.compression)
+        if self.precision not in ("keep", "single"):
+            raise UserError(f"precision {self.precision!r}: keep or single")
+
+    def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
+        """The type in which an array of `dtype` is stored."""
+        if self.precision == "single" and is_mesh and dtype.kind in "fc":
+            return np.dtype(np.float32 if dtype.kind == "f" else np.complex64)
+        return dtype
+
+
+@dataclass
+class _Save:
+    """One save on one process. `phase` is its latest background work."""
+
+    target: Path
+    temporary: Path
+    step: int
+    attributes: dict[str, Any]
+    fields: dict[str, FieldEntry]
+    options: Options
+    after: Callable[[Path], object] | None
+    phase: Future[Any] = field(default_factory=Future)
+    committing: bool = False
+
+
+class Writer:
+    """Writes snapshots or checkpoints of a run, at most one at a time.
+
+    Every process constructs and calls it at the same points. Right before each commit process 0 calls `check`,
+    which raises if the run's lock has been lost, then `announce(temporary, target)`, when `temporary` contains the
+    manifest. `hook` is called on every process at each stage.
+    """
+
+    def __init__(
+        self,
+        cluster: Processes = ALONE,
+        *,
+        check: Callable[[], None] = lambda: None,
+        announce: Callable[[Path, Path], None] = lambda temporary, target: None,
+        hook: Hook = no_hook,
+    ) -> None:
+        self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
+        # a unique name: an orphaned process of a lost node may still write into an earlier temporary folder
+        self._token = cluster.broadcast(secrets.token_hex(4))
+        self._save: _Save | None = None
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a save is under way; the same on every process."""
+        return self._save is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether this process's background thread is still working; differs between processes."""
+        return self._save is not None and not self._save.phase.done()
+
+    def submit(
+        self,
+        parent: Path,
+        step: int,
+        datasets: Sequence[Dataset],
+        attributes: Mapping[str, Any],
+        *,
+        options: Options = Options(),
+        after: Callable[[Path], object] | None = None,
+    ) -> None:
+        """Start saving `datasets` as `parent/<step>`. Returns once they are copied to the host.
+
+        `attributes`: JSON values, including `time`. `after(folder)` runs on process 0 in the background once the
+        folder is committed. Waits for the previous save. Collective; errors of this save surface in the next
+        `poll`, `wait` or `submit`.
+        """
+        self.wait()
+        attributes = _plain({**attributes, "time": float(attributes["time"])})
+        names = [d.name for d in datasets]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two data sets have the same name: {names}")
+        if self._cluster.num_processes == 1 and not all(d.is_whole for d in datasets):
+            raise ValueError("arrays of several processes need all of them to save: pass the cluster")
+        fields = {d.name: _entry(d, options) for d in datasets}
+        target = Path(parent) / folder_name(step)
+        save = _Save(
+            target=target,
+            temporary=target.with_name(f"{TEMPORARY}{target.name}-{self._token}"),
+            step=step,
+            attributes=attributes,
+            fields=fields,
+            options=options,
+            after=after,
+        )
+        try:
+            blocks = {
+                d.name: own
+                for d in datasets
+                if (own := own_blocks(d, self._cluster.process_id, np.dtype(fields[d.name].dtype)))
+            }
+            self._hook("copied")
+            save.phase = self._threads.submit(self._write_shard, save, blocks)
+        except (OSError, MemoryError, RuntimeError) as error:
+            save.phase.set_exception(error)  # on this process alone, so the agreement has to spread it
+        self._save = save
+
+    def poll(self, busy: bool | None = None) -> Path | None:
+        """Advance the outstanding save as far as possible without waiting. Collective.
+
+        `busy`: whether `busy` is true on any process, if the caller has reduced it already.
+        Returns the committed folder in the call that learns of the commit, else None. If the save failed on any
+        process, removes its temporary folder and raises RunFailure on every process.
+        """
+        if self._save is None:
+            return None
+        if busy is None:
+            busy = bool(self._cluster.any(np.array([self.busy]))[0])
+        if busy:
+            return None
+        if not self._save.committing:
+            self._gather(self._save)
+            return None
+        return self._finish(self._save)
+
+    def wait(self) -> Path | None:
+        """Finish the outstanding save, if any, and return its folder. Collective; raises like `poll`."""
+        if self._save is None:
+            return None
+        if not self._save.committing:
+            self._settle(self._save)
+            self._gather(self._save)
+        self._settle(self._save)
+        return self._finish(self._save)
+
+    def close(self) -> None:
+        """End the background thread. An unfinished save stays uncommitted; process 0 removes its temporary folder."""
+        self._threads.shutdown(wait=True)
+        if self._save is not None and self._cluster.process_id == 0:
+            with contextlib.suppress(OSError):
+                remove_tree(self._save.temporary)
+
+    def _settle(self, save: _Save) -> None:
+        wait([save.phase])  # errors are raised later, where all processes agree on them
+
+    def _gather(self, save: _Save) -> None:
+        error = save.phase.exception()
+        reports = self._cluster.gather(
+            {"error": f"process {self._cluster.process_id} on {socket.gethostname()}: {reason(error)}"}
+            if error
+            else {"shard": save.phase.result()}
+        )
+        if failures := [r["error"] for r in reports if "error" in r]:
+            self._fail(save, _not_written(save, failures[0]), error)
+        self._hook("gathered")
+        manifest = Manifest(
+            step=save.step,
+            time=save.attributes["time"],
+            index=save.options.index,
+            compression=save.options.compression,
+            attributes=save.attributes,
+            fields=save.fields,
+            shards=tuple(ShardEntry.model_validate(r["shard"]) for r in reports if r["shard"]),
+        )
+        if problems := manifest.problems():
+            self._fail(save, _not_written(save, problems[0]))
+        if save.options.require_finite and (bad := manifest.nonfinite()):
+            counts = ", ".join(f"{name} has {n} values that are not finite" for name, n in bad.items())
+            self._fail(save, _not_written(save, counts))
+        save.committing = True
+        save.phase = (
+            self._threads.submit(self._commit, save, manifest) if self._cluster.process_id == 0 else _done()
+        )
+
+    def _finish(self, save: _Save) -> Path:
+        error = save.phase.exception()
+        line = None
+        if error:
+            line = str(error) if isinstance(error, RunFailure) else _not_written(save, reason(error))
+        line = self._cluster.broadcast(line)
+        if line:
+            self._fail(save, line, error)
+        self._save = None
+        self._hook("done")
+        return save.target
+
+    def _fail(self, save: _Save, line: str, error: BaseException | None = None) -> None:
+        """Raise the failure that all processes have agreed on, after process 0 has removed the temporary folder."""
+        self._save = None
+        if self._cluster.process_id == 0:
+            with contextlib.suppress(OSError):
+                remove_tree(save.temporary)
+        raise RunFailure(line) from error
+
+    def _write_shard(self, save: _Save, blocks: dict[str, list[Block]]) -> dict[str, Any] | None:
+        """The record of this process's shard; None if it has nothing to store."""
+        (save.temporary / "shards").mkdir(parents=True, exist_ok=True)
+        self._hook("folder made")
+        if not blocks:
+            return None
+        process_id = self._cluster.process_id
+        pieces, record = build_shard(process_id, save.fields, blocks, save.options.compression)
+        write_durably(save.temporary / shard_name(process_id), pieces)
+        self._hook("shard written")
+        return record.model_dump(mode="json")
+
+    def _commit(self, save: _Save, manifest: Manifest) -> None:
+        self._check()  # first: a takeover of the run also removes the temporary folder, and is the better message
+
+        def check() -> None:
+            self._check()
+            self._announce(save.temporary, save.target)
+
+        commit(save.temporary, save.target, manifest, check, self._hook)
+        try:
+            if manifest.index:
+                self._check()  # by now another process may have committed a folder of the same name
+                make_derived(save.target, manifest)
+                self._hook("index written")
+            if save.after:
+                save.after(save.target)
+        except Exception as error:
+            raise RunFailure(f"{save.target} is committed, but then: {reason(error)}") from error
+
+
+def save(
+    parent: Path,
+    step: int,
+    datasets: Sequence[Dataset],
+    attributes: Mapping[str, Any],
+    *,
+    cluster: Processes = ALONE,
+    options: Options = Options(),
+    check: Callable[[], None] = lambda: None,
+    hook: Hook = no_hook,
+) -> Path:
+    """Write `datasets` as `parent/<step>` and return the committed folder. Collective.
+
+    Raises RunFailure on every process if it could not be written.
+    """
+    writer = Writer(cluster, check=check, hook=hook)
+    try:
+        writer.submit(parent, step, datasets, attributes, options=options)
+        folder = writer.wait()
+    finally:
+        writer.close()
+    assert folder is not None
+    return folder
+
+
+def _entry(dataset: Dataset, options: Options) -> FieldEntry:
+    entry = FieldEntry(
+        dtype=dataset.dtype.str,
+        components=dataset.components,
+        axes=dataset.axes,
+        hermitian=dataset.hermitian,
+        species=dataset.species,
+        attributes=_plain(dataset.attributes),
+    )
+    dtype = options.dtype(dataset.dtype, entry.is_mesh)
+    return entry.model_copy(update={"dtype": dtype.str})
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy. Raises TypeError or ValueError for values that are not JSON."""
+    return json.loads(json.dumps(dict(attributes), allow_nan=False))
+
+
+def _not_written(save: _Save, line: str) -> str:
+    return f"{save.target} was not written: {line}; earlier files are untouched"
+
+
+def _done() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(None)
+    return future

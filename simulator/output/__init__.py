@@ -1,1 +1,0 @@
-"""The output of a run: series, snapshots, checkpoints, and when each is due."""

@@ -1,1 +1,0 @@
-"""Reads a run back: open, verify, status."""

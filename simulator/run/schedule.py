@@ -1,0 +1,217 @@
+"""The schedule of a run: events due by simulation time, by step, and by wall clock.
+
+The n-th event of `every` lies at start + n * every, by multiplication, because a sum would drift. The event n = 0 is
+the first state and is governed by `Event.first`. A time counts as reached if it is at most EVENT_TOLERANCE * dt
+ahead, so that round-off neither causes a tiny step nor delays an event by a step.
+
+A `Schedule` is a value: its decisions depend on step, time and dt alone, which are the same on every process, and
+`Schedule.state` and `Schedule.restored` carry it through a checkpoint without changing a decision. The wall clock,
+which differs between processes, is left to `WallTimer`, on whose answers the processes agree before acting.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from simulator.config.timing import EVENT_TOLERANCE
+from simulator.measurements import requested
+
+
+@dataclass(frozen=True)
+class Event:
+    """One kind of event with all its conditions.
+
+    `every` is simulation time, `every_steps` counts steps from the first, `every_wall` is in seconds; any of them may
+    be combined. With `align` the steps are cut so that one ends exactly at each time of `every`; without, the event
+    is taken after the first step at or beyond it. `first` and `last`: the event is due at the first state, at the
+    run's end.
+    """
+
+    name: str
+    every: float | None = None
+    every_steps: int | None = None
+    every_wall: float | None = None
+    align: bool = False
+    first: bool = False
+    last: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("every", "every_steps", "every_wall"):
+            value = getattr(self, key)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{self.name}.{key}: {value} is not a positive number")
+
+
+def events(settings: Any) -> tuple[Event, ...]:
+    """The events of a run, in the order in which they are taken."""
+
+    def event(
+        name: str, cadence: Any, *, first: bool = True, last: bool = True, align: bool = False
+    ) -> Event:
+        return Event(
+            name,
+            getattr(cadence, "every", None),
+            cadence.every_steps,
+            cadence.every_wall,
+            align=align or getattr(cadence, "align", False),
+            first=first,
+            last=last,
+        )
+
+    series = [event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None]
+    return (
+        event("diagnostics", settings.diagnostics),
+        *series,
+        event("snapshots", settings.snapshots, align=True),
+        event("checkpoints", settings.checkpoints, first=False),
+    )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Decides which events are due at the end of a step and how far the next steps may go.
+
+    `counts[i]` is the number n of the next event by time of `events[i]`. The run ends at `stop_time`, or when
+    `max_steps` steps were taken after `start_step`.
+    """
+
+    events: tuple[Event, ...]
+    stop_time: float
+    start_time: float = 0.0
+    start_step: int = 0
+    max_steps: int | None = None
+    counts: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if len({event.name for event in self.events}) != len(self.events):
+            raise ValueError("two events of one name")
+        if not self.counts:
+            object.__setattr__(self, "counts", (1,) * len(self.events))
+        if len(self.counts) != len(self.events):
+            raise ValueError("one count per event is needed")
+
+    def finished(self, step: int, time: float, dt: float) -> bool:
+        """Whether the run ends with this state."""
+        out_of_steps = self.max_steps is not None and step - self.start_step >= self.max_steps
+        return out_of_steps or self.stop_time <= time + EVENT_TOLERANCE * dt
+
+    def due(self, step: int, time: float, dt: float) -> tuple[str, ...]:
+        """Names of the events due by step or simulation time at the end of a step of length `dt`.
+
+        Take them in this order, then continue with `passed`.
+        """
+        first, last = step == self.start_step, self.finished(step, time, dt)
+        return tuple(
+            event.name
+            for event, time_due in zip(self.events, self._times(), strict=True)
+            if (event.first and first)
+            or (event.last and last)
+            or (not first and time_due <= time + EVENT_TOLERANCE * dt)
+            or (not first and event.every_steps and (step - self.start_step) % event.every_steps == 0)
+        )
+
+    def passed(self, time: float, dt: float) -> Self:
+        """The schedule after the events due at this state: each next event by time lies beyond the state."""
+        counts = tuple(
+            count
+            if event.every is None
+            else self._count_beyond(event.every, count, time + EVENT_TOLERANCE * dt)
+            for event, count in zip(self.events, self.counts, strict=True)
+        )
+        return replace(self, counts=counts)
+
+    def next_aligned(self, dt: float) -> float:
+        """The time at which a step has to end exactly: that of the next aligned event, or the run's end."""
+        target = min(self._next_times(aligned=True), default=math.inf)
+        return target if target < self.stop_time - EVENT_TOLERANCE * dt else self.stop_time
+
+    def next_soft(self) -> float:
+        """The time at or beyond which the device loop has to pause without cutting a step; inf if there is none."""
+        return min(self._next_times(aligned=False), default=math.inf)
+
+    def steps_until_due(self, step: int) -> int | None:
+        """Steps until the next event by `every_steps` or the end by `max_steps`; None if there is neither."""
+        taken = step - self.start_step
+        waits = [event.every_steps - taken % event.every_steps for event in self.events if event.every_steps]
+        if self.max_steps is not None:
+            waits.append(max(self.max_steps - taken, 0))
+        return min(waits, default=None)
+
+    def state(self) -> dict[str, Any]:
+        """The part that a checkpoint stores; JSON preserves every bit of it."""
+        counts = {
+            event.name: [event.every, count]
+            for event, count in zip(self.events, self.counts, strict=True)
+            if event.every
+        }
+        return {"start_time": self.start_time, "start_step": self.start_step, "next": counts}
+
+    @classmethod
+    def restored(
+        cls,
+        events: Sequence[Event],
+        stop_time: float,
+        state: Mapping[str, Any],
+        time: float,
+        dt: float,
+        max_steps: int | None = None,
+    ) -> Self:
+        """The schedule of a run that continues at `time`, after the events of that state.
+
+        An event whose `every` is the stored one decides exactly as in the uninterrupted run; a new or changed event
+        counts from the run's start and continues beyond `time`.
+        """
+        fresh = cls(tuple(events), stop_time, float(state["start_time"]), int(state["start_step"]), max_steps)
+        fresh = fresh.passed(time, dt)
+        kept = state["next"]
+        counts = tuple(
+            int(kept[event.name][1]) if event.name in kept and kept[event.name][0] == event.every else count
+            for event, count in zip(fresh.events, fresh.counts, strict=True)
+        )
+        return replace(fresh, counts=counts)
+
+    def _times(self) -> tuple[float, ...]:
+        return tuple(
+            math.inf if event.every is None else self.start_time + count * event.every
+            for event, count in zip(self.events, self.counts, strict=True)
+        )
+
+    def _next_times(self, *, aligned: bool) -> list[float]:
+        return [
+            time for event, time in zip(self.events, self._times(), strict=True) if event.align is aligned
+        ]
+
+    def _count_beyond(self, every: float, count: int, limit: float) -> int:
+        # The division is only approximate; the comparison that `due` makes decides.
+        count = max(count, math.floor((limit - self.start_time) / every) - 1)
+        while self.start_time + count * every <= limit:
+            count += 1
+        return count
+
+
+class WallTimer:
+    """Events by wall clock. One process reads its clock; all processes agree on the answer before acting.
+
+    A restarted run counts from its restart: wall-clock events never change a step.
+    """
+
+    def __init__(self, events: Sequence[Event], clock: Callable[[], float]) -> None:
+        self._every = {event.name: event.every_wall for event in events if event.every_wall is not None}
+        self._clock = clock
+        self._last = dict.fromkeys(self._every, clock())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The events by wall clock, in the order of `due`."""
+        return tuple(self._every)
+
+    def due(self) -> tuple[bool, ...]:
+        """Which of `names` are due now."""
+        now = self._clock()
+        return tuple(now - self._last[name] >= every for name, every in self._every.items())
+
+    def reset(self, name: str) -> None:
+        """Count from now on, because the event was just taken for whatever reason."""
+        if name in self._last:
+            self._last[name] = self._clock()

@@ -1,0 +1,216 @@
+"""All snapshots of a run as one data set: xarray, references for zarr, the index for ParaView, and yt."""
+
+import json
+
+import h5py
+import jax
+import numpy as np
+import pytest
+
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.index import write_time_index
+from simulator.archive.manifest import remove
+from simulator.archive.open_run import open_run
+from simulator.archive.reader import StoredField
+from simulator.archive.series import Series
+from simulator.archive.states import physical_axes
+from simulator.archive.writer import Options, save
+from simulator.errors import UserError
+from simulator.initial.vortices import Abc, AbcSettings
+from simulator.simulation.inputs import Inputs
+from simulator.spectral import Grid, make_transform
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SHAPE = (4, 5, 6)
+STEPS = (0, 7, 20)
+XYZ = (("x", "y", "z"),)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three snapshots; velocity in uneven blocks of y (3 and 2 planes), as two devices write five planes."""
+    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
+    mesh = jax.make_mesh((2,), ("slab",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+    parts = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, None, "slab", None))
+    axes = tuple(Axis.uniform(n, size, 0.5) for n, size in zip("xyz", SHAPE, strict=True))
+    for step, u in zip(STEPS, velocities(), strict=True):
+        padded = jax.device_put(np.pad(u, ((0, 0), (0, 0), (0, 1), (0, 0))), parts)
+        datasets = [
+            Dataset("velocity", padded, axes, XYZ, attributes={"units": "length/time"}),
+            Dataset("pressure", u[0] ** 2, axes),
+            Dataset("psi", u[1] + 1j * u[2], axes),
+            Dataset("count", np.array(3)),
+        ]
+        save(tmp_path / "snapshots", step, datasets, {"time": step / 10, "box": [2.0, 2.5, 3.0]})
+    return tmp_path
+
+
+def velocities():
+    rng = np.random.default_rng(5)
+    return rng.standard_normal((3, 3, *SHAPE))
+
+
+def check(data):
+    np.testing.assert_array_equal(data["velocity"], velocities())
+    np.testing.assert_array_equal(data["pressure"], velocities()[:, 0] ** 2)
+    assert data["velocity"].dims == ("time", "component", "x", "y", "z")
+    np.testing.assert_array_equal(data["time"], np.array(STEPS) / 10)
+    np.testing.assert_array_equal(data["step"], STEPS)
+    np.testing.assert_array_equal(data["y"], 0.5 * np.arange(5))
+    assert data["velocity"].attrs["units"] in ("length/time", b"length/time")
+
+
+def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
+    pytest.importorskip("xarray")
+    pytest.importorskip("dask")
+    read = []
+    monkeypatch.setattr(
+        StoredField,
+        "_fill",
+        lambda s, targets, r, fill=StoredField._fill: (read.append(s.name), fill(s, targets, r)),
+    )
+    data = open_run(folder).to_xarray()
+    assert not read  # nothing yet
+    data["pressure"].isel(time=1, y=4).load()
+    assert read == ["pressure"]  # one snapshot's
+    check(data)
+    np.testing.assert_array_equal(data["psi"], velocities()[:, 1] + 1j * velocities()[:, 2])
+    assert list(data["component"].values) == ["x", "y", "z"] and "count" not in data
+    assert data["velocity"].chunks[3] == (3, 2)  # a chunk lies in one shard
+
+
+def test_a_field_that_a_snapshot_lacks_is_nan_there(folder):
+    pytest.importorskip("dask")
+    axes = tuple(Axis.uniform(n, size, 0.5) for n, size in zip("xyz", SHAPE, strict=True))
+    save(folder / "snapshots", 30, [Dataset("pressure", np.ones(SHAPE, np.float32), axes)], {"time": 3.0})
+    data = open_run(folder).to_xarray()
+    assert np.isnan(data["velocity"][-1]).all() and not np.isnan(data["velocity"][:-1]).any()
+    assert data["pressure"].dtype == np.float64 and (data["pressure"][-1] == 1).all()
+
+
+def test_the_index_of_all_snapshots_in_xarray(folder):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    path = write_time_index(folder / "snapshots")
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        check(data)
+        np.testing.assert_array_equal(data["psi"], velocities()[:, 1] + 1j * velocities()[:, 2])
+
+
+def test_the_index_in_vtk_as_in_paraview(folder):
+    hdf = pytest.importorskip("vtkmodules.vtkIOHDF")
+    numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
+    reader = hdf.vtkHDFReader()
+    reader.SetFileName(str(write_time_index(folder / "snapshots")))
+    reader.UpdateInformation()
+    assert reader.GetNumberOfSteps() == 3
+    for number, u in enumerate(velocities()):
+        reader.SetStep(number)
+        reader.Update()
+        image = reader.GetOutputDataObject(0)
+        assert reader.GetTimeValue() == STEPS[number] / 10
+        found = numpy(image.GetPointData().GetArray("velocity")).reshape(*SHAPE, 3)
+        np.testing.assert_array_equal(np.moveaxis(found, -1, 0), u)
+        assert image.GetPoint(1) == pytest.approx((0, 0, 0.5))  # the fastest axis of the array is the run's z
+
+
+def test_the_index_follows_what_is_committed_and_removed(folder):
+    path = write_time_index(folder / "snapshots")
+    before = path.stat().st_mtime_ns
+    remove(folder / "snapshots" / "00000020")
+    write_time_index(folder / "snapshots")
+    with h5py.File(path) as file:
+        assert list(file["step"]) == [0, 7] and file["VTKHDF/Steps"].attrs["NSteps"] == 2
+    assert path.stat().st_mtime_ns > before
+    for step in (0, 7):
+        remove(folder / "snapshots" / f"{step:08d}")
+    assert write_time_index(folder / "snapshots") is None and not path.exists()
+
+
+def test_references_are_ranges_of_bytes_in_the_shards(folder):
+    """Uneven blocks, too: planes of x are contiguous in each, and a common chunk divides 3 and 2 planes of y."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    pytest.importorskip("fsspec")
+    (index, references) = open_run(folder).write_index()
+    assert index.name == "snapshots.vtkhdf"
+    options = {"consolidated": False, "storage_options": {"fo": str(references)}}
+    with xarray.open_dataset("reference://", engine="zarr", backend_kwargs=options) as data:
+        check(data)
+    found = json.loads(references.read_text())["refs"]
+    chunks = {
+        key.partition("/")[0]: json.loads(found[key])["chunks"] for key in found if key.endswith(".zarray")
+    }
+    assert chunks["velocity"] == [1, 1, 1, 1, 6] and chunks["pressure"] == [1, *SHAPE]
+
+
+def test_compressed_snapshots_have_no_references(folder):
+    axes = tuple(Axis.uniform(n, size, 0.5) for n, size in zip("xyz", SHAPE, strict=True))
+    field = Dataset("pressure", np.ones(SHAPE), axes)
+    save(folder / "snapshots", 30, [field], {"time": 3.0}, options=Options(compression="gzip"))
+    assert [path.name for path in open_run(folder).write_index()] == ["snapshots.vtkhdf"]
+
+
+def test_what_is_missing_is_said_in_a_line(tmp_path):
+    pytest.importorskip("dask")
+    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
+    with pytest.raises(UserError, match="no snapshot yet"):
+        open_run(tmp_path).to_xarray()
+
+
+def test_series_open_as_they_are(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    k = np.arange(4.0)
+    variables = {"kinetic_energy": ("k",), "flux/kinetic_energy": ("k",), "total": ()}
+    series = Series(
+        tmp_path / "s.h5", {"k": k}, variables, beside={"modes": ("k", k**2)}, part_rows=1, part_bytes=1
+    )
+    for step in range(3):  # in several parts, which the index shows together
+        series.append(
+            step, step / 4, {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)}
+        )
+    with xarray.open_dataset(tmp_path / "s.h5", engine="h5netcdf") as data:
+        assert data["kinetic_energy"].dims == ("time", "k") and data["total"].dims == ("time",)
+        np.testing.assert_array_equal(data["kinetic_energy"].sel(time=0.5), k + 2)
+        assert {"time", "step", "k", "modes"} == set(data.coords)
+    with xarray.open_datatree(tmp_path / "s.h5", engine="h5netcdf") as tree:
+        np.testing.assert_array_equal(tree["flux"]["kinetic_energy"].sel(time=0.25, k=3.0), -3.0)
+
+
+@pytest.mark.slow
+def test_yt_derives_fields_with_units(tmp_path):
+    """An ABC flow has curl u = u. yt's central differences take sin(h) / h of it, within h^2 / 6."""
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
+    transform = make_transform(Grid((16, 16, 16)), jax.devices()[:2])
+    start = Abc(AbcSettings()).build(transform, {"velocity": (3,)}, Inputs())
+    u = transform.inverse(start["velocity"])
+    field = Dataset("velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"})
+    psi = Dataset(
+        "psi", u[0] + 1j * u[1], physical_axes(transform), attributes={"units": "(mass/length^3)^(1/2)"}
+    )
+    save(tmp_path / "snapshots", 0, [field, psi], {"time": 0.25})
+    data = open_run(tmp_path).to_yt()
+    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
+    assert float(data.current_time) == 0.25
+    assert cube["gas", "velocity_x"].units.dimensions == yt.units.dimensions.velocity
+    np.testing.assert_array_equal(np.asarray(cube["stream", "psi_imag"]), np.asarray(u[1]))
+    region = data.all_data()
+    omega, own = region["gas", "vorticity_z"], region["gas", "velocity_z"]
+    assert omega.units.dimensions == 1 / yt.units.dimensions.time
+    assert abs(np.asarray(omega) - np.asarray(own)).max() < 2 * (2 * np.pi / 16) ** 2 / 6 * 1.01
+
+
+@pytest.mark.slow
+def test_a_plane_is_a_layer_in_yt(tmp_path):
+    pytest.importorskip("yt").set_log_level("error")
+    (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
+    transform = make_transform(Grid.of((16, 12), (2.0, 3.0)), jax.devices()[:2])
+    values = np.random.default_rng(0).normal(size=(16, 12))
+    save(tmp_path / "snapshots", 0, [Dataset("dye", values, physical_axes(transform))], {"time": 0.25})
+    data = open_run(tmp_path).to_yt()
+    assert data.dimensionality == 2 and list(data.domain_width.d) == [2.0, 3.0, 1.0]
+    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
+    np.testing.assert_array_equal(np.asarray(cube["stream", "dye"])[..., 0], values)

@@ -1,0 +1,491 @@
+"""The ledger of a run: whatever is deleted, cut or altered is named, and a run that was killed is not blamed."""
+
+import gc
+import json
+import os
+import random
+import shutil
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_support import simulate, write_case
+
+from simulator import open_run
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.ledger import EARLIER, NAME, Ledger, read_ledger
+from simulator.archive.manifest import committed
+from simulator.archive.series import Series, Table
+from simulator.archive.state import seal
+from simulator.archive.verify import newest_good, verification
+from simulator.archive.writer import Options, save
+from simulator.cli import main
+from simulator.files import checksum, pieces_of, replace_file
+from simulator.run.folder import RunFolder
+from simulator.run.lock import RunLock
+
+START = """\
+import jax.numpy as jnp
+
+def start(x, y, z):
+    return {"velocity": jnp.stack(jnp.broadcast_arrays(jnp.sin(y), jnp.cos(x), 0 * (x + y + z)))}
+"""
+CASE = """\
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [8, 8, 8]}
+initial: {kind: python, path: start.py, function: start}
+time: {stop: 10, dt: 0.01, max_steps: 8}
+devices: {platform: cpu, count: 2}
+output:
+  diagnostics: {every_steps: 1}
+  spectra: {every_steps: 2}
+  snapshots: {every_steps: 4}
+  checkpoints: {every_steps: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ledger")
+    (folder / "start.py").write_text(START)
+    write_case(folder, CASE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(place: Path) -> Path:
+    assert simulate(place / "case.yaml", place / "run") == 0
+    return place / "run"
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy that a test may ruin."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def wrong(folder: Path) -> dict[str, str | None]:
+    """What verify names, by name in the run folder."""
+    return {
+        str(checked.file.relative_to(folder)): checked.problem
+        for report in verification(folder).reports
+        for checked in report.problems
+    }
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+
+
+# One file of each kind; of different saves, because nothing more is said of one whose manifest is bad.
+KINDS = (
+    "config.yaml",
+    "provenance.json",
+    "run.log",
+    "diagnostics.csv",
+    "spectra.h5",
+    "slices.h5",
+    "inputs/start.py",
+    "inputs/inputs.json",
+    "snapshots/00000000/manifest.json",
+    "snapshots/00000004/shards/p00000.h5",
+    "checkpoints/00000006/manifest.json",
+    "checkpoints/00000008/shards/p00000.h5",
+)
+DERIVED = ("snapshots/00000008.h5", "snapshots/00000008.vtkhdf", "snapshots.vtkhdf")
+
+
+def test_every_file_of_a_run_is_known(finished: Path):
+    """Nothing but the two files that vouch for each other is left out of the ledger and the manifests."""
+    book = read_ledger(finished)
+    shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
+    derived = {f"snapshots/{step:08d}{end}" for step in (0, 4, 8) for end in (".h5", ".vtkhdf")}
+    files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
+    assert files - shards - book.files.keys() == {NAME, "state.json", "snapshots.vtkhdf", *derived}
+    assert book.files.keys() <= files and book.ended == "finished" and not book.problem
+    assert wrong(finished) == {}
+
+
+def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path):
+    chance = random.Random(12)
+    good = {name: (run / name).read_bytes() for name in KINDS}
+    for _ in range(60):
+        for name in KINDS:
+            flip(run / name, chance)
+        assert wrong(run).keys() == set(KINDS)
+        for name in KINDS:
+            (run / name).write_bytes(good[name])
+    assert wrong(run) == {}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_60_bit_flips_in_a_derived_file_are_mended(run: Path, name: str):
+    chance = random.Random(14)
+    for _ in range(60):
+        flip(run / name, chance)
+        reports = list(verification(run if name == "snapshots.vtkhdf" else run / name).reports)
+        notes = [note for report in reports for note in report.notes]
+        assert all(report.ok for report in reports) and any(f"{run / name}: was " in note for note in notes)
+    assert wrong(run) == {}
+
+
+@pytest.mark.parametrize("name", [NAME, "state.json"])
+def test_60_bit_flips_in_what_vouches_for_the_rest_are_found(run: Path, name: str):
+    chance, good = random.Random(13), (run / name).read_bytes()
+    for _ in range(60):
+        flip(run / name, chance)
+        assert name in wrong(run)
+        (run / name).write_bytes(good)
+
+
+@pytest.mark.parametrize("name", [*KINDS, *DERIVED, NAME, "state.json"])
+def test_every_deleted_file_is_missing(run: Path, name: str):
+    (run / name).unlink()
+    found = wrong(run)
+    if name in DERIVED:
+        assert found == {} and (run / name).exists() and wrong(run) == {}
+    else:
+        assert found == {name: "missing"}
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "checkpoints", "inputs"])
+def test_every_deleted_folder_is_missing(run: Path, kind: str):
+    lost = {f"{kind}/{p.name}" for p in (run / kind).iterdir() if p.suffix not in (".h5", ".vtkhdf")}
+    assert len(lost) >= 2
+    shutil.rmtree(run / kind)
+    assert wrong(run) == dict.fromkeys(lost, "missing")
+
+
+def test_a_snapshot_deleted_with_its_index_is_missing(run: Path):
+    for path in (run / "snapshots").glob("00000004.*"):
+        path.unlink()
+    shutil.rmtree(run / "snapshots" / "00000004")
+    assert wrong(run) == {"snapshots/00000004": "missing"}
+
+
+def _without_line(index: int) -> Callable[[str], str]:
+    def cut(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        del lines[index]
+        return "".join(lines)
+
+    return cut
+
+
+@pytest.mark.parametrize("name", ["diagnostics.csv", "run.log", NAME])
+@pytest.mark.parametrize(
+    "edit",
+    [_without_line(3), _without_line(-1), lambda t: t[: len(t) // 2], lambda t: t + "more\n", lambda t: ""],
+    ids=["a line", "the last line", "half", "more", "all"],
+)
+def test_lines_cut_from_or_put_into_tables_logs_and_the_ledger(run: Path, name: str, edit):
+    (run / name).write_text(edit((run / name).read_text()))
+    assert name in wrong(run)
+
+
+def test_an_edited_digit(run: Path):
+    table = run / "diagnostics.csv"
+    text = table.read_text()
+    last = next(c for c in reversed(text) if c.isdigit())
+    place = text.rindex(last)
+    table.write_text(f"{text[:place]}{(int(last) + 1) % 10}{text[place + 1 :]}")
+    assert wrong(run) == {"diagnostics.csv": "altered (its checksum does not match)"}
+
+
+def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
+    """Whole by itself, and not what was committed."""
+    shutil.rmtree(run / "checkpoints" / "00000006")
+    save(run / "checkpoints", 6, [Dataset("a", np.zeros(3))], {"time": 0.0}, options=Options(index=False))
+    assert wrong(run) == {"checkpoints/00000006/manifest.json": "not the one that was committed"}
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "checkpoints"])
+def test_a_copy_under_another_steps_name_is_no_save(place: Path, run: Path, kind: str):
+    """It may carry the newest step's name, from which a start would continue."""
+    saved = committed(run / kind)
+    shutil.copytree(saved[-1], run / kind / "00000099")
+    (path, problem), *more = wrong(run).items()
+    assert (path, more) == (f"{kind}/00000099/manifest.json", [])
+    assert problem == f"is of step {int(saved[-1].name)}, a copy under another step's name"
+    if kind == "checkpoints":
+        assert newest_good(run / kind)[0] == saved[-1]
+
+
+def test_an_index_made_again_by_hand_is_good(run: Path):
+    index = run / "snapshots.vtkhdf"
+    good = index.read_bytes()
+    index.write_bytes(good[:-1])
+    open_run(run).write_index()
+    assert len(index.read_bytes()) == len(good) and wrong(run) == {}
+
+
+@pytest.mark.parametrize("name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"])
+def test_a_folder_in_the_place_of_a_file_is_named(run: Path, name: str, capsys):
+    (run / name).unlink()
+    (run / name).mkdir()
+    assert name in wrong(run)
+    assert main(["verify", str(run), "--quiet"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_users_own_files_are_none_of_its_business(run: Path):
+    (run / "notes.txt").write_text("mine")
+    (run / "plots").mkdir()
+    (run / "plots" / "a.png").write_bytes(b"")
+    (run / "own.h5").write_bytes(b"not even HDF5")
+    assert wrong(run) == {}
+
+
+def test_removals_by_the_run_itself_are_recorded(run: Path):
+    removed = json.loads((run / NAME).read_text())["removed"]
+    assert removed == dict.fromkeys(("checkpoints/00000002", "checkpoints/00000004"), "the last 2 are kept")
+
+
+def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
+    """Saves and rows later than the checkpoint go, and are written again; nothing of that is damage."""
+    for step in (8,):
+        shard = run / "checkpoints" / f"{step:08d}" / "shards" / "p00000.h5"
+        shard.write_bytes(shard.read_bytes()[:-1])
+    (run / "spectra.h5").write_bytes(b"")
+    (run / "spectra.h5").unlink()
+    assert simulate(place / "case.yaml", run, "time.max_steps=10") == 0
+    assert "warning: " in (log := (run / "run.log").read_text())
+    assert f"{run}/spectra.h5: missing; the run continues with the remaining files" in log
+    assert wrong(run) == {}
+    book = read_ledger(run)
+    assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.files.keys()
+
+
+def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, run: Path):
+    (run / NAME).unlink()
+    state = json.loads((run / "state.json").read_text())
+    for key in ("ledger", "xxh3"):
+        del state[key]
+    (run / "state.json").write_text(json.dumps(state))
+    first = next(iter(verification(run).reports))
+    assert first.ok and any("has no ledger.json" in note for note in first.notes)
+    shutil.rmtree(run / "snapshots" / "00000000")
+    assert wrong(run) == {}
+    (run / "diagnostics.csv").write_text("step,time\n1,2,3\n")
+    assert wrong(run).keys() == {"diagnostics.csv"}
+    (run / "diagnostics.csv").write_text("step,time\n")
+    # the next start begins a ledger with what is there
+    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
+    assert wrong(run) == {}
+    (run / "config.yaml").write_bytes(b"")
+    shutil.rmtree(run / "snapshots" / "00000008")
+    assert {"snapshots/00000008", "config.yaml"} == wrong(run).keys()
+
+
+def test_overwrite_begins_another_ledger(place: Path, run: Path):
+    saves = read_ledger(run).saves
+    assert simulate(place / "case.yaml", run, "--overwrite", "time.max_steps=1") == 0
+    assert read_ledger(run).saves < saves and wrong(run) == {}
+
+
+def test_the_ledger_of_an_earlier_version_is_read_and_continued(place: Path, run: Path):
+    """Lines of changes in the place of a table; the files derived from snapshots were recorded, too."""
+    files = json.loads((run / NAME).read_text())["files"]
+    lines = [
+        {"program": "simulator", "ledger": 1},
+        {"kept": {**files, "snapshots/00000004.h5": [1, "0" * 16]}},
+        {"writing": "checkpoints/00000004/manifest.json", "is": [1, "0" * 16]},
+        {"removing": "checkpoints/00000004", "why": "the last 2 are kept"},
+        {"writing": "config.yaml", "is": [1, "0" * 16]},
+        {"state": "written"},
+    ]
+    (run / EARLIER).write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kept": {"half')
+    (run / NAME).unlink()
+    state = json.loads((run / "state.json").read_text())
+    del state["ledger"], state["xxh3"]
+    (run / "state.json").write_text(seal(state | {"ledger_lines": 5, "ledger_chain": "0" * 16}))
+    assert wrong(run) == {}
+    good = (run / "spectra.h5").read_bytes()
+    (run / "spectra.h5").write_bytes(good[:-1])
+    shutil.rmtree(run / "snapshots" / "00000000")
+    size = len(good)
+    assert wrong(run) == {
+        "spectra.h5": f"altered: {size - 1} bytes, not {size}",
+        "snapshots/00000000": "missing",
+    }
+    (run / "spectra.h5").write_bytes(good)
+    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
+    assert not (run / EARLIER).exists() and wrong(run) == {"snapshots/00000000": "missing"}
+
+
+def test_an_older_copy_of_the_ledger_and_a_folder_in_its_place_are_found(place: Path, run: Path):
+    older = (run / NAME).read_bytes()
+    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
+    (run / NAME).write_bytes(older)
+    assert wrong(run)[NAME] == "older than state.json"
+    (run / NAME).unlink()
+    (run / NAME).mkdir()
+    assert wrong(run).keys() == {NAME} and "cannot be read" in str(wrong(run)[NAME])
+
+
+# ---- the ledger alone --------------------------------------------------------------------------------------
+
+
+def recorded(path: Path) -> tuple[int, str]:
+    return checksum(pieces_of(path))
+
+
+@pytest.fixture
+def careless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk: these processes are killed, the machine is not."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path, careless: None):
+    """Before each change there is a table; the file that a kill leaves is that of before or after."""
+
+    class Stopped(Exception):
+        pass
+
+    def script(folder: Path, stop: int) -> None:
+        """The first `stop` effects (tables and replacements) of a run that writes all sorts of files."""
+        left = stop
+
+        def effect() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Stopped
+
+        class Cut(Ledger):
+            def _save(self, ended=None):
+                effect()
+                super()._save(ended)
+                effect()
+
+            def written(self, path):
+                super().written(path)
+                effect()
+
+        try:
+            ledger = Cut(folder, RunFolder(folder).recorded())
+            replace_file(folder / "config.yaml", "one", ledger)
+            series = Series(
+                folder / "spectra.h5",
+                {"k": np.arange(4.0)},
+                {"e": ("k",)},
+                journal=ledger,
+                part_rows=2,
+                part_bytes=1,
+            )
+            table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
+            for step in range(7):
+                series.append(step, float(step), {"e": np.full(4, step, float)})
+                table.append({"step": step, "time": step})
+                if step % 3 == 2:
+                    ledger.mark(now=True)
+            series.truncate(2)
+            table.truncate(2)
+            replace_file(folder / "config.yaml", "two", ledger)
+            ledger.mark(ended="finished")
+        except Stopped:
+            return
+        raise AssertionError("came to its end")
+
+    total = 1  # nothing is written before the first table
+    while True:
+        folder = tmp_path / f"stopped{total}"
+        folder.mkdir()
+        try:
+            script(folder, total)
+        except AssertionError:
+            break
+        problems = {n: p for n, p in wrong(folder).items() if n not in ("state.json", "config.yaml")}
+        assert problems == {}, total
+        # the next start makes it certain
+        Ledger(folder, RunFolder(folder).recorded())
+        for name, record in read_ledger(folder).files.items():
+            if name != "diagnostics.csv":
+                assert recorded(folder / name) == record
+        total += 1
+    assert total > 40
+
+
+def test_a_reader_follows_a_writer(tmp_path: Path):
+    """Files that change while they are verified are no damage."""
+    save(tmp_path / "snapshots", 0, [Dataset("a", np.zeros(3))], {"time": 0.0})
+    ledger = Ledger(tmp_path, RunFolder(tmp_path).recorded())
+    series = Series(tmp_path / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, journal=ledger)
+    table = Table(tmp_path / "diagnostics.csv", ["step", "time"], ledger)
+    ended = threading.Event()
+
+    def write() -> None:
+        step = 0
+        while not ended.is_set():
+            series.append(step, float(step), {"e": np.zeros(4)})
+            table.append({"step": step, "time": step})
+            ledger.mark(now=True)
+            if step % 7 == 6:
+                series.truncate(step - 3)
+                table.truncate(step - 3)
+                step -= 3  # the next one is the first that was removed
+            step += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(30):
+            assert wrong(tmp_path) == {}
+    finally:
+        ended.set()
+        thread.join()
+
+
+# ---- many snapshots ----------------------------------------------------------------------------------------
+
+
+def _many(folder: Path, count: int) -> Path:
+    """A run with `count` snapshots: copies of one, each with a manifest of its own."""
+    axes = tuple(Axis.uniform(name, 4, 0.25) for name in "xyz")
+    data = [Dataset("density", np.ones((4, 4, 4)), axes)]
+    for step in range(count):
+        save(folder / "snapshots", step, data, {"time": float(step), "configuration": "x" * 5000})
+    Ledger(folder, RunFolder(folder).recorded())
+    return folder
+
+
+def test_verify_takes_no_memory_for_a_snapshot(tmp_path: Path, careless: None):
+    """The ledger keeps of each three names with their checksums, below 1.2 kB; reading it adds nothing that stays.
+
+    Its manifest alone has 7 kB.
+    """
+    run = _many(tmp_path / "run", 200)
+    for report in verification(run).reports:  # what is imported and compiled once
+        assert report.ok
+    gc.collect()
+    tracemalloc.start()
+    held = []
+    for report in verification(run, cores=2).reports:
+        if report.folder.name in ("run", "00000060", "00000190"):
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    known, early, late = held
+    assert known < 200 * 1200 and late - early < 130 * 200, held
+
+
+def test_reports_come_in_order_from_all_threads(tmp_path: Path, careless: None):
+    run = _many(tmp_path / "run", 30)
+    found = verification(run, cores=5)
+    folders = [report.folder for report in found.reports]
+    assert folders == [run, *committed(run / "snapshots")] and found.total == len(folders)
+
+
+def test_an_index_is_made_again_beside_a_live_run(run: Path):
+    """Derived files are none of the ledger's, so that whoever finds them missing may make them."""
+    with RunLock.acquire(run, os.environ):
+        (run / "snapshots" / "00000008.h5").unlink()
+        before = (run / NAME).read_bytes()
+        assert wrong(run) == {} and (run / "snapshots" / "00000008.h5").exists()
+        assert (run / NAME).read_bytes() == before
+    assert main(["verify", str(run / "snapshots" / "00000008"), "--quiet"]) == 0

@@ -1,0 +1,100 @@
+"""Every kind of series through a run, and after a restart from its checkpoint."""
+
+import numpy as np
+import pytest
+
+from simulator import Simulation, open_run
+from simulator.archive.recorder import series_of
+from simulator.config import run_config_class
+from simulator.errors import UserError
+from simulator.plotting import plot_run
+
+EVERY = {"every_steps": 2}
+
+
+def configured(folder, **changes):
+    return run_config_class().model_validate(
+        {
+            "model": {"kind": "navier_stokes", "viscosity": 0.05},
+            "grid": {"shape": [8, 8, 8]},
+            "initial": {"kind": "random", "peak": 2},
+            "forcing": {"kind": "ornstein_uhlenbeck", "rate": 0.1, "correlation_time": 0.2},
+            "time": {"stop": 1.0, "dt": 0.05, "max_steps": 4},
+            "devices": {"platform": "cpu", "count": 2},
+            "output": {
+                "directory": str(folder),
+                "diagnostics": EVERY,
+                "spectra": {"axis": "y", **EVERY},
+                "transfer": EVERY,
+                "structure_functions": {"separations": [0.5, 1.0], "orders": [2, 3], **EVERY},
+                "histograms": {"bins": 40, **EVERY},
+            },
+            **changes,
+        }
+    )
+
+
+@pytest.mark.spmd
+def test_all_kinds_through_a_run_and_its_continuation(tmp_path, capsys):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert Simulation(configured(whole)).run() == 0
+    printed = capsys.readouterr().out
+    assert " s in all: " in printed
+    short = configured(parts, time={"stop": 1.0, "dt": 0.05, "max_steps": 2})
+    assert Simulation(short).run() == 0
+    assert Simulation(configured(parts)).run() == 0
+    one, two = open_run(whole), open_run(parts)
+    for kind in ("spectra", "transfer", "structure_functions", "histograms"):
+        series, other = one.series(kind), two.series(kind)
+        np.testing.assert_array_equal(series.step, [0, 2, 4])
+        assert series.variables == other.variables
+        for name in series:
+            np.testing.assert_array_equal(series[name], other[name], err_msg=name)
+    k = one.spectra.coordinates["k"]
+    shape = k**4 * np.exp(-2 * (k / 2) ** 2)
+    np.testing.assert_allclose(one.spectra["kinetic_energy"][0], 0.5 * shape / shape.sum(), rtol=1e-12)
+    for kind in ("spectra", "transfer"):
+        shells = two.series(kind).coordinates
+        np.testing.assert_array_equal(shells["modes"], [1, 18, 62, 44])  # of the 5^3 modes of 8^3 points
+        assert shells["k_mean"][:2] == pytest.approx([0, (6 + 12 * 2**0.5) / 18])
+    for name, column in one.diagnostics.items():
+        np.testing.assert_array_equal(column, two.diagnostics[name], err_msg=name)
+    assert abs(one.diagnostics["budget_residual"]).max() < 1e-2
+    drawn = {path.name for path in plot_run(whole).files}
+    assert drawn >= {
+        "transfer_kinetic_energy.png",
+        "structure_functions.png",
+        "histogram_vorticity.png",
+        "spectrum_directional_kinetic_energy.png",
+    }
+
+
+def test_a_model_without_transfers_is_refused(tmp_path):
+    output = {"directory": str(tmp_path / "run"), "transfer": EVERY}
+    model = {"kind": "schrodinger_poisson", "hbar_over_m": 1.0}
+    initial = {"kind": "uniform"}
+    config = configured(tmp_path, model=model, forcing=None, initial=initial, output=output)
+    with pytest.raises(UserError, match=r"output\.transfer: needs energy transfers .* schrodinger_poisson"):
+        series_of(Simulation(config))
+
+
+def test_slices_of_fields_that_are_no_scalars_are_refused(tmp_path):
+    def sliced(*names):
+        output = {"directory": str(tmp_path / "run"), "slices": {"fields": names, **EVERY}}
+        return series_of(Simulation(configured(tmp_path, output=output)))["slices"]
+
+    with pytest.raises(UserError, match=r"output\.slices\.fields: vorticity is not a scalar, did you mean"):
+        sliced("vorticity")
+    with pytest.raises(
+        UserError, match=r"output\.slices\.fields: unknown field 'sped', did you mean speed\?"
+    ):
+        sliced("sped")
+    assert set(sliced("pressure").variables) == {"pressure/xy", "pressure/xz", "pressure/yz"}
+
+
+@pytest.mark.slow
+def test_slices_of_the_fields_that_were_asked_for(tmp_path):
+    output = {"directory": str(tmp_path / "run"), "slices": {"fields": ["pressure"], **EVERY}}
+    assert Simulation(configured(tmp_path, output=output)).run() == 0
+    found = open_run(tmp_path / "run").slices
+    assert set(found.variables) == {"pressure/xy", "pressure/xz", "pressure/yz"} and len(found) == 3

@@ -1,0 +1,304 @@
+"""The programs that people open snapshots with, as they are installed; each is skipped where it is not."""
+
+import jax
+import numpy as np
+import pytest
+from storage_support import XYZ, grid, on_devices, random_field
+
+from simulator import Simulation, load_config
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.reader import open_snapshot
+from simulator.archive.states import particle_datasets, physical_axes
+from simulator.archive.verify import verify
+from simulator.archive.writer import save
+from simulator.initial.vortices import Abc, AbcSettings
+from simulator.processes import discover
+from simulator.processes.start import Cluster
+from simulator.simulation.inputs import Inputs
+from simulator.spectral import Grid, make_transform
+
+pytestmark = pytest.mark.slow
+SHAPE = (8, 6, 4)
+CONFIG = "model: {kind: navier_stokes}\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, devices):
+    """Two snapshots of a padded vector field, a real and a complex scalar."""
+    parent = tmp_path_factory.mktemp("snapshots")
+    velocity = random_field(3, *SHAPE)
+    psi = random_field(*SHAPE, dtype=np.complex128)
+    for step in (0, 10):
+        datasets = [
+            Dataset("velocity", on_devices(velocity + step, (4,), (None, None, 0, None)), grid(*SHAPE), XYZ),
+            Dataset("pressure", on_devices(velocity[0] - step, (2, 2), (0, 1, None)), grid(*SHAPE)),
+            Dataset("psi", psi, grid(*SHAPE)),
+            Dataset("time", 0.5 * step),
+        ]
+        save(parent, step, datasets, {"time": 0.5 * step, "dt": 0.05, "config": CONFIG})
+    return parent, velocity, psi
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_xarray(run):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    parent, velocity, psi = run
+    with xarray.open_dataset(parent / "00000010.h5", engine="h5netcdf") as data:
+        assert data["velocity_y"].dims == ("x", "y", "z")
+        np.testing.assert_array_equal(data["velocity_y"], velocity[1] + 10)
+        np.testing.assert_array_equal(data["psi"], psi)
+        np.testing.assert_allclose(data.coords["y"], np.arange(6) / 6)
+        np.testing.assert_array_equal(data["pressure"].sel(y=0.5, method="nearest"), velocity[0][:, 3] - 10)
+        assert data.attrs["config"] in (CONFIG, CONFIG.encode())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_yt(run):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    parent, velocity, _ = run
+    data = yt.load(str(parent / "00000010.h5"))
+    assert tuple(data.domain_dimensions) == SHAPE
+    assert float(data.current_time) == 5.0
+    assert ("openPMD", "velocity_x") in data.field_list and ("openPMD", "pressure") in data.field_list
+    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
+    for i, c in enumerate("xyz"):
+        np.testing.assert_array_equal(np.asarray(cube["openPMD", f"velocity_{c}"]), velocity[i] + 10)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_openpmd_viewer(run):
+    viewer = pytest.importorskip("openpmd_viewer")
+    parent, velocity, _ = run
+    series = viewer.OpenPMDTimeSeries(str(parent), check_all_files=True, backend="h5py")
+    assert list(series.iterations) == [0, 10]
+    np.testing.assert_allclose(series.t, [0, 5])
+    assert {"velocity", "pressure"} <= set(series.avail_fields)
+    field, info = series.get_field("velocity", coord="z", iteration=10)
+    np.testing.assert_array_equal(field, velocity[2] + 10)
+    assert list(info.axes.values()) == ["x", "y", "z"]
+    pressure, _ = series.get_field("pressure", iteration=0)
+    np.testing.assert_array_equal(pressure, velocity[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_netcdf4(run):
+    netcdf = pytest.importorskip("netCDF4")
+    parent, velocity, _ = run
+    with netcdf.Dataset(parent / "00000010.h5") as data:
+        np.testing.assert_array_equal(np.asarray(data["velocity_x"][:]), velocity[0] + 10)
+
+
+MATTER = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 8}]}
+grid: {shape: [8, 8, 8], box: [2, 2, 2]}
+initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.1}}}
+time: {stop: 1, dt: 0.1}
+"""
+
+
+# ---- particles ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def particles(tmp_path_factory, devices):
+    """Seven particles on two devices, three and four of them, in buffers of five, beside a field."""
+    position, ids = np.random.default_rng(1).random((3, 7)), np.array([4, 0, 5, 2, 6, 1, 3])
+    buffers, held = np.zeros((3, 10)), np.full(10, -1)
+    for first, part in ((0, slice(0, 3)), (5, slice(3, 7))):
+        n = part.stop - part.start
+        buffers[:, first : first + n], held[first : first + n] = position[:, part], ids[part]
+    axis, shares = (Axis(name="tracers.particle", size=7),), (3, 4)
+    records = [
+        Dataset(
+            "tracers.position",
+            on_devices(buffers, (2,), (None, 0)),
+            axis,
+            XYZ,
+            species="tracers",
+            shares=shares,
+        ),
+        Dataset("tracers.id", on_devices(held, (2,), (0,)), axis, species="tracers", shares=shares),
+        Dataset("velocity", random_field(3, *SHAPE), grid(*SHAPE), XYZ),
+    ]
+    return save(tmp_path_factory.mktemp("particles"), 10, records, {"time": 0.5}), position, ids
+
+
+def test_particles_are_read_in_the_order_of_their_ids(particles):
+    folder, position, ids = particles
+    tracers = open_snapshot(folder).particles["tracers"]
+    np.testing.assert_array_equal(tracers["position"][...], position)
+    np.testing.assert_array_equal(tracers["id"][...], ids)
+    assert verify(folder).ok
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_particles_in_openpmd_viewer(particles):
+    viewer = pytest.importorskip("openpmd_viewer")
+    folder, position, ids = particles
+    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
+    assert series.avail_species == ["tracers"]
+    assert {"x", "y", "z", "id"} <= set(series.avail_record_components["tracers"])
+    x, z, found = series.get_particle(["x", "z", "id"], species="tracers", iteration=10)
+    np.testing.assert_array_equal(x, position[0])
+    np.testing.assert_array_equal(z, position[2])
+    np.testing.assert_array_equal(found, ids)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_particles_in_yt(particles):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    folder, position, ids = particles  # a single species is called io there
+    data = yt.load(f"{folder}.h5")
+    every = data.all_data()
+    order = np.argsort(np.asarray(every["io", "particle_id"]))
+    for i, axis in enumerate("xyz"):
+        found = np.asarray(every["io", f"particle_position_{axis}"])
+        np.testing.assert_array_equal(found[order], position[i][np.argsort(ids)])
+
+
+@pytest.fixture(scope="module")
+def matter(tmp_path_factory, devices):
+    """Eight particles that are matter, as a run on two devices stores them, beside their density."""
+    place = tmp_path_factory.mktemp("matter")
+    (place / "run.yaml").write_text(MATTER)
+    cluster = Cluster(discover({}), "cpu", tuple(jax.devices()[:2]))
+    run = Simulation(load_config(place / "run.yaml"), cluster=cluster)
+    dark, density = run.state.particles["dark"], run.values("dark_density")(run.state)
+    records = [
+        *particle_datasets(dark, run.populations["dark"]),
+        Dataset("dark_density", density, physical_axes(run.transform)),
+    ]
+    ids = np.asarray(dark.id)
+    order = np.argsort(ids[ids >= 0])
+    stored = {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in dark.records.items()}
+    return save(place / "snapshots", 10, records, {"time": 0.5}), stored
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_matter_in_openpmd_viewer(matter):
+    viewer = pytest.importorskip("openpmd_viewer")
+    folder, stored = matter
+    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
+    assert series.avail_species == ["dark"]
+    known = series.avail_record_components["dark"]
+    assert {"x", "y", "z", "velocity/x", "mass", "id"} <= set(known), known
+    x, mass, ids = series.get_particle(["x", "mass", "id"], species="dark", iteration=10)
+    order = np.argsort(ids)
+    np.testing.assert_array_equal(x[order], stored["position"][0])
+    np.testing.assert_array_equal(mass[order], stored["mass"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_matter_in_yt(matter):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    folder, stored = matter
+    every = yt.load(f"{folder}.h5").all_data()
+    order = np.argsort(np.asarray(every["io", "particle_id"]))
+    for record in ("position", "velocity"):
+        for i, axis in enumerate("xyz"):
+            found = np.asarray(every["io", f"particle_{record}_{axis}"])
+            np.testing.assert_array_equal(found[order], stored[record][i])
+    np.testing.assert_array_equal(np.asarray(every["io", "particle_mass"])[order], stored["mass"])
+
+
+# ---- one frame in all of them ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def abc(tmp_path_factory, devices):
+    """A snapshot of an ABC flow, whose helicity is A^2 + B^2 + C^2 = 3: curl u = u. Its mirror image has -3."""
+    transform = make_transform(Grid((12, 16, 20)), jax.devices()[:2])
+    start = Abc(AbcSettings()).build(transform, {"velocity": (3,)}, Inputs())
+    u = Dataset("velocity", transform.inverse(start["velocity"]), physical_axes(transform), XYZ)
+    return save(tmp_path_factory.mktemp("abc"), 0, [u], {"time": 0.25})
+
+
+def helicity(u, points):
+    """<u . curl u> of values (3, a, b, c) at points (3, a, b, c), the x, y, z of a reader, of a periodic lattice.
+
+    Derivatives along the array's axes by FFT, to round-off; what these axes are in space say the points alone.
+    """
+    u, points = np.asarray(u, float), np.asarray(points, float)
+    corner = points[:, 0, 0, 0]
+    steps = np.stack([points[:, 1, 0, 0], points[:, 0, 1, 0], points[:, 0, 0, 1]]) - corner  # (axis, xyz)
+    along = []
+    for axis, n in enumerate(u.shape[1:], 1):
+        shape = [-1 if i == axis else 1 for i in range(4)]
+        k = (2j * np.pi * np.fft.fftfreq(n) * (np.arange(n) != n / 2)).reshape(shape)
+        along.append(np.fft.ifft(k * np.fft.fft(u, axis=axis), axis=axis).real)
+    d = np.einsum("ja,aiklm->jiklm", np.linalg.inv(steps), np.stack(along))  # du_i / dx_j
+    curl = np.stack([d[1, 2] - d[2, 1], d[2, 0] - d[0, 2], d[0, 1] - d[1, 0]])
+    return (u * curl).sum(0).mean()
+
+
+def with_vtk(folder):
+    hdf = pytest.importorskip("vtkmodules.vtkIOHDF")
+    numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
+    reader = hdf.vtkHDFReader()
+    reader.SetFileName(str(folder.with_suffix(".vtkhdf")))
+    reader.Update()
+    image = reader.GetOutputDataObject(0)
+    assert numpy(image.GetFieldData().GetArray("TimeValue")) == [0.25]
+    shape = image.GetDimensions()[::-1]
+    points = np.array([image.GetPoint(i) for i in range(image.GetNumberOfPoints())])
+    return (
+        np.moveaxis(a.reshape(*shape, 3), -1, 0)
+        for a in (numpy(image.GetPointData().GetArray("velocity")), points)
+    )
+
+
+def with_yt(folder):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    data = yt.load(str(folder.with_suffix(".h5")))
+    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
+    return [cube["openPMD", f"velocity_{c}"] for c in "xyz"], [cube["index", c] for c in "xyz"]
+
+
+def with_xarray(folder):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    with xarray.open_dataset(folder.with_suffix(".h5"), engine="h5netcdf") as data:
+        assert data["time"] == 0.25
+        u = [data[f"velocity_{c}"].load() for c in "xyz"]
+        return u, [xarray.broadcast(data.coords[c], u[0])[0].transpose(*u[0].dims) for c in "xyz"]
+
+
+def with_openpmd(folder):
+    viewer = pytest.importorskip("openpmd_viewer")
+    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
+    u, info = zip(*(series.get_field("velocity", coord=c, iteration=0) for c in "xyz"), strict=True)
+    names = [info[0].axes[i] for i in range(3)]
+    found = dict(zip(names, np.meshgrid(*(getattr(info[0], n) for n in names), indexing="ij"), strict=True))
+    return u, [found[c] for c in "xyz"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("read", [with_vtk, with_yt, with_xarray, with_openpmd])
+def test_helicity_in_the_frame_of_the_reader(abc, read):
+    u, points = read(abc)
+    assert helicity(u, points) == pytest.approx(
+        3.0, rel=1e-5
+    )  # VTK's and yt's points may be single precision
+
+
+def test_vtk_filters_take_derivatives_in_that_frame(abc):
+    """As ParaView's Gradient filter: central differences take sin(h) / h of each wave, 0.95 to 0.98 with these
+    spacings; at the edges one-sided ones are right to first order."""
+    general = pytest.importorskip("vtkmodules.vtkFiltersGeneral")
+    hdf = pytest.importorskip("vtkmodules.vtkIOHDF")
+    numpy = pytest.importorskip("vtkmodules.util.numpy_support").vtk_to_numpy
+    reader = hdf.vtkHDFReader()
+    reader.SetFileName(str(abc.with_suffix(".vtkhdf")))
+    gradient = general.vtkGradientFilter()
+    gradient.SetInputConnection(reader.GetOutputPort())
+    gradient.SetInputScalars(0, "velocity")
+    gradient.ComputeVorticityOn()
+    gradient.Update()
+    data = gradient.GetOutput().GetPointData()
+    u, omega = (numpy(data.GetArray(name)) for name in ("velocity", "Vorticity"))
+    assert (u * omega).sum(1).mean() == pytest.approx(3.0, rel=0.1)

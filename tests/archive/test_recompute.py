@@ -1,0 +1,153 @@
+"""`analyze` and `render`: what a run has measured, again from its snapshots."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from run_support import simulate, write_case
+
+from simulator import open_run
+from simulator.archive.series import SeriesReader
+from simulator.cli import main
+
+CASE = """\
+name: case
+model: {kind: navier_stokes, viscosity: 0.02, scalars: [{name: dye, diffusivity: 0.03}]}
+grid: {shape: [16, 12, 10]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1, scalars: {dye: {peak: 2, variance: 1.0}}}
+time: {stop: 0.4, cfl: 0.4}
+devices: {platform: cpu, count: 2}
+output:
+  diagnostics: {every_steps: 1}
+  spectra: {every_steps: 1, axis: z}
+  transfer: {every_steps: 1}
+  histograms: {every_steps: 1, bins: 20}
+  render: {every_steps: 1, size: [40, 32]}
+  snapshots: {every_steps: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    case = write_case(folder, CASE)
+    assert simulate(case, folder / "run") == 0
+    return folder / "run"
+
+
+def test_analysis_gives_what_the_run_measured(finished, capsys):
+    """On other devices: values of snapshots are transformed forth and back, which adds round-off only."""
+    assert main(["analyze", str(finished), "devices.count=4"]) == 0
+    assert str(finished / "analysis") in capsys.readouterr().out
+    run, again = open_run(finished), open_run(finished / "analysis")
+    rows = np.searchsorted(run.diagnostics["step"], again.diagnostics["step"])
+    np.testing.assert_array_equal(again.diagnostics["step"], run.snapshots.steps)
+    size = max(abs(run.diagnostics["energy"]))
+    for name, values in again.diagnostics.items():
+        if name != "budget_residual":  # of the last step, which a snapshot does not know
+            np.testing.assert_allclose(
+                values, run.diagnostics[name][rows], rtol=1e-12, atol=1e-12 * size, err_msg=name
+            )
+    for kind in ("spectra", "transfer", "histograms", "render"):
+        first, second = (
+            SeriesReader(finished / f"{kind}.h5"),
+            SeriesReader(finished / "analysis" / f"{kind}.h5"),
+        )
+        assert second.variables == first.variables
+        for name in first.variables:
+            expected = first[name][np.searchsorted(first.step, second.step)]
+            scale = np.abs(expected).max() or 1.0
+            np.testing.assert_allclose(
+                second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}"
+            )
+
+
+PARTICLES = """\
+name: case
+model: {kind: navier_stokes, viscosity: 0.02}
+grid: {shape: [12, 12, 12]}
+initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
+time: {stop: 0.1, dt: 0.025}
+devices: {platform: cpu, count: 1}
+particles:
+  - {name: tracers, kind: tracer, count: 40}
+  - {name: drops, kind: inertial, count: 27, start: lattice, stokes_number: 1.0, density_ratio: 10}
+output:
+  particle_statistics: {every_steps: 1, bins: 9}
+  trajectories: {every_steps: 1, sample: [velocity]}
+  snapshots: {every_steps: 2}
+"""
+
+
+@pytest.mark.slow
+def test_particles_are_measured_again(tmp_path, capsys):
+    """What snapshots do not hold, the velocities at the start and the relaxation time of a Stokes number, follows
+    from the first of them; rows are those of the snapshots, on other devices than the run's."""
+    case = write_case(tmp_path, PARTICLES)
+    assert simulate(case, tmp_path / "run") == 0
+    assert main(["analyze", str(tmp_path / "run"), "devices.count=2"]) == 0
+    for kind in ("particle_statistics", "trajectories"):
+        first, second = (SeriesReader(tmp_path / "run" / part / f"{kind}.h5") for part in ("", "analysis"))
+        assert second.variables == first.variables and len(second) == len(
+            open_run(tmp_path / "run").snapshots
+        )
+        for name in first.variables:
+            expected = first[name][np.searchsorted(first.step, second.step)]
+            scale = np.abs(expected).max() or 1.0
+            np.testing.assert_allclose(second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=name)
+    shutil.rmtree(tmp_path / "run" / "snapshots" / "00000000")
+    assert main(["analyze", str(tmp_path / "run")]) == 2
+    assert "has no snapshot of step 0" in capsys.readouterr().err
+
+
+def test_kinds_may_be_named_and_others_refused(finished, capsys):
+    assert main(["analyze", str(finished), "--what", "structure_functions,transfer"]) == 0
+    made = {path.stem for path in (finished / "analysis").glob("*.h5")}
+    always = {"slices", "spectra"}  # of every run
+    assert made == {"structure_functions", "transfer"} | always
+    assert main(["analyze", str(finished), "--what", "profiles"]) == 2
+    assert "needs a mass density" in capsys.readouterr().err
+    assert main(["analyze", str(finished), "--what", "nothing"]) == 2
+    assert "no kind of output 'nothing'; known: all, spectra" in capsys.readouterr().err
+
+
+def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
+    assert main(["render", str(finished)]) == 0
+    (path,) = (finished / "plots").glob("render_*.png")
+    assert capsys.readouterr().out.strip() == str(path)
+    with Image.open(path) as picture:
+        np.testing.assert_array_equal(
+            np.asarray(picture), open_run(finished).series("render").at(-1)["image"]
+        )
+    assert main(["render", str(finished), "--step", "1"]) == 2
+    assert "no snapshot of step 1" in capsys.readouterr().err
+    assert main(["render", str(finished), "--field", "velocity"]) == 2
+    assert "velocity is not a scalar" in capsys.readouterr().err
+
+
+def test_several_fields_are_blended_in_one_picture(finished, capsys):
+    both = ["--field", "vorticity_magnitude", "--field", "dye"]
+    assert main(["render", str(finished), *both]) == 0
+    path = (
+        finished
+        / "plots"
+        / f"render_vorticity_magnitude+dye_{open_run(finished).snapshots.steps[-1]:08d}.png"
+    )
+    assert capsys.readouterr().out.strip() == str(path)
+    points = "output.render.fields={vorticity_magnitude: [[0, red, 0.0], [9, red, 0.1]], dye: auto}"
+    assert main(["render", str(finished), "output.render.field=null", points, "devices.count=4"]) == 0
+    assert main(["render", str(finished), "--field", "dye", "--field", "velocity"]) == 2
+    assert "output.render.fields: velocity is not a scalar" in capsys.readouterr().err
+    assert main(["render", str(finished), points.replace("9, red", "-9, red")]) == 2
+    assert "output.render.fields.vorticity_magnitude: the values 0, -9 do not rise" in capsys.readouterr().err
+    assert main(["render", str(finished), points, "output.render.field=dye"]) == 2
+    assert "output.render.field: `fields` names the fields" in capsys.readouterr().err
+
+
+def test_a_movie_of_the_volume_pictures(finished, capsys):
+    assert main(["movie", str(finished), "--render", "--output", str(finished / "m.gif")]) == 0
+    with Image.open(finished / "m.gif") as movie:
+        assert movie.n_frames == len(open_run(finished).series("render"))
+    assert main(["movie", str(finished)]) == 2
+    assert "--field NAME or --render" in capsys.readouterr().err

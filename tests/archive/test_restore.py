@@ -1,0 +1,182 @@
+"""Restoring on other layouts: the reference is a dictionary of modes, filled and looked up one by one."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from storage_support import XYZ, grid, on_devices, random_field, write_sharded
+
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.reader import open_snapshot
+from simulator.archive.restore import restore
+from simulator.archive.writer import save
+from simulator.errors import UserError
+
+pytestmark = pytest.mark.spmd
+COMPONENTS = (("x", "y"),)
+
+
+def spectral_axes(limits: dict[str, int], half: str | None, order: tuple[str, ...]) -> tuple[Axis, ...]:
+    """Modes |k| <= limit per axis in FFT order; of axis `half` only k >= 0."""
+    axes = {}
+    for name, limit in limits.items():
+        labels = list(range(limit + 1)) + ([] if name == half else list(range(-limit, 0)))
+        axes[name] = Axis.modes(name, labels)
+    return tuple(axes[name] for name in order)
+
+
+def modes(array: np.ndarray, axes: tuple[Axis, ...]) -> dict:
+    """{(component, ((axis, wavenumber), ... by name)): value}."""
+    found = {}
+    for index in np.ndindex(*(a.size for a in axes)):
+        key = tuple(sorted((a.name, a.labels[i]) for a, i in zip(axes, index, strict=True)))
+        for c in range(array.shape[0]):
+            found[c, key] = array[(c, *index)]
+    return found
+
+
+def hermitian_modes(limit: int) -> np.ndarray:
+    """The full spectrum of two real fields, exactly Hermitian, shape (2, n, n, n) in FFT order."""
+    n = 2 * limit + 1
+    full = random_field(2, n, n, n, dtype=np.complex128)
+    mirror = np.roll(full[:, ::-1, ::-1, ::-1], 1, axis=(1, 2, 3))
+    return (full + np.conj(mirror)) / 2
+
+
+def empty_sharding(mesh_shape: tuple[int, ...], split: tuple[int | None, ...]) -> NamedSharding:
+    return on_devices(np.zeros([8] * len(split)), mesh_shape, split).sharding
+
+
+LAYOUTS = st.tuples(
+    st.permutations(["kx", "ky", "kz"]),
+    st.sampled_from([None, "kx", "ky", "kz"]),
+    st.fixed_dictionaries({k: st.integers(1, 4) for k in ("kx", "ky", "kz")}),
+    st.sampled_from(
+        [((1,), 0, None), ((2,), 1, None), ((4,), 2, None), ((8,), 0, None), ((2, 2), 0, 1), ((2, 4), 2, 0)]
+    ),
+)
+
+
+def place(layout: tuple) -> tuple[tuple[Axis, ...], tuple[int, ...], tuple[int | None, ...]]:
+    """Axes, mesh and the mesh axis of each array axis."""
+    order, half, limits, (mesh, first, second) = layout
+    split: list[int | None] = [None] * 4
+    split[1 + first] = 0
+    if second is not None:
+        split[1 + second] = 1
+    return spectral_axes(limits, half, tuple(order)), mesh, tuple(split)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LAYOUTS, LAYOUTS)
+def test_any_layout_to_any_other_mode_by_mode(devices, tmp_path_factory, stored, wanted):
+    full = hermitian_modes(4)
+    full_axes = spectral_axes({"kx": 4, "ky": 4, "kz": 4}, None, ("kx", "ky", "kz"))
+    everything = modes(full, full_axes)
+
+    axes, mesh, split = place(stored)
+    values = np.zeros((2, *(a.size for a in axes)), complex)
+    for index in np.ndindex(values.shape):
+        key = tuple(sorted((a.name, a.labels[i]) for a, i in zip(axes, index[1:], strict=True)))
+        values[index] = everything[index[0], key]
+    dataset = Dataset("u", on_devices(values, mesh, split), axes, COMPONENTS, hermitian=True)
+    folder = save(tmp_path_factory.mktemp("any"), 1, [dataset], {"time": 0.0})
+
+    target, mesh, split = place(wanted)
+    sizes = (2, *(a.size for a in target))
+    count = [mesh[m] if m is not None else 1 for m in split]
+    padded = tuple(-(-n // c) * c for n, c in zip(sizes, count, strict=True))
+    got = np.asarray(restore(folder, "u", empty_sharding(mesh, split), target, padded[1:]))
+
+    available = modes(values, axes)
+    assert got.shape == padded
+    for index in np.ndindex(got.shape):
+        if any(i >= a.size for i, a in zip(index[1:], target, strict=True)):
+            assert got[index] == 0
+            continue
+        labels = [(a.name, a.labels[i]) for a, i in zip(target, index[1:], strict=True)]
+        key = tuple(sorted(labels))
+        mirror = tuple(sorted((name, -k) for name, k in labels))
+        expected = available.get((index[0], key))
+        if expected is None:
+            expected = np.conj(available.get((index[0], mirror), 0j))
+        assert got[index] == expected
+
+
+@pytest.mark.parametrize("parts", [(1, 1, 1), (3, 1, 1), (1, 2, 2)])
+@pytest.mark.parametrize(
+    ("mesh", "split"), [((1,), (0, None, None)), ((3,), (0, None, None)), ((2, 4), (1, None, 0))]
+)
+def test_physical_fields_of_several_files(devices, tmp_path, parts, mesh, split):
+    values = random_field(6, 5, 7)
+    folder = write_sharded(tmp_path, 1, {"p": (values, grid(6, 5, 7))}, parts)
+    count = [mesh[m] if m is not None else 1 for m in split]
+    padded = tuple(-(-n // c) * c for n, c in zip(values.shape, count, strict=True))
+    got = restore(folder, "p", empty_sharding(mesh, split), grid(6, 5, 7), padded)
+    whole = np.zeros(padded)
+    whole[:6, :5, :7] = values
+    np.testing.assert_array_equal(np.asarray(got), whole)
+    turned = restore(folder, "p", empty_sharding((1,), (0, None, None)), grid(6, 5, 7)[::-1])
+    np.testing.assert_array_equal(np.asarray(turned), values.transpose())
+
+
+def test_bits_survive(devices, tmp_path):
+    """-0, subnormals and the payload of numbers are data: compare bytes, not values."""
+    rng = np.random.default_rng(1)
+    raw = rng.integers(0, 2**64, (4, 4, 8), dtype=np.uint64)
+    values = np.where(np.isfinite(raw.view(float)), raw.view(float), -0.0)
+    axes = grid(4, 4, 8)
+    folder = save(tmp_path, 1, [Dataset("p", on_devices(values, (4,), (0, None, None)), axes)], {"time": 0.0})
+    got = restore(folder, "p", empty_sharding((8,), (None, None, 0)), axes)
+    assert np.asarray(got).tobytes() == values.tobytes()
+
+
+def test_nyquist_modes_of_one_grid_are_one_mode(tmp_path):
+    values = random_field(8, dtype=np.complex128)
+    below = Axis.modes("kx", [0, 1, 2, 3, -4, -3, -2, -1], points=8)
+    above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
+    finer = Axis.modes("kx", [0, 1, 2, 3, 4], points=16)
+    folder = save(tmp_path, 1, [Dataset("psi", values, (below,))], {"time": 0.0})
+    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (above,))), values)
+    np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (finer,)))[4], 0)
+
+
+def test_without_the_symmetry_nothing_is_conjugated(tmp_path):
+    folder = save(
+        tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))], {"time": 0.0}
+    )
+    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    got = restore(folder, "psi", single, (Axis.modes("kx", [0, 1, -1]),))
+    np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])
+
+
+def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["simulator.archive.restore"], "_PIECE_BYTES", 200)
+    values = random_field(3, 6, 5, 4)
+    folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)], {"time": 0.0})
+    mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+    sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
+    x, y, z = grid(6, 5, 4)
+    got = restore(folder, "u", sharding, (z, x, y), (4, 6, 5))
+    np.testing.assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
+
+
+def test_refusals_name_what_does_not_fit(tmp_path):
+    values = random_field(6, 5, 4)
+    folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))], {"time": 0.0})
+    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    snapshot = open_snapshot(folder)
+    with pytest.raises(UserError, match="has no field density; its fields are p"):
+        restore(snapshot, "density", single, grid(6, 5, 4))
+    with pytest.raises(UserError, match="axis x has 6 stored points, but 8 are requested"):
+        restore(snapshot, "p", single, grid(8, 5, 4))
+    with pytest.raises(UserError, match="stored over x, y, z, wanted over x, y"):
+        restore(snapshot, "p", single, grid(6, 5))
+    modes_of_x = (Axis.modes("x", range(6)), *grid(6, 5, 4)[1:])
+    with pytest.raises(UserError, match="modes in one layout and points in the other"):
+        restore(snapshot, "p", single, modes_of_x)

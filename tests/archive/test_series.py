@@ -1,0 +1,243 @@
+"""HDF5 series: always whole, bounded rewriting, cut where a checkpoint says."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from simulator.archive.series import Series, SeriesReader
+from simulator.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+K = np.arange(5.0)
+X, Y = np.linspace(0, 1, 4), np.linspace(0, 2, 3)
+
+
+def spectrum(step):
+    return {"kinetic": np.sin(K + step), "magnetic": np.cos(K + step).astype(np.float32)}
+
+
+def opened(path, **limits):
+    return Series(path, {"k": K}, {"kinetic": ("k",), "magnetic": ("k",)}, {"name": "test"}, **limits)
+
+
+def check(path, steps):
+    reader = SeriesReader(path)
+    assert list(reader.step) == list(steps)
+    np.testing.assert_array_equal(reader.time, [step * 0.1 for step in steps])
+    for name in ("kinetic", "magnetic"):
+        expected = np.array([spectrum(step)[name] for step in steps]).reshape(-1, len(K))
+        np.testing.assert_array_equal(reader[name], expected)
+        with h5py.File(path, "r", locking=False) as file:  # what a user without this program sees
+            np.testing.assert_array_equal(file[name][:], expected)
+            np.testing.assert_array_equal(file["time"][:], reader.time)
+            np.testing.assert_array_equal(file["step"][:], reader.step)
+            assert file[name].dims[1][0].name == "/k"
+
+
+SMALL = {"part_rows": 3, "part_bytes": 0}
+
+
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
+def test_every_row_is_there_as_soon_as_it_is_appended(tmp_path, limits):
+    series = opened(tmp_path / "spectra.h5", **limits)
+    for step in range(11):
+        series.append(step, step * 0.1, spectrum(step))
+        check(series.path, range(step + 1))
+    parts = sorted(path.name for path in tmp_path.glob("spectra.parts/*"))
+    assert parts == (["00000000.h5", "00000003.h5", "00000006.h5", "00000009.h5"] if limits else [])
+
+
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
+@pytest.mark.parametrize("batches", [(2, 1, 8), (11,), (3, 3, 5)])
+def test_rows_that_come_together(tmp_path, limits, batches):
+    """Parts that fill up within a batch are those of single rows, and truncation cuts them alike."""
+    series, step = opened(tmp_path / "spectra.h5", **limits), 0
+    for count in batches:
+        steps = range(step, step := step + count)
+        series.extend((n, n * 0.1, spectrum(n)) for n in steps)
+        check(series.path, range(step))
+    parts = sorted(path.name for path in tmp_path.glob("spectra.parts/*"))
+    assert parts == (["00000000.h5", "00000003.h5", "00000006.h5", "00000009.h5"] if limits else [])
+    again = opened(series.path, **limits)
+    assert again.truncate(4) == 6
+    again.extend((n, n * 0.1, spectrum(n)) for n in range(5, 9))
+    check(series.path, range(9))
+
+
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
+@pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
+def test_truncation_to_any_step_then_reopening_and_going_on(tmp_path, limits, rows):
+    for keep in range(-1, rows + 1):
+        path = tmp_path / f"{keep}.h5"
+        series = opened(path, **limits)
+        for step in range(rows):
+            series.append(step, step * 0.1, spectrum(step))
+        kept = min(keep + 1, rows)
+        assert series.truncate(keep) == rows - kept
+        check(path, range(kept))
+        series = opened(path, **limits)
+        for step in range(kept, rows + 2):
+            series.append(step, step * 0.1, spectrum(step))
+        check(path, range(rows + 2))
+        listed = {part.file for part in SeriesReader(path).parts if part.file}
+        assert {part.name for part in tmp_path.glob(f"{keep}.parts/*")} == listed
+
+
+def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkeypatch):
+    from simulator.archive import series as module
+
+    written = []
+
+    def counting(path, data, journal):
+        written.append(len(data))
+        module_replace(path, data)
+
+    module_replace = module.replace_file
+    monkeypatch.setattr(module, "replace_file", counting)
+    plane = np.zeros((64, 64))
+    axis = np.arange(64.0)
+    series = Series(
+        tmp_path / "slices.h5", {"x": axis, "y": axis}, {"speed/xy": ("x", "y")}, part_rows=8, part_bytes=0
+    )
+    for step in range(64):
+        series.append(step, float(step), {"speed/xy": plane})
+    half = len(written) // 2
+    # A full part of 8 rows is written for its last row: the mean is 4.5 rows a row, and an index.
+    assert sum(written) < 64 * (4.5 * plane.nbytes + 40_000)
+    assert sum(written[half:]) < 1.5 * sum(written[:half])
+
+
+def test_planes_with_axes_of_their_own(tmp_path):
+    series = Series(
+        tmp_path / "slices.h5",
+        {"x": X, "y": Y},
+        {"speed/xy": ("x", "y"), "mean": ()},
+        {"z_of_xy": 0.5},
+    )
+    planes = [np.full((4, 3), float(step)) for step in range(3)]
+    for step, plane in enumerate(planes):
+        series.append(step, 0.1 * step, {"speed/xy": plane, "mean": np.float64(step)})
+    reader = SeriesReader(series.path)
+    np.testing.assert_array_equal(reader["speed/xy"], planes)
+    np.testing.assert_array_equal(reader.at(-1)["speed/xy"], planes[2])
+    np.testing.assert_array_equal(reader.coordinates["y"], Y)
+    assert reader.attributes["z_of_xy"] == 0.5 and reader["mean"].shape == (3,)
+    with pytest.raises(KeyError, match="speed/xy"):
+        reader["speed/xz"]
+    with pytest.raises(IndexError):
+        reader.at(3)
+
+
+@pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
+def test_another_choice_of_variables_after_a_restart(tmp_path, limits):
+    path = tmp_path / "spectra.h5"
+    series = opened(path, **limits)
+    for step in range(4):
+        series.append(step, step * 0.1, spectrum(step))
+    series = Series(path, {"k": K}, {"kinetic": ("k",), "scalar": ("k",)}, **limits)
+    for step in range(4, 8):
+        series.append(step, step * 0.1, {"kinetic": K, "scalar": K})
+    reader = SeriesReader(path)
+    assert reader["kinetic"].shape == reader["magnetic"].shape == reader["scalar"].shape == (8, 5)
+    assert np.isnan(reader["scalar"][:4]).all() and np.isnan(reader["magnetic"][4:]).all()
+    np.testing.assert_array_equal(reader["magnetic"][:4], [spectrum(step)["magnetic"] for step in range(4)])
+    np.testing.assert_array_equal(reader["scalar"][4:], [K] * 4)
+
+
+def test_wrong_rows_and_another_grid_are_refused(tmp_path):
+    series = opened(tmp_path / "spectra.h5")
+    with pytest.raises(ValueError, match="magnetic"):
+        series.append(0, 0.0, {"kinetic": K})
+    with pytest.raises(ValueError, match=r"kinetic: shape \(4,\), not \(5,\)"):
+        series.append(0, 0.0, {"kinetic": K[1:], "magnetic": K})
+    assert not series.path.exists()
+    series.append(0, 0.0, spectrum(0))
+    with pytest.raises(UserError, match="k has changed since this file was begun"):
+        Series(series.path, {"k": K + 1}, {"kinetic": ("k",)})
+
+
+def test_a_foreign_or_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(OSError, match=r"none\.h5"):
+        SeriesReader(tmp_path / "none.h5")
+    with h5py.File(tmp_path / "other.h5", "w"):
+        pass
+    with pytest.raises(OSError, match="not a series"):
+        SeriesReader(tmp_path / "other.h5")
+
+
+def test_a_part_that_is_gone_is_an_error_not_nan(tmp_path):
+    series = opened(tmp_path / "spectra.h5", **SMALL)
+    for step in range(8):
+        series.append(step, step * 0.1, spectrum(step))
+    (tmp_path / "spectra.parts" / "00000003.h5").unlink()
+    with pytest.raises(OSError, match="00000003"):
+        SeriesReader(series.path)
+
+
+def test_readers_of_a_series_that_is_killed_while_writing_see_whole_rows(tmp_path):
+    path = tmp_path / "spectra.h5"
+    writer = f"""
+import time
+import numpy as np
+from pathlib import Path
+from simulator.archive.series import Series
+k = np.arange(5.0)
+variables = {{"kinetic": ("k",), "magnetic": ("k",)}}
+series = Series(Path({str(path)!r}), {{"k": k}}, variables, part_rows=3, part_bytes=0)
+for step in range(60):
+    values = {{"kinetic": np.sin(k + step), "magnetic": np.cos(k + step).astype(np.float32)}}
+    series.append(step, step * 0.1, values)
+    if step == 4:
+        print("ready", flush=True)
+time.sleep(60)
+"""
+    for killed_after in (1, 3, 6):
+        process = subprocess.Popen([sys.executable, "-c", writer], stdout=subprocess.PIPE, cwd=ROOT)
+        with process.stdout as ready:
+            ready.readline()
+            for _ in range(killed_after):
+                reader = SeriesReader(path)
+                assert list(reader.step) == list(range(len(reader)))
+                np.testing.assert_array_equal(reader["kinetic"], np.sin(K + reader.step[:, None]))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        rows = len(SeriesReader(path))
+        check(path, range(rows))
+        series = opened(path, **SMALL)
+        assert series.truncate(2) == rows - 3
+        check(path, range(3))
+        path.unlink()
+
+
+def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
+    """Counts and means of shells: in every part, scaled by the coordinate; of a file that has them its own."""
+    path, modes = tmp_path / "spectra.h5", np.array([1, 18, 62, 98, 210])
+    for step, beside in enumerate([modes, modes, modes + 1, modes]):
+        series = Series(path, {"k": K}, {"kinetic": ("k",)}, {}, {"modes": ("k", beside)}, **SMALL)
+        for number in range(4 * step, 4 * step + 4):
+            series.append(number, 0.1 * number, {"kinetic": np.sin(K + number)})
+    reader = SeriesReader(path)
+    assert reader.beside == {"modes": "k"} and set(reader.variables) == {"kinetic"}
+    np.testing.assert_array_equal(reader.coordinates["modes"], modes)
+    files = [path, *sorted(tmp_path.glob("spectra.parts/*"))]
+    assert len(files) == 7
+    for name in files:
+        with h5py.File(name, "r", locking=False) as file:
+            np.testing.assert_array_equal(file["modes"][:], modes)
+            assert file["modes"].dims[0][0].name == "/k"
+
+
+def test_a_file_that_was_begun_without_them_gets_them(tmp_path):
+    path = tmp_path / "spectra.h5"
+    opened(path).append(0, 0.0, spectrum(0))
+    series = Series(
+        path, {"k": K}, {"kinetic": ("k",), "magnetic": ("k",)}, {"name": "test"}, {"modes": ("k", K + 1)}
+    )
+    series.append(1, 0.1, spectrum(1))
+    check(path, [0, 1])
+    np.testing.assert_array_equal(SeriesReader(path).coordinates["modes"], K + 1)

@@ -1,0 +1,209 @@
+"""The schedule: every event once, at its time, and the same after a restart."""
+
+import itertools
+import json
+import math
+
+import jax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.config.timing import EVENT_TOLERANCE
+from simulator.run.schedule import Event, Schedule, WallTimer
+from simulator.simulation.advance import Until, aligned, beginning
+
+pytestmark = pytest.mark.smoke
+
+relaxed = settings(deadline=None, max_examples=60)
+POSITIVE = st.floats(0.01, 1.0)
+STEPS = st.lists(st.floats(0.01, 0.3), min_size=1, max_size=7)
+
+
+@jax.jit
+def _end_of_step(time, dt, target, soft):
+    clock = beginning({}, time=time)
+    chosen, _, _, end = aligned(clock, dt, Until(target, soft, 1), fixed=False)
+    return chosen, end
+
+
+def next_step(schedule, time, dt):
+    """dt and time at the end of the next step, by the function that the device loop of a run compiles."""
+    found = _end_of_step(time, dt, schedule.next_aligned(dt), schedule.next_soft())
+    return tuple(float(value) for value in jax.device_get(found))
+
+
+def run(schedule, dts, step, time, restart_at=None):
+    """All (step, time, due) from this state on; with `restart_at` the schedule passes through a checkpoint
+    there."""
+    taken, dt = [], dts[step % len(dts)]
+    if step == schedule.start_step:
+        taken.append((step, time, schedule.due(step, time, dt)))
+    while not schedule.finished(step, time, dt):
+        dt, time = next_step(schedule, time, dts[step % len(dts)])
+        step += 1
+        taken.append((step, time, schedule.due(step, time, dt)))
+        schedule = schedule.passed(time, dt)
+        if step == restart_at:
+            stored = json.loads(json.dumps(schedule.state()))
+            schedule = Schedule.restored(
+                schedule.events, schedule.stop_time, stored, time, dt, schedule.max_steps
+            )
+    return taken
+
+
+@st.composite
+def events(draw):
+    kinds = draw(
+        st.lists(st.tuples(st.booleans(), POSITIVE, st.none() | st.integers(1, 9)), min_size=1, max_size=4)
+    )
+    return tuple(
+        Event(
+            f"event{i}",
+            every=every,
+            every_steps=steps,
+            align=align,
+            first=draw(st.booleans()),
+            last=draw(st.booleans()),
+        )
+        for i, (align, every, steps) in enumerate(kinds)
+    )
+
+
+@relaxed
+@given(events(), st.floats(0.1, 3.0), st.floats(-1.0, 1.0), STEPS)
+def test_aligned_times_are_hit_exactly_once_and_the_end_too(events, duration, start, dts):
+    stop = start + duration
+    taken = run(Schedule(events, stop, start), dts, 0, start)
+    times = [time for _, time, _ in taken]
+    assert times == sorted(set(times)) and times[-1] == stop
+    exact = {stop} | {
+        start + n * event.every for event in events for n in range(1, 2 + math.ceil(duration / event.every))
+    }
+    tolerance = EVENT_TOLERANCE * max(dts)
+    for event in (event for event in events if event.align):
+        for target in (start + n * event.every for n in range(1, 1 + math.ceil(duration / event.every))):
+            if target < stop - tolerance:
+                hits = [
+                    time for _, time, due in taken if event.name in due and abs(time - target) <= tolerance
+                ]
+                assert len(hits) == 1 and hits[0] in exact
+
+
+@relaxed
+@given(POSITIVE, st.floats(0.1, 3.0), STEPS)
+def test_soft_events_come_after_the_first_step_at_or_beyond_and_never_change_a_step(every, stop, dts):
+    without = run(Schedule((), stop), dts, 0, 0.0)
+    taken = run(Schedule((Event("row", every=every),), stop), dts, 0, 0.0)
+    assert len(taken) == len(without)
+    assert all(abs(a[1] - b[1]) <= EVENT_TOLERANCE * max(dts) for a, b in zip(taken, without, strict=True))
+    targets, tolerance = [n * every for n in range(1, int(stop / every) + 3)], EVENT_TOLERANCE * max(dts)
+    for (_, before, _), (_, after, due) in itertools.pairwise(taken):
+        crossed = any(before < target <= after for target in targets)
+        near = any(abs(target - time) <= tolerance for target in targets for time in (before, after))
+        assert near or ("row" in due) == crossed
+
+
+@relaxed
+@given(events(), st.floats(0.1, 3.0), STEPS, st.integers(0, 40), st.none() | st.integers(1, 30))
+def test_a_restart_at_any_step_changes_nothing(events, stop, dts, restart_at, max_steps):
+    schedule = Schedule(events, stop, max_steps=max_steps)
+    assert run(schedule, dts, 0, 0.0, restart_at) == run(schedule, dts, 0, 0.0)
+
+
+@relaxed
+@given(events(), st.floats(0.1, 3.0), STEPS)
+def test_pauses_are_never_later_than_what_is_due(events, stop, dts):
+    """The device loop stops at `next_aligned`, beyond `next_soft`, or after `steps_until_due`: nothing is due
+    before."""
+    schedule, step, time = Schedule(events, stop), 0, 0.0
+    while not schedule.finished(step, time, 0.0):
+        dt = dts[step % len(dts)]
+        aligned, soft, steps = schedule.next_aligned(dt), schedule.next_soft(), schedule.steps_until_due(step)
+        dt, time = next_step(schedule, time, dt)
+        step += 1
+        tolerance = EVENT_TOLERANCE * dt
+        if schedule.due(step, time, dt):
+            assert time >= aligned - tolerance or time >= soft - tolerance or steps == 1
+        schedule = schedule.passed(time, dt)
+
+
+def test_times_are_products_not_sums():
+    schedule = Schedule((Event("snapshots", every=0.1, align=True),), stop_time=1000.0)
+    for n in range(1, 5000):
+        target = schedule.next_aligned(1e-3)
+        assert target == n * 0.1
+        schedule = schedule.passed(target, 1e-3)
+
+
+def test_an_event_within_a_millionth_of_a_step_is_due_and_sets_the_clock():
+    schedule = Schedule((Event("rows", every=0.1), Event("snapshots", every=0.2, align=True)), stop_time=1.0)
+    dt = 0.01
+    early, late = 0.1 - 0.9e-6 * dt, 0.1 + 0.9e-6 * dt
+    assert all(next_step(schedule, end - dt, dt)[1] == 0.1 for end in (early, late))
+    assert schedule.due(10, early, dt) == ("rows",)
+    assert schedule.due(10, 0.1 - 2e-6 * dt, dt) == ()
+    assert schedule.passed(early, dt).next_soft() == 0.2
+    last = schedule.passed(0.85, dt)
+    assert next_step(last, 1.0 - 0.9e-6 * dt - dt, dt)[1] == 1.0
+
+
+def test_the_end_swallows_an_aligned_event_one_round_off_before_it():
+    schedule = Schedule((Event("snapshots", every=0.1, align=True),), stop_time=0.3, counts=(3,))
+    assert 3 * 0.1 > 0.3  # which is why
+    assert schedule.next_aligned(0.01) == 0.3
+    assert schedule.due(30, 0.3, 0.01) == ("snapshots",)
+
+
+def test_first_and_last_states():
+    always = Event("snapshots", every=0.4, first=True, last=True)
+    schedule = Schedule(
+        (always, Event("spectra", every=0.4, first=True), Event("check", every_steps=2)), stop_time=1.0
+    )
+    assert schedule.due(0, 0.0, 0.1) == ("snapshots", "spectra")
+    assert schedule.passed(0.8, 0.1).due(9, 0.9, 0.1) == ()
+    assert schedule.passed(0.8, 0.1).due(11, 1.0, 0.1) == ("snapshots",)
+
+
+def test_a_run_by_number_of_steps():
+    schedule = Schedule(
+        (Event("rows", every_steps=4, last=True),), stop_time=math.inf, start_step=100, max_steps=10
+    )
+    assert [schedule.steps_until_due(step) for step in (100, 103, 104, 108, 109)] == [4, 1, 4, 2, 1]
+    assert [step for step in range(101, 111) if schedule.due(step, 0.0, 0.1)] == [104, 108, 110]
+    assert schedule.finished(110, 0.0, 0.1) and not schedule.finished(109, 0.0, 0.1)
+
+
+def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present():
+    old = Schedule((Event("rows", every=0.1),), stop_time=2.0).passed(0.75, 0.01)
+    new = Schedule.restored(
+        (Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01
+    )
+    assert new.next_soft() == 0.2 * 4
+    assert new.counts == (4, 2)
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.inf, math.nan])
+def test_a_cadence_has_to_be_positive(bad):
+    with pytest.raises(ValueError, match=r"rows\.every"):
+        Event("rows", every=bad)
+
+
+def test_two_events_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="one name"):
+        Schedule((Event("rows"), Event("rows")), 1.0)
+
+
+def test_wall_clock_events_count_from_the_last_time_they_were_taken():
+    now = 0.0
+    timer = WallTimer([Event("checkpoints", every_wall=60.0), Event("rows", every=1.0)], lambda: now)
+    assert timer.names == ("checkpoints",)
+    now = 59.0
+    assert timer.due() == (False,)
+    now = 61.0
+    assert timer.due() == (True,)
+    timer.reset("checkpoints")
+    timer.reset("rows")
+    assert timer.due() == (False,)
+    now = 121.0
+    assert timer.due() == (True,)
