@@ -11,9 +11,9 @@ import argparse
 import time
 from pathlib import Path
 
-from simulator.benchmark.planned import compare
+from simulator.check.planned import compare
 from simulator.config import load_config
-from simulator.planning.abstract_run import prepare_virtual_devices
+from simulator.plan.abstract_run import prepare_virtual_devices
 from simulator.processes import environment
 
 CONFIGS = {

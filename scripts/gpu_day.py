@@ -33,7 +33,7 @@ LONGEST = 570
 MACHINE = """
 import json, sys
 from dataclasses import asdict
-from simulator.planning.this_machine import this_machine
+from simulator.plan.this_machine import this_machine
 import jax
 found = asdict(this_machine())
 found["kind"] = jax.devices()[0].device_kind

@@ -97,7 +97,7 @@ def _launch(arguments: list[str], processes: int, devices: int | None) -> int:
 def _measure(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
     import numpy as np
 
-    from simulator.benchmark.fft import COMPONENTS, compare, compare_blocks, table, transforms
+    from simulator.check.fft import COMPONENTS, compare, compare_blocks, table, transforms
 
     say = print if cluster.is_first else lambda line: None
     dtype = np.float64 if args.precision == "double" else np.float32
@@ -116,7 +116,7 @@ def _measure(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
             f"nonlinear term {name:25} {median:6.1f} ms {'':27} {median / blocks[1][1]:6.2f} {temporary:6.0f} MB"
         )
     if args.json is not None and cluster.is_first:
-        from simulator.benchmark.circumstances import circumstances
+        from simulator.check.circumstances import circumstances
 
         result = {
             "shape": args.shape,

@@ -99,13 +99,13 @@ def execute(args: argparse.Namespace) -> int:
             return code
         result = json.loads(file.read_text())
     if not args.no_start and result["processes"] == (args.processes or 1):
-        from simulator.benchmark import command_to_first_step
+        from simulator.check.start import command_to_first_step
 
         result["first_step"] = asdict(command_to_first_step(config, args.processes))
     for line in report(result):
         print(line)
     if args.json is not None:
-        from simulator.benchmark.circumstances import circumstances
+        from simulator.check.circumstances import circumstances
 
         result["measured"] = circumstances(args.arguments)
         args.json.write_text(json.dumps(result, indent=1) + "\n")
@@ -123,7 +123,8 @@ def _in_children(args: argparse.Namespace, file: Path) -> int:
 
 
 def _measure(args: argparse.Namespace, config: Any) -> int:
-    from simulator.benchmark import check_fits, measure_step
+    from simulator.check.fitting import check_fits
+    from simulator.check.step import measure_step
     from simulator.processes import discover
     from simulator.processes.failure import contained
     from simulator.simulation.placement import connect

@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
     elif args.config is None:
         raise UserError("simulator check: name a file, e.g. simulator check configs/taylor_green.yaml")
     else:
-        from simulator.planning.check_run import check, check_growth
+        from simulator.run.refusals import check, check_growth
 
         config = load_config(args.config, args.overrides)
         check_growth(check(config))

@@ -49,9 +49,9 @@ def execute(args: argparse.Namespace) -> int:
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
     )  # plugins are loaded where there is no driver
     from simulator.config import load_config
-    from simulator.planning import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
-    from simulator.planning.report import as_json, lines_of, scaling_lines
-    from simulator.planning.scaling import strong, weak
+    from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.plan.report import as_json, lines_of, scaling_lines
+    from simulator.plan.scaling import strong, weak
     from simulator.processes.hardware import usable_cores
     from simulator.simulation.placement import most_devices
 

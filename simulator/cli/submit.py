@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
             )
     config, site, lines = load_config(args.config, overrides), site_settings(), []
     if device := args.device or config.slurm.device or site.device:
-        from simulator.planning.suggest import suggested
+        from simulator.plan.suggest import suggested
 
         config, lines = suggested(config, site, device)
     job = prepare(config, site)

@@ -32,8 +32,8 @@ def add_parser(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Run the cases one by one, then print the table of all checks."""
-    from simulator.validation import CASES
-    from simulator.validation.report import HEADER, Outcome, lines, row, write
+    from simulator.check import CASES
+    from simulator.check.report import HEADER, Outcome, lines, row, write
 
     if args.list:
         for case in CASES.values():

@@ -56,8 +56,8 @@ def run_config(
     command by `time.monotonic`. `allocation` comes from `allocated`. `allow` names frozen keys that may differ from
     those of the run in the folder.
     """
-    from simulator.planning.check_run import check
     from simulator.run.prepare import Choices, look
+    from simulator.run.refusals import check
 
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)

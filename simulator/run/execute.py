@@ -16,7 +16,6 @@ from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
 from simulator.output.ledger import Ledger
 from simulator.output.output import Output
 from simulator.output.recorder import series_of
-from simulator.planning.check_run import check_memory
 from simulator.processes.failure import describe
 from simulator.processes.watchdog import Watchdog
 from simulator.run.folder import Action, Decision, RunFolder, claim
@@ -25,6 +24,7 @@ from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Moment, Outcome
 from simulator.run.prepare import Choices, find_start, forget_after, headline, look, prepare_folder, take_up
 from simulator.run.progress import Progress, summary, typed
+from simulator.run.refusals import check_memory
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation import provenance

@@ -17,9 +17,9 @@ from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.planning.check_run import check, check_growth
 from simulator.run import fingerprint
 from simulator.run.folder import CONFIG, Action, Found, RunFolder
+from simulator.run.refusals import check, check_growth
 from simulator.run.run_status import look_at, remember_job
 from simulator.slurm.jobscript import Resources, render
 from simulator.slurm.queue import needs_sbatch, sbatch

@@ -8,9 +8,9 @@ import pytest
 
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.planning import check_run
 from simulator.processes import discover
 from simulator.processes.start import Cluster
+from simulator.run import refusals as check_run
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 

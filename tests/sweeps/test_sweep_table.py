@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.output.table import Table
-from simulator.planning import Step
+from simulator.plan import Step
 from simulator.run.state import RunState, write_state
 from simulator.sweeps.collect import parse
 from simulator.sweeps.pictures import plot_sweep
