@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
         devices = config.devices.count
     if args.device == "here":
         most = None if args.scaling else devices or most_devices(config, usable_cores())
-        found = this_machine(most, config.precision)
+        found = this_machine(config, most)
     else:
         found = machine(args.device)
     if args.scaling:

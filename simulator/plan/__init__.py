@@ -4,10 +4,10 @@ its step. Nothing is allocated or computed."""
 from simulator.plan.abstract_run import paper_simulation
 from simulator.plan.fitting import fewest_devices, fits
 from simulator.plan.machines import Machine, machine
+from simulator.plan.measured import this_machine
 from simulator.plan.plan import Ask, Plan
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps, estimated_steps, fixed_steps
-from simulator.plan.this_machine import this_machine
 
 __all__ = [
     "Ask",

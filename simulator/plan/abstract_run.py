@@ -7,16 +7,16 @@ CPU devices programs can be compiled too, and XLA states their memory.
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
+
+import jax
 
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings, FftSettings
 from simulator.processes.environment import with_xla_flags
 from simulator.processes.hardware import usable_cores
-
-if TYPE_CHECKING:
-    from simulator.simulation.inputs import Inputs
-    from simulator.simulation.simulation import Simulation
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.simulation import Simulation
 
 Platform = Literal["cpu", "gpu"]
 COMPILED_FOR = 32
@@ -45,8 +45,6 @@ class PaperCluster:
 def prepare_virtual_devices(*, gpus: bool = False) -> None:
     """Makes JAX provide enough virtual CPU devices, with XLA's flags as in a run, and ignore GPUs unless `gpus`. Has
     no effect if JAX has started, or if a number of devices was set already."""
-    import jax
-
     if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
         with_xla_flags("cpu")
         with contextlib.suppress(RuntimeError):  # the backend has started
@@ -56,8 +54,6 @@ def prepare_virtual_devices(*, gpus: bool = False) -> None:
 
 
 def virtual_devices() -> list[Any]:
-    import jax
-
     prepare_virtual_devices()
     return jax.local_devices(backend="cpu")[:COMPILED_FOR]
 
@@ -67,22 +63,29 @@ def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
     return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
 
 
+def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
+    """The configuration on another grid."""
+    return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
+
+
+def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
+    """The proportions of `shape` with `longest` points along its longest side and at least `least` along the others;
+    an axis of one point stays."""
+    return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
+
+
 def paper_simulation(
     config: RunConfig,
     devices: int | Sequence[Any] = 1,
     platform: Platform = "cpu",
-    inputs: "Inputs | None" = None,
-) -> "Simulation":
+    inputs: Inputs | None = None,
+) -> Simulation:
     """The configuration's simulation on the given number of devices that cannot compute, or on the given virtual
     ones, with the program of a run on that platform.
 
     `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises UserError if model, grid
     and initial condition are incompatible, or if the grid cannot be distributed over the devices.
     """
-    import jax
-
-    from simulator.simulation.simulation import Simulation
-
     jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
     on_paper = isinstance(devices, int)
     if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs can only be compiled

@@ -1,22 +1,16 @@
 """The number of devices on which a run fits, and the largest grid that fits on given devices.
 
-Memory is nearly proportional to the grid. One program is compiled near the expected limit; its neighbours are
-estimated
-from the ratio of the states, and compiled only if the estimate is too close to the limit.
+Memory is nearly proportional to the state. One program is compiled near the expected limit; its neighbours are
+estimated from it, and compiled only if the estimate is too close to the limit.
 """
-
-from collections import defaultdict
-from math import log2
 
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.abstract_run import with_memory
-from simulator.plan.machines import USABLE_MEMORY, Machine
+from simulator.plan.abstract_run import scaled, with_memory, with_shape
+from simulator.plan.machines import USABLE_MEMORY, Machine, target_of
 from simulator.plan.step import Step
-from simulator.plan.targets import target_of
 from simulator.simulation.memory import ROOM
 from simulator.simulation.placement import check_devices
-from simulator.spectral.cudecomp import NAME as CUDECOMP
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 
 MOST_DEVICES = 4096
@@ -34,11 +28,10 @@ TYPICAL = 14
 """A step typically holds this many times its state; the search starts there."""
 LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
 """The smallest and the usual ratio of a low-memory step's memory to that of the fast step."""
-ERROR, ERROR_PER_DOUBLING, ERROR_OF_ONE = 0.02, 0.05, 0.15
-"""Relative error of an estimate from another compiled program: always; for every doubling of the state or of the
-number of devices; and between a single device, which exchanges nothing, and several. Measured on two devices: 3 %
-from 600^3 to 675^3 with a GPU's blocks, of which fewer fit, 0.1 % on processors; 4 to 9 % from two devices to
-four."""
+ERROR = 0.25
+"""The relative error of a memory that is estimated from another compiled program. Measured: 3 % from 600^3 to 675^3
+with a GPU's blocks, 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and
+several."""
 
 
 class Fitting:
@@ -47,46 +40,30 @@ class Fitting:
 
     def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
         self._config, self._machine, self._beside = config, machine, beside
-        self._compiled: dict[str, list[Step]] = defaultdict(list)
+        self._per_state: dict[str, float] = {}
+        """Memory of the last compiled step in multiples of its state, by the name of its transform."""
 
     def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
         """Whether a step fits; with `run.memory: auto` either the fast one or that of low memory."""
         config = self._config if shape is None else with_shape(self._config, shape)
         try:
-            step = _step(config, self._machine, devices)
+            share = self._share(_step(config, self._machine, devices))
         except UserError:
             return False
-        share = self._share(step)
         if share <= 1 or not may_be_low(config) or share * LEAST_SHARE > 1:
             return share <= 1
-        return (
-            self._share(
-                Step(with_memory(config, "low"), devices, self._machine.platform, target_of(self._machine))
-            )
-            <= 1
-        )
+        return self._share(_step(with_memory(config, "low"), self._machine, devices)) <= 1
 
     def _share(self, step: Step) -> float:
         """The fraction of the available memory that a step takes; estimated if it is clearly above or below 1."""
         if surely_fits(step, self._machine):
             return 0.0
-        limit = usable(self._machine) / self._beside
-        compiled = self._compiled[step.simulation.transform.name]
-        if compiled:
-            near = min(compiled, key=lambda other: _error(step, other))
-            share = near.memory * step.state / near.state / limit
-            if abs(share - 1) > _error(step, near):
-                return share
-        compiled.append(step)
-        return step.memory / limit
-
-
-def _error(step: Step, other: Step) -> float:
-    """The relative error of an estimate of a step's memory from another's."""
-    doublings = abs(log2(step.state / other.state)) + abs(log2(step.devices / other.devices))
-    return (
-        ERROR + ERROR_PER_DOUBLING * doublings + ERROR_OF_ONE * ((step.devices == 1) != (other.devices == 1))
-    )
+        limit, name = usable(self._machine) / self._beside, step.simulation.transform.name
+        share = self._per_state.get(name, 0.0) * step.state / limit
+        if share == 0 or abs(share - 1) <= ERROR:
+            share = step.memory / limit
+            self._per_state[name] = step.memory / step.state
+        return share
 
 
 def usable(machine: Machine) -> float:
@@ -101,12 +78,7 @@ def surely_fits(step: Step, machine: Machine) -> bool:
 
 def may_be_low(config: RunConfig) -> bool:
     """Whether a run chooses low memory by itself if the fast step does not fit."""
-    return config.run.memory == "auto" and config.fft.backend not in (JAXDECOMP, CUDECOMP)
-
-
-def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
-    """The configuration on another grid."""
-    return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
+    return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
 
 
 def _step(config: RunConfig, machine: Machine, devices: int) -> Step:
@@ -157,18 +129,15 @@ def largest_shape(
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):
         config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need
-    shape, longest = config.grid.shape, max(config.grid.shape)
-
-    def scaled(n: int) -> tuple[int, ...]:
-        return tuple(max(1, round(m * n / longest)) for m in shape)
-
-    sizes = [n for n in NICE if _shareable(with_shape(config, scaled(n)), devices)]
-    if not sizes:
+    shape = config.grid.shape
+    likely = max(shape) * (usable(machine) / need) ** (1 / len(shape))
+    shapes = [s for n in NICE if _shareable(with_shape(config, s := scaled(shape, n)), devices)]
+    if not shapes:
         return None
     fitting = Fitting(config, machine, beside)
-    at = max(0, sum(n <= longest * (usable(machine) / need) ** (1 / len(shape)) for n in sizes) - 1)
-    if fitting.fits(devices, scaled(sizes[at])):
-        while at < len(sizes) - 1 and fitting.fits(devices, scaled(sizes[at + 1])):
-            at += 1
-        return scaled(sizes[at])
-    return next((scaled(n) for n in reversed(sizes[:at]) if fitting.fits(devices, scaled(n))), None)
+    at = max(0, sum(max(s) <= likely for s in shapes) - 1)
+    if not fitting.fits(devices, shapes[at]):
+        return next((s for s in reversed(shapes[:at]) if fitting.fits(devices, s)), None)
+    while at < len(shapes) - 1 and fitting.fits(devices, shapes[at + 1]):
+        at += 1
+    return shapes[at]

@@ -4,8 +4,11 @@ The table, `devices.yaml`, holds peaks from the vendors' data sheets; `EFFICIENC
 a step is planned. A device is what a run calls one: a GPU, half of an MI250X, a core of a processor.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,9 @@ import yaml
 
 from simulator.errors import UserError
 from simulator.plan.abstract_run import Platform
+from simulator.processes.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 
-GB, TB = 1e9, 1e12
+GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")
 START, EXCHANGE_LATENCY = 5e-6, 20e-6
 """Seconds from one kernel of a GPU to the next, and of an all-to-all of short messages."""
@@ -28,9 +32,6 @@ class Machine:
     """Memory of one device in bytes."""
     bandwidth: float
     """Bytes per second that a device reads and writes while all devices of a node work."""
-    double: float
-    """Operations per second in double precision."""
-    single: float
     per_node: int
     """Number of devices per node."""
     link: float
@@ -38,18 +39,16 @@ class Machine:
     network: float
     """Bytes per second that a node sends to others."""
     source: str
-    block_bandwidth: float | None = None
-    """Bytes per second for arrays of a block's size, if these stay in a cache."""
+    cache: float | None = None
+    """Bytes per second for transforms, and for arrays of a block's size, if these stay in a cache."""
     measured: bool = False
+    """Whether `bandwidth` is the rate of the run's own steps, measured here."""
     start: float = START
     """Seconds from one kernel to the next."""
     exchange_latency: float = EXCHANGE_LATENCY
     """Seconds of an all-to-all of short messages, without those for each participating device."""
     program: Mapping[str, Any] | None = field(default=None, repr=False)
     """XLA's description of the device, for compilation without one."""
-
-    def flops(self, precision: str) -> float:
-        return self.double if precision == "double" else self.single
 
 
 def _known() -> dict[str, Machine]:
@@ -58,32 +57,20 @@ def _known() -> dict[str, Machine]:
 
 
 def _gpu(
-    name: str, *, memory: float, bandwidth: float, double: float, single: float, per_node: int, link: float,
-    network: float, source: str, program: Mapping[str, Any] | None = None,
+    name: str, *, memory: float, bandwidth: float, per_node: int, link: float, network: float, source: str,
+    program: Mapping[str, Any] | None = None,
 ) -> Machine:  # fmt: skip
     return Machine(
-        name, "gpu", memory * GB, bandwidth * GB, double * TB, single * TB, per_node, link * GB, network * GB, source,
-        program=program,
-    )  # fmt: skip
+        name, "gpu", memory * GB, bandwidth * GB, per_node, link * GB, network * GB, source, program=program
+    )
 
 
 def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
-    """A node with two processors; a device is a core. Transforms run at 4 (8 in single precision) operations per
-    nanosecond and core, and blocks that stay in a core's cache at 10 GB/s: measured with XLA on cores of that
-    kind."""
+    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's cache, move
+    10 GB/s: measured on cores of that kind."""
     each = bandwidth * GB / cores
     return Machine(
-        name,
-        "cpu",
-        memory * GB / cores,
-        each,
-        4e9,
-        8e9,
-        cores,
-        each / 2,
-        25 * GB,
-        source,
-        block_bandwidth=10 * GB,
+        name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0
     )
 
 
@@ -91,7 +78,7 @@ KNOWN = _known()
 
 USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
 """The fraction of a device's memory that a run may use: on GPUs that of XLA's pool."""
-EFFICIENCY = {"bandwidth": 0.8, "flops": 0.3, "link": 0.6, "network": 0.6}
+EFFICIENCY = {"bandwidth": 0.8, "link": 0.6, "network": 0.6}
 """The fraction of the table's peak with which a step is planned."""
 PEER_LATENCY = 1e-6
 """Seconds of an all-to-all for each participating device."""
@@ -104,12 +91,87 @@ def machine(name: str, where: str = "--device") -> Machine:
         raise UserError(
             f"{where}: {name} is not known; {', '.join(KNOWN)} are, others can be described in {DEVICES}"
         )
-    peak, fraction = KNOWN[word], EFFICIENCY
-    return replace(
-        peak,
-        bandwidth=peak.bandwidth * fraction["bandwidth"],
-        double=peak.double * (fraction["flops"] if peak.platform == "gpu" else 1),
-        single=peak.single * (fraction["flops"] if peak.platform == "gpu" else 1),
-        link=peak.link * fraction["link"],
-        network=peak.network * fraction["network"],
+    peak = KNOWN[word]
+    return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
+
+
+# ---- GPUs that are not present ---------------------------------------------------------------------------
+
+MOST = 512
+"""The largest number of devices for which programs are compiled."""
+SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
+"""Environment variable: with it, loading the plugin does not query a driver for its version."""
+OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}
+"""The schedule of a run on GPUs (see `processes.environment`); the code of kernels, which is generated after memory
+and schedule are settled, in less time."""
+
+_COMMON = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+}
+
+
+def missing(machine: Machine) -> str | None:
+    """Why programs cannot be compiled for a GPU here, with a remedy; None if they can."""
+    if machine.measured:
+        return None
+    if machine.program is None:
+        return f"{machine.name} has no description for the compiler; a `program` in its block of {DEVICES} gives one"
+    vendor = vendor_of(machine.program)
+    if not has_gpu_plugin(vendor):
+        return f"JAX's plugin for it is not installed ({SETUP[vendor]}, without a GPU too)"
+    return plugin_problem(vendor)
+
+
+def target_of(machine: Machine) -> str | None:
+    """The name of the described device for which programs are compiled; None: virtual processors."""
+    described = machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
+    return machine.name if described and missing(machine) is None else None
+
+
+@lru_cache(maxsize=64)
+def described_devices(name: str, count: int) -> tuple[Any, ...]:
+    """`count` devices of that name, which cannot compute, on nodes of their usual size."""
+    from jax.experimental import topologies
+
+    os.environ.setdefault(SKIP_CHECKS, "1")
+    machine = KNOWN[name]
+    assert machine.program is not None
+    nodes = ceil(count / machine.per_node)
+    each = ceil(count / nodes)
+    topology = topologies.get_topology_desc(
+        topology_name=name,
+        platform=vendor_of(machine.program),
+        target_config=configuration(machine.program),
+        topology=f"1x{nodes}x{each}",
+    )
+    return tuple(topology.devices[:count])
+
+
+def vendor_of(program: Mapping[str, Any]) -> Vendor:
+    return "cuda" if "capability" in program else "rocm"
+
+
+def configuration(program: Mapping[str, Any]) -> str:
+    """XLA's GpuTargetConfigProto in text form, from a `program` block of `devices.yaml`."""
+    about = {**_COMMON, **program}
+    name = about.pop("name")
+    if "capability" in about:
+        major, minor = about.pop("capability").split(".")
+        kind = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
+        platform, runtime = "CUDA", "runtime_version { major: 12 minor: 9 }"
+    else:
+        kind = f'rocm_compute_capability {{ gcn_arch_name: "{about.pop("architecture")}" }}'
+        platform, runtime = "ROCM", ""
+    info = " ".join(f"{key}: {value}" for key, value in about.items())
+    return (
+        f'gpu_device_info {{ {info} {kind} }} platform_name: "{platform}" '
+        f'dnn_version_info {{ major: 9 minor: 8 }} {runtime} device_description_str: "{name}"'
     )

@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil
+from math import ceil, floor, prod
+from typing import Any
+
+import jax
 
 from simulator.config import RunConfig
-from simulator.plan.files import Files, files_of
+from simulator.measurements import Cadence
 from simulator.plan.fitting import fewest_devices, largest_shape, step_on, surely_fits, usable
-from simulator.plan.machines import Machine
+from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
-from simulator.plan.step_time import Seconds, seconds
 from simulator.plan.steps import Steps
+from simulator.plan.traffic import Traffic
 from simulator.words import size
 
 START = 300.0
@@ -42,6 +45,116 @@ class Ask:
         return [f"--{name} {value}" for name, value in given.items() if value is not None]
 
 
+# ---- time ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The duration of one step, by part."""
+
+    arrays: float
+    """Arrays are read and written, and transformed."""
+    exchange: float
+    starts: float
+    """Time between one kernel and the next."""
+
+    @property
+    def all(self) -> float:
+        return self.arrays + self.exchange + self.starts
+
+
+def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
+    """Assumes that a device does one thing after the other: it reads and writes at its bandwidth (on a processor,
+    transforms and blocks at that of its cache), and sends to devices on its own node and on others at the same
+    time."""
+    if machine.measured:  # by the same count of bytes
+        arrays = moved.bytes / machine.bandwidth
+    elif machine.cache:
+        arrays = moved.cached / machine.cache + (moved.bytes - moved.cached) / machine.bandwidth
+    else:
+        arrays = (moved.bytes + moved.passes) / machine.bandwidth
+    return Seconds(arrays, _exchange(moved, machine, devices), moved.kernels * machine.start)
+
+
+def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
+    if devices == 1 or not moved.exchanges:
+        return 0.0
+    inside = min(devices, machine.per_node)
+    near, far = (inside - 1) / devices, (devices - inside) / devices
+    # Sent bytes as if they were distributed evenly over all devices, including the device itself.
+    sent = moved.sent * devices / (devices - 1)
+    on_node = sent * near / machine.link
+    # A pencil's exchanges involve fewer devices; those of a row may all be on one node, which is neglected here.
+    off_node = sent * far / (machine.network / machine.per_node)
+    return max(on_node, off_node) + moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Files:
+    """Bytes of a snapshot and of a checkpoint, without compression, and their numbers at the end of a run."""
+
+    snapshot: float
+    checkpoint: float
+    snapshots: int | None
+    """None if snapshots are due by wall-clock time."""
+    checkpoints: int
+
+    @property
+    def all(self) -> float | None:
+        """Bytes of the whole run."""
+        if self.snapshots is None:
+            return None
+        return self.snapshots * self.snapshot + self.checkpoints * self.checkpoint
+
+
+def files_of(step: Step, steps: int | None) -> Files:
+    """The files of a run with this step; `steps` is the number of its steps."""
+    config, simulation = step.config, step.simulation
+    wanted = config.output.snapshots
+    single = "single" in (wanted.precision, config.precision)
+    points = prod(config.grid.shape)
+
+    def values(name: str) -> float:
+        array = jax.eval_shape(simulation.values(name), simulation.template)
+        number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
+        return float(number * prod(array.shape[:-3]) * points)
+
+    def coefficients(array: Any) -> float:
+        layout = simulation.transform.layout
+        modes = array.ndim >= 3 and array.shape[-3:] == layout.shape
+        count = prod(array.shape[:-3]) * prod(layout.valid) if modes else prod(array.shape)
+        return float(count * array.dtype.itemsize)
+
+    names = wanted.fields or tuple(simulation.model.fields)
+    kept = config.output.checkpoints
+    thinned = steps // kept.keep_every if kept.keep_every and kept.every_steps and steps else 0
+    return Files(
+        sum(map(values, names)),
+        sum(map(coefficients, jax.tree.leaves(simulation.template))),
+        snapshots_of(config, steps),
+        kept.keep_last + thinned,
+    )
+
+
+def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
+    """The number of snapshots: the first and the last state, and those due in between; None if it is unknown."""
+    wanted: Cadence = config.output.snapshots
+    if wanted.every_wall is not None or (wanted.every_steps is not None and steps is None):
+        return None
+    count = 2
+    if wanted.every is not None:
+        count += max(0, floor(config.time.stop / wanted.every * (1 - 1e-9)))
+    if wanted.every_steps is not None and steps is not None:
+        count += max(0, (steps - 1) // wanted.every_steps)
+    return count
+
+
+# ---- the plan --------------------------------------------------------------------------------------------
+
+
 @dataclass
 class Plan:
     """The plan of a configuration on `devices` devices. Raises UserError if the grid cannot be distributed over
@@ -68,7 +181,7 @@ class Plan:
     @cached_property
     def seconds(self) -> Seconds:
         """The duration of one step, by part."""
-        return seconds(self.step.traffic, self.machine, self.config.precision, self.devices)
+        return seconds(self.step.traffic, self.machine, self.devices)
 
     @property
     def whole_run(self) -> float | None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from math import prod
 
+from simulator.plan.machines import missing
 from simulator.plan.plan import Plan, counted
 from simulator.plan.scaling import Point
-from simulator.plan.targets import missing
 from simulator.simulation.memory import words
 from simulator.words import size
 
@@ -37,9 +37,7 @@ def lines_of(plan: Plan) -> list[str]:
     moved, took = step.traffic, plan.seconds
     lines += ["", ("{:<24}{:>14}{:>14}").format("a step of a device", "bytes", "seconds")]
     for name, count, spent in (
-        ("Fourier transforms", moved.transforms, took.transforms),
-        ("in blocks", moved.blocks, took.blocks),
-        ("whole arrays", moved.fields, took.fields),
+        ("read and written", moved.bytes, took.arrays),
         ("sent to others", moved.sent, took.exchange),
         ("starts of kernels", None, took.starts),
         ("all", moved.bytes + moved.sent, took.all),

@@ -1,23 +1,15 @@
 """Predicted scaling: the same grid on more devices (strong), and the same number of points per device (weak)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.plan.fitting import (
-    MOST_DEVICES,
-    NICE,
-    POWERS,
-    fits,
-    largest_shape,
-    step_on,
-    usable,
-    with_shape,
-)
+from simulator.plan.abstract_run import with_shape
+from simulator.plan.fitting import MOST_DEVICES, NICE, POWERS, fits, largest_shape, step_on, usable
 from simulator.plan.machines import Machine
-from simulator.plan.step_time import seconds
+from simulator.plan.plan import seconds
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ def _points(
             step = step_on(with_shape(config, shape), machine, devices)
         except UserError:
             continue  # the grid cannot be distributed over so many devices
-        took = seconds(step.traffic, machine, config.precision, devices)
+        took = seconds(step.traffic, machine, devices)
         fits = step.memory <= usable(machine)
         name = step.simulation.transform.name.removeprefix("custom_partitioning_")
         yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
@@ -80,5 +72,4 @@ def _compared(points: Iterator[Point]) -> list[Point]:
     def rate(p: Point) -> float:
         return prod(p.shape) / (p.seconds * p.devices)
 
-    kept = [p for p in predicted if p.devices >= first.devices]
-    return [Point(**{**vars(p), "efficiency": rate(p) / rate(first)}) for p in kept]
+    return [replace(p, efficiency=rate(p) / rate(first)) for p in predicted if p.devices >= first.devices]

@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil, isfinite, log
 
+import jax
+
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings, FftSettings
 from simulator.errors import UserError
-from simulator.plan.abstract_run import PaperCluster, with_memory
+from simulator.plan.abstract_run import PaperCluster, scaled, with_memory, with_shape
+from simulator.simulation.advance import rate_of
+from simulator.simulation.simulation import Simulation
 
 COARSE = (16, 32)
 """Points along the longest side of the grids on which the initial time step is computed."""
@@ -58,12 +62,8 @@ def _limited(config: RunConfig, count: int) -> int:
 
 
 def _coarse_shapes(config: RunConfig) -> list[tuple[int, ...]]:
-    shape, longest = config.grid.shape, max(config.grid.shape)
-
-    def scaled(n: int) -> tuple[int, ...]:
-        return tuple(max(min(4, m), round(m * n / longest)) if m > 1 else 1 for m in shape)
-
-    shapes = [scaled(n) for n in COARSE if n < longest]
+    shape = config.grid.shape
+    shapes = [scaled(shape, n, least=4) for n in COARSE if n < max(shape)]
     return shapes if len(shapes) == len(COARSE) else [shape]
 
 
@@ -77,18 +77,9 @@ def _extrapolated(config: RunConfig, rates: list[float]) -> float:
 
 def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
     """The largest rate (1/time) of the initial state on a grid of this shape."""
-    import jax
-
-    from simulator.simulation.advance import rate_of
-    from simulator.simulation.simulation import Simulation
-
     jax.config.update("jax_enable_x64", True)
-    changed = {
-        "grid": config.grid.model_copy(update={"shape": shape}),
-        "fft": FftSettings(),
-        "devices": DeviceSettings(count=1),
-    }
-    config = with_memory(config, "fast")
+    changed = {"fft": FftSettings(), "devices": DeviceSettings(count=1)}
+    config = with_memory(with_shape(config, shape), "fast")
     device = jax.local_devices(backend="cpu")[0]
     quiet: Callable[[str], None] = lambda line: None  # noqa: E731
     cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - one that can compute
@@ -100,8 +91,6 @@ def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
 @contextlib.contextmanager
 def _compiled_quickly() -> Iterator[None]:
     """Disables most optimizations: for programs that run once, on few points, they take longer than the run."""
-    import jax
-
     name = "jax_disable_most_optimizations"
     before = jax.config.values[name]
     jax.config.update(name, True)

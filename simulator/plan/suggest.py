@@ -9,7 +9,7 @@ from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, machine
 from simulator.plan.plan import Plan, counted
 from simulator.plan.report import duration
-from simulator.plan.steps import fixed_steps
+from simulator.plan.steps import Steps, fixed_steps
 from simulator.words import size
 
 
@@ -22,7 +22,12 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if devices is None:
         return config, [f"warning: {config.name} fits on no number of {found.name} devices"]
     try:
-        plan = Plan(config, found, devices, fixed_steps(config) if config.time.dt else _unknown())
+        plan = Plan(
+            config,
+            found,
+            devices,
+            fixed_steps(config) if config.time.dt else Steps(None, "dt follows from the flow"),
+        )
     except UserError as error:
         return config, [f"warning: {error}"]
     lines = []
@@ -40,12 +45,6 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
         why = f"{duration(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(f"suggested by simulator plan for {devices} {counted(found, devices)}: {flags} ({why})")
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
-
-
-def _unknown():
-    from simulator.plan.steps import Steps
-
-    return Steps(None, "dt follows from the flow")
 
 
 def _devices(config: RunConfig, found: Machine, given: dict[str, object]) -> int | None:

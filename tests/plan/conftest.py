@@ -6,7 +6,7 @@ import pytest
 
 from simulator.plan import Step
 from simulator.plan import step as module
-from simulator.plan.compiled import Needs, needs
+from simulator.plan.step import Needs, needs
 from simulator.plan.traffic import Traffic
 
 TIMES = {"loop": 16, "diagnostics": 14, "output": 7}
@@ -29,7 +29,7 @@ class Proportional:
     def needs(self, config, devices, platform, program, target=None) -> Needs:
         held = self.held(config, devices, platform, program)
         sent = held if devices > 1 else 0.0
-        return Needs(round(held), Traffic(transforms=held, passes=held, flops=held, sent=sent, exchanges=4.0))
+        return Needs(round(held), Traffic(bytes=held, cached=held, sent=sent, exchanges=4.0))
 
     def step(self, config, devices, platform) -> float:
         return self.held(config, devices, platform, "loop")

@@ -14,18 +14,15 @@ from simulator.cli.parser import CommandParser
 from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.plan import Plan, Steps, estimated_steps, machine
-from simulator.plan.files import snapshots_of
-from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine
-from simulator.plan.plan import fewest_devices, slurm_time, usable
+from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
+from simulator.plan.plan import fewest_devices, seconds, slurm_time, snapshots_of, usable
 from simulator.plan.report import lines_of
 from simulator.plan.scaling import strong, weak
-from simulator.plan.step_time import seconds
 from simulator.plan.suggest import suggested
-from simulator.plan.targets import missing
 from simulator.plan.traffic import Traffic
 
 SMALL = "grid.shape=32,32,32"
-TINY = Machine("tiny", "gpu", 4e7, 1e9, 1e9, 2e9, 4, 1e8, 1e8, "a test")
+TINY = Machine("tiny", "gpu", 4e7, 1e9, 4, 1e8, 1e8, "a test")
 
 
 def run(*arguments: str) -> int:
@@ -38,17 +35,14 @@ def run(*arguments: str) -> int:
 def test_seconds_by_hand() -> None:
     """Eight devices, four a node: a device sends 3/7 of 7e6 bytes within its node and 4/7 to the other, over its
     quarter of the node's network."""
-    moved = Traffic(
-        transforms=1e9, passes=2e9, blocks=1.5e9, fields=25e7, flops=1e9, sent=7e6, exchanges=2, kernels=10
-    )
-    took = seconds(moved, TINY, "double", 8)
-    assert took.transforms == 2.0  # reads and writes for longer than it computes
-    assert took.blocks == 1.5 and took.fields == 0.25
+    moved = Traffic(bytes=3e9, cached=2e9, passes=1e9, sent=7e6, exchanges=2, kernels=10)
+    took = seconds(moved, TINY, 8)
+    assert took.arrays == 4.0
     assert took.exchange == pytest.approx(4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY))
     assert took.starts == 10 * START
-    assert seconds(moved, TINY, "double", 1).exchange == 0
-    cached = seconds(moved, replace(TINY, block_bandwidth=4e9), "double", 1)
-    assert cached.blocks == 1.5 / 4 and cached.transforms == 1.0
+    assert seconds(moved, TINY, 1).exchange == 0
+    assert seconds(moved, replace(TINY, cache=4e9), 1).arrays == 2 / 4 + 1
+    assert seconds(moved, replace(TINY, measured=True), 1).arrays == 3
 
 
 def test_a_device_without_description_is_named_with_the_cure(proportional) -> None:
@@ -162,4 +156,4 @@ def test_the_table_of_devices_is_plausible() -> None:
     for name in KNOWN:
         found = machine(name)
         assert 1e9 < found.memory < 1e12 and found.bandwidth < KNOWN[name].bandwidth <= 1e13
-        assert found.single >= found.double and found.source
+        assert found.source and found.per_node >= 4

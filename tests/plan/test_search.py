@@ -6,8 +6,8 @@ import pytest
 from planning_cases import config_of
 
 from simulator.plan import Step, fewest_devices, machine
-from simulator.plan.abstract_run import with_memory
-from simulator.plan.fitting import ERROR, NICE, POWERS, Fitting, largest_shape, usable, with_shape
+from simulator.plan.abstract_run import with_memory, with_shape
+from simulator.plan.fitting import ERROR, NICE, POWERS, Fitting, largest_shape, usable
 from simulator.plan.machines import KNOWN, Machine
 
 H100 = machine("h100")

@@ -9,9 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from planning_cases import config_of, shipped
 
 from simulator.plan import Step
-from simulator.plan.hlo import parsed
-from simulator.plan.traffic import traffic
-from simulator.spectral import native
+from simulator.plan.traffic import parsed, traffic
 
 N = 1024
 ROWS = jax.ShapeDtypeStruct((N, N), jnp.float32)
@@ -47,13 +45,11 @@ def test_loops_count_as_often_as_they_run() -> None:
     assert of(looped, ROWS, donate=(0,)).bytes == pytest.approx(7 * 2 * BYTES, rel=1e-3)
 
 
-def test_a_transform_is_one_pass_and_five_n_log_n() -> None:
+def test_a_transform_is_one_pass_and_on_gpus_one_for_each_axis() -> None:
     values = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
     found = of(lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), values)
     size = 8 * 64 * 64
-    assert found.transforms == found.bytes == 2 * 16 * size
-    assert found.passes == 2 * found.transforms
-    assert found.flops == 2 * 5 * size * 6
+    assert found.cached == found.bytes == found.passes == 2 * 16 * size
 
 
 def test_what_is_sent_and_received() -> None:
@@ -91,34 +87,15 @@ ENTRY %main () -> f32[2,4] {
     found = parsed(text)
     assert found.devices == 4 and found.entry == "main"
     root = found.computations["body"]["g.1"]
-    assert root.root and root.operands == ("p",) and root.results[0].shape == (8,)
-    assert [a.kind for a in found.computations["body"]["p"].results] == ["f32", "s32"]
+    assert root.root and root.operands == ("p",) and root.sizes == (32,)
+    assert found.computations["body"]["p"].sizes == (32, 4)
     assert found.computations["main"]["c"].bytes == 32
-
-
-@pytest.mark.parametrize("kernels", ["xla", "native"])
-def test_the_operations_and_passes_of_a_step(kernels) -> None:
-    """Eight components, four stages of rk4, 16^3 points of which 6 x 11 x 11 modes are kept.
-
-    In z 16^3 real numbers; x follows, of 6 planes with native kernels, of 9 with XLA's, which take both in one call;
-    then y, of 6 x 11. With native kernels nothing is padded in memory.
-    """
-    if kernels == "native" and native.missing():
-        pytest.skip("no native kernels here")
-    step = Step(
-        config_of("navier_stokes", "grid.shape=16,16,16", f"fft.kernels={kernels}", "fft.decomposition=zx_y")
-    )
-    n, planes = 16, 6 if kernels == "native" else 8
-    z = 2.5 * n**3 * 4
-    x, y = 5 * n * n * 4 * planes, 5 * 6 * 11 * n * 4
-    assert step.traffic.flops == 4 * 8 * (z + x + y)
 
 
 @pytest.mark.parametrize("kind", sorted(shipped()))
 def test_every_model_is_counted(kind) -> None:
-    """Twice the points of each axis: eight times the bytes, and more than that of operations. Truncation and blocks
-    round: 2 (16 / 3) + 1 of 16 modes become 2 (32 / 3) + 1 of 32."""
+    """Twice the points of each axis: eight times the bytes. Truncation and blocks round: 2 (16 / 3) + 1 of 16 modes
+    become 2 (32 / 3) + 1 of 32."""
     small, large = (Step(config_of(kind, f"grid.shape={n},{n},{n}"), 2).traffic for n in (16, 32))
-    assert large.flops > 8 * small.flops
     assert 6 < large.bytes / small.bytes < 10
     assert 6 < large.sent / small.sent < 9
