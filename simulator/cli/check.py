@@ -35,9 +35,9 @@ def execute(args: argparse.Namespace) -> int:
     elif args.config is None:
         raise UserError("simulator check: name a file, e.g. simulator check configs/taylor_green.yaml")
     else:
-        from simulator.run.refusals import check, check_growth
+        from simulator.run.refusals import check
 
         config = load_config(args.config, args.overrides)
-        check_growth(check(config))
+        check(config, growth=True)
         print(dump_config(config), end="")
     return 0

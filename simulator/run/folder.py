@@ -182,19 +182,6 @@ class RunFolder:
         results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
         return Found.UNFINISHED if names & results else Found.PREPARED
 
-    def decide(
-        self,
-        config: Any,
-        read_config: Callable[[Path], Any],
-        diff_configs: Callable[[Any, Any], Sequence[Difference]],
-        **choices: Any,
-    ) -> Decision:
-        """`decide` for the present contents. `read_config` reads the old `config.yaml`; `choices` go to `decide`."""
-        found = self.found()
-        old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not choices.get("overwrite")
-        differences = diff_configs(read_config(self.path / CONFIG), config) if old else ()
-        return decide(self.path, found, read_state(self.path), differences, **choices)
-
     def create(self) -> None:
         """Make the folder if it is missing. Raises UserError if that is impossible."""
         try:

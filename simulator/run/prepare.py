@@ -17,7 +17,7 @@ from simulator.output.output import Output, events
 from simulator.output.schedule import Schedule
 from simulator.run import fingerprint
 from simulator.run.audit import Audit, lost_or_altered
-from simulator.run.folder import Decision, RunFolder
+from simulator.run.folder import RunFolder
 from simulator.run.log import RunLog
 from simulator.simulation import provenance
 from simulator.simulation.equation import model_name
@@ -35,11 +35,6 @@ class Choices:
     allow: tuple[str, ...] = ()
     """Frozen keys that may differ nevertheless."""
     command: Sequence[str] = ()
-
-
-def look(config: RunConfig, choices: Choices) -> Decision:
-    """Decides how `run` would treat the folder in its present state. Writes nothing."""
-    return fingerprint.decide(config, overwrite=choices.overwrite, allow=choices.allow)
 
 
 def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:

@@ -1,12 +1,12 @@
-"""All checks of `run` that need no devices, for a login node and for every command alike.
+"""May this run? All checks of `run`, for a login node and for every command alike.
 
 An abstract simulation is built, with devices that cannot compute: model, forcing, outputs and initial condition raise
-the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run; the growth of
-a user's linear term is computed by the commands that start no run (`check_growth`).
+the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator.config import RunConfig
+from simulator.config import RunConfig, diff_configs
 from simulator.models.equation import Equation
 from simulator.output.recorder import series_of
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
+from simulator.run import fingerprint
+from simulator.run.folder import CONFIG, Action, Decision, Found, RunFolder, decide, read_state
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import ROOM, SMALL, Memory, free_everywhere
 from simulator.simulation.placement import check_devices, check_exchange
@@ -35,9 +37,52 @@ FEW = 1 << 24
 """The largest number of modes of a field whose linear term is evaluated on a login node."""
 
 
-def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> Simulation:
-    """The abstract simulation. Raises UserError, with the place, if `run` would refuse the configuration on any
-    devices. `copies` is the folder with a continued run's copies of its input files."""
+def may_run(
+    config: RunConfig,
+    processes: int = 1,
+    *,
+    overwrite: bool = False,
+    allow: Collection[str] = (),
+    growth: bool = False,
+) -> Decision:
+    """Whether `run` starts or continues the run, or finds it finished. Raises UserError, with the place, if it would
+    refuse the folder, or the configuration on any devices. No device is needed, and nothing is written. For `growth`
+    see `check`."""
+    decision = decision_of(config, overwrite=overwrite, allow=allow)
+    decision.raise_if_refused()
+    if decision.action is not Action.FINISHED:
+        check(
+            config,
+            processes,
+            None if decision.clear else RunFolder(config.output.directory).path / "inputs",
+            growth,
+        )
+    return decision
+
+
+def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
+    """How `run` treats the folder of `config` in its present state."""
+    folder = RunFolder(Path(config.output.directory))
+    found, file = folder.found(), folder.path / CONFIG
+    old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
+    differences = diff_configs(fingerprint.computed_with(file), config) if old else ()
+    state = read_state(folder.path)
+    decision = decide(
+        folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow
+    )
+    if decision.action is not Action.REFUSE or not file.is_file():
+        return decision
+    line = fingerprint.edited(file, config, allow)
+    return replace(decision, lines=(line,)) if line else decision
+
+
+def check(config: RunConfig, processes: int = 1, copies: Path | None = None, growth: bool = False) -> None:
+    """Raises UserError, with the place, if `run` would refuse the configuration on any devices.
+
+    `copies` is the folder with a continued run's copies of its input files. `growth`: also if a user's equation has
+    modes that grow faster than the fixed dt follows. That takes the values of the linear term, on a virtual device of
+    this processor: it is for commands that start no run, since a run refuses the same before its folder is made.
+    """
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
     check_exchange(config)
@@ -45,19 +90,14 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None) -> 
         config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
     )
     series_of(simulation)
-    with contextlib.suppress(
-        jax.errors.JAXTypeError
-    ):  # the construction has reached a decision that needs values
+    # The construction may reach a decision that needs values.
+    with contextlib.suppress(jax.errors.JAXTypeError):
         jax.eval_shape(simulation.start)
-    return simulation
+    if growth:
+        _check_growth(simulation)
 
 
-def check_growth(paper: Simulation) -> None:
-    """Raises UserError where a user's equation has modes that grow faster than the fixed dt follows.
-
-    This takes the values of the linear term, on a virtual device of this processor: it is for commands that start no
-    run of their own. A run refuses the same before its folder is made. So do, alone, runs of more than `FEW` modes.
-    """
+def _check_growth(paper: Simulation) -> None:
     config, model = paper.config, paper.model
     held = int(np.prod(model.transform.layout.valid))
     if not isinstance(model, Equation) or paper.time_step.fixed is None or held > FEW:
