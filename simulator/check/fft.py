@@ -14,7 +14,7 @@ import numpy as np
 
 from simulator.check.rounds import timed_in_rounds
 from simulator.spectral import native, staged
-from simulator.spectral.backends import build, candidates, preferred, runnable
+from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
 from simulator.spectral.collectives import collectives
 from simulator.spectral.nonlinear_term import NonlinearTerm, random_array, temporary_bytes
@@ -88,7 +88,7 @@ def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
     contenders: list[Contender] = []
     seen: set[tuple[str, str]] = set()
     default = preferred(candidates(modes, count), "auto", devices[0].platform)
-    for candidate in (default, *runnable(candidates(modes, count, "auto"), devices[0].platform)):
+    for candidate in (default, *candidates(modes, count, "auto")):
         if (candidate.backend, candidate.plan) not in seen:
             seen.add((candidate.backend, candidate.plan))
             contenders += _with_each_kernel(modes, candidate, devices, dtype)

@@ -37,7 +37,6 @@ COMMANDS = (
     "render",
     "analyze",
     "verify",
-    "merge",
     "devices",
     "doctor",
     "bench",

@@ -123,10 +123,10 @@ def _in_children(args: argparse.Namespace, file: Path) -> int:
 
 
 def _measure(args: argparse.Namespace, config: Any) -> int:
-    from simulator.check.fitting import check_fits
     from simulator.check.step import measure_step
     from simulator.processes import discover
     from simulator.processes.failure import contained
+    from simulator.run.refusals import check_memory
     from simulator.simulation.placement import connect
     from simulator.simulation.simulation import Simulation
     from simulator.spectral.native import described
@@ -135,13 +135,9 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
     with contained(allocation):
         cluster = connect(config, allocation)
 
-        def of_shape(shape: tuple[int, int, int]) -> Simulation:
-            grid = config.grid.model_copy(update={"shape": shape})
-            return Simulation(config.model_copy(update={"grid": grid}), cluster=cluster)
-
         simulation = Simulation(config, cluster=cluster)
+        check_memory(simulation)
         compiled = simulation.compiled_loop()
-        check_fits(simulation, compiled, of_shape)
         costs = measure_step(simulation, compiled, args.seconds)
         if cluster.is_first:
             about = {

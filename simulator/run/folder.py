@@ -26,7 +26,7 @@ from simulator.run.state import RunState, read_state, write_state
 
 CONFIG = "config.yaml"
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
-_INDICES = ("snapshots.vtkhdf", "snapshots.json", "report.html")
+_INDICES = ("snapshots.vtkhdf", "report.html")
 """Files derived from the others; the ledger does not record them."""
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")

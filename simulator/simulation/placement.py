@@ -21,7 +21,6 @@ from simulator.spectral import (
     Grid,
     Modes,
     Transform,
-    cudecomp,
     jaxdecomp,
     largest_count,
     native,
@@ -237,7 +236,7 @@ def check_exchange(config: RunConfig, own: Model | None = None) -> None:
             "fft.exchange",
             "has no effect with precision: single, whose numbers are single anyway; full or half_scaled works",
         )
-    if config.fft.backend in (jaxdecomp.NAME, cudecomp.NAME):
+    if config.fft.backend == jaxdecomp.NAME:
         raise config.error("fft.exchange", f"{kind} needs fft.backend: {CUSTOM_PARTITIONING}")
 
 
