@@ -245,7 +245,7 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
         said = of("tests") or found["tests"].get("error")
         lines += [f"Tests that need a GPU: {said}", ""]
     lines += [
-        "| model | grid | precision | step | planned | bytes moved | of that rate | memory, numbers a point | planned |",
+        "| model | grid | precision | step | planned | bytes | of that rate | memory, numbers a point | planned |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for side in sides:

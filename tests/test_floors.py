@@ -11,6 +11,7 @@ PAGE = ROOT / "simulator/docs/developers.md"
 
 DEFERRED = {
     "cli": "each command loads what it needs",
+    "check.bench": "the process that times the start of runs starts no JAX",
     "measurements": "files of runs are read, and series drawn, without JAX",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
     "plotting.density": "only pictures of wave functions need the ground state",

@@ -1,8 +1,8 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS` registers it.
-"""
+candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS`
+registers it."""
 
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -111,8 +111,8 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
 
 
 def kernels_of(grid: Grid, kernels: Kernels) -> Kernels:
-    """The kernels that `auto` stands for: XLA's on planes, where the native kernels, which vectorize over neighbours
-    along x, would take three times as long."""
+    """The kernels that `auto` stands for: XLA's on planes, where the native kernels, which vectorize over
+    neighbours along x, would take three times as long."""
     return "xla" if kernels == "auto" and grid.planar else kernels
 
 
@@ -154,9 +154,9 @@ def make_transform(
     """The transform of `grid` over `devices`.
 
     `real`: of real fields, else of complex ones. `every`: all modes, else only the modes that dealiasing keeps.
-    `block`: number of planes of physical space visited at a time; None chooses it. `sequential`: components are sent
-    one after another, which takes less memory (custom_partitioning only). `kernels`: implementation of the local
-    stages. `exchange`: number format in the messages of a nonlinear term.
+    `block`: number of planes of physical space visited at a time; None chooses it. `sequential`: components are
+    sent one after another, which takes less memory (custom_partitioning only). `kernels`: implementation of the
+    local stages. `exchange`: number format in the messages of a nonlinear term.
 
     Raises UserError if grid, devices, backend and decomposition are incompatible.
     """

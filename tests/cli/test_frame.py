@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import simulator.cli as cli
-from simulator.cli.parser import CommandParser, add_config_arguments
+from simulator.cli.parser import Command, CommandParser, arg, config_arguments
 from simulator.config import load_config, run_config_class
 from simulator.errors import RunFailure, UserError
 
@@ -27,11 +27,9 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Nam
     def register(execute: Callable[[argparse.Namespace], int]) -> None:
         def build(commands=()) -> CommandParser:
             parser = CommandParser(prog="simulator")
-            trial = parser.add_subparsers(dest="command", required=True).add_parser("trial")
-            add_config_arguments(trial)
-            trial.add_argument("--output")
-            trial.add_argument("--fast", action="store_true")
-            trial.set_defaults(func=execute)
+            options = (arg("--output"), arg("--fast", action="store_true"))
+            trial = Command("a trial", execute, (*config_arguments(), *options))
+            trial.add_to(parser.add_subparsers(dest="command", required=True), "trial")
             return parser
 
         monkeypatch.setattr(cli, "COMMANDS", ("trial",))

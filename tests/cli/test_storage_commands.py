@@ -1,6 +1,5 @@
 """`simulator verify`, as the command line calls it."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.cli import verify
+from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.storage import Axis, Dataset, save
 
@@ -29,10 +28,7 @@ def run(tmp_path):
 
 
 def call(*words) -> int:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers()
-    verify.add_parser(commands)
-    args = parser.parse_args([str(w) for w in words])
+    args = build_parser(["verify"]).parse_args([str(w) for w in words])
     return args.func(args)
 
 
@@ -88,7 +84,7 @@ def test_no_devices_are_started(run):
     """It runs on a login node: no JAX backend comes up."""
     code = (
         "import sys, argparse; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-        "from simulator.cli import verify\n"
+        "from simulator.cli.look import verify\n"
         "verify.execute(argparse.Namespace(path=Path(sys.argv[2]), quiet=True))\n"
     )
     env = {**os.environ, "JAX_PLATFORMS": "no_such_platform"}

@@ -9,8 +9,7 @@ from itertools import pairwise
 import pytest
 from planning_cases import config_of, shipped
 
-from simulator.cli import plan as command
-from simulator.cli.parser import CommandParser
+from simulator.cli import build_parser
 from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.plan import Plan, Steps, estimated_steps, machine
@@ -26,9 +25,7 @@ TINY = Machine("tiny", "gpu", 4e7, 1e9, 4, 1e8, 1e8, "a test")
 
 
 def run(*arguments: str) -> int:
-    parser = CommandParser(prog="simulator")
-    command.add_parser(parser.add_subparsers())
-    args: argparse.Namespace = parser.parse_args(["plan", *arguments])
+    args: argparse.Namespace = build_parser(["plan"]).parse_args(["plan", *arguments])
     return args.func(args)
 
 

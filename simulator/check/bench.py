@@ -1,6 +1,6 @@
-"""`simulator bench step`: measures the cost of a step of a configuration on this machine.
+"""The measurements of `simulator bench`.
 
-A child process does the measurement. This process never starts JAX, so that the memory of a GPU is free for the runs
+A child process measures a step. The first process never starts JAX, so that the memory of a GPU is free for the runs
 whose start is timed.
 """
 
@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from simulator.cli.parser import add_config_arguments
 from simulator.errors import UserError
 
 DEFAULT = """\
@@ -27,31 +26,7 @@ time: {stop: 20, cfl: 0.5}
 """
 
 
-def add_step_parser(kinds: Any, shape: Any) -> None:
-    """`shape` reads NX,NY,NZ."""
-    parser = kinds.add_parser(
-        "step",
-        help="a whole step of a configuration: time and its parts, memory, compilation, start",
-        description="Times steps of CONFIG (by default a Taylor-Green vortex at 128^3), their transforms alone and "
-        "their exchanges alone, in turns; reads memory and collectives from the compiled program; and "
-        "times `simulator run` from the command to its first step, with an empty compile cache and a full one. "
-        "A step that does not fit in memory is refused before it starts, with a shape that fits.",
-        epilog="example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single",
-    )
-    add_config_arguments(parser, required=False)
-    parser.add_argument("--shape", type=shape, metavar="NX,NY,NZ", help="the same as grid.shape=NX,NY,NZ")
-    parser.add_argument("--devices", type=int, metavar="N", help="the same as devices.count=N")
-    parser.add_argument("--precision", choices=("single", "double"), help="the same as precision=...")
-    parser.add_argument("--processes", type=int, metavar="N", help="start N local processes")
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, help="duration of the timing of steps (default: 10)"
-    )
-    parser.add_argument(
-        "--no-start", action="store_true", help="leave out the time from command to first step"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results to FILE")
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    parser.set_defaults(func=execute)
+# ---- a step ----------------------------------------------------------------------------------------------
 
 
 def _config(args: argparse.Namespace) -> Any:
@@ -77,7 +52,7 @@ def _config(args: argparse.Namespace) -> Any:
         return load_config(default, overrides)
 
 
-def execute(args: argparse.Namespace) -> int:
+def step(args: argparse.Namespace) -> int:
     """Measure; returns the exit code."""
     from simulator.processes import discover
     from simulator.simulation.placement import check_devices
@@ -102,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
         from simulator.check.start import command_to_first_step
 
         result["first_step"] = asdict(command_to_first_step(config, args.processes))
-    for line in report(result):
+    for line in step_lines(result):
         print(line)
     if args.json is not None:
         from simulator.check.circumstances import circumstances
@@ -158,7 +133,7 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
     return 0
 
 
-def report(result: dict[str, Any]) -> list[str]:
+def step_lines(result: dict[str, Any]) -> list[str]:
     """The result as printable lines."""
     from simulator.words import size
 
@@ -204,3 +179,82 @@ def report(result: dict[str, Any]) -> list[str]:
             f"{first['warm']:.1f} s with the compile cache"
         )
     return lines
+
+
+# ---- transforms ------------------------------------------------------------------------------------------
+
+
+def fft(args: argparse.Namespace) -> int:
+    """Measure; returns the exit code."""
+    from simulator.processes import discover
+    from simulator.spectral import Grid, Modes, largest_count
+    from simulator.spectral.backends import choose
+
+    modes = Modes(Grid(args.shape, dealias=args.dealias))
+    if args.devices is not None:
+        if args.devices < 1:
+            raise UserError(f"--devices: must be at least 1, not {args.devices}")
+        choose(modes, args.devices, "auto")
+    if args.processes is not None:
+        return _launch(args.arguments, args.processes, args.devices)
+
+    from simulator.processes import failure
+    from simulator.processes.hardware import usable_cores
+    from simulator.processes.start import start
+
+    allocation = discover(os.environ)
+    failure.install(allocation)
+    most = largest_count(modes, usable_cores() * allocation.num_processes, "auto")
+    cluster = start(allocation, platform=args.platform, count=args.devices or "auto", limit=most)
+    choose(modes, len(cluster.devices), "auto")
+    _measure_fft(args, modes, cluster)
+    cluster.close()
+    return 0
+
+
+def _launch(arguments: list[str], processes: int, devices: int | None) -> int:
+    from simulator.processes.launcher import launch, without_processes
+
+    if processes < 1:
+        raise UserError(f"--processes: must be at least 1, not {processes}")
+    if devices is not None and devices % processes:
+        raise UserError(f"--devices: {devices} is not a multiple of {processes} processes")
+    return launch([sys.executable, "-m", "simulator", *without_processes(arguments)], processes)
+
+
+def _measure_fft(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
+    import numpy as np
+
+    from simulator.check.fft import COMPONENTS, compare, compare_blocks, table, transforms
+
+    say = print if cluster.is_first else lambda line: None
+    dtype = np.float64 if args.precision == "double" else np.float32
+    devices, device = cluster.devices, cluster.devices[0].device_kind
+    shape = " x ".join(map(str, args.shape))
+    say(
+        f"{shape} {args.precision}, {len(devices)} devices ({device}) of {cluster.num_processes} "
+        f"processes, on {platform.node()}: {COMPONENTS} components, medians"
+    )
+    rows = compare(transforms(modes, devices, dtype), args.seconds, cluster.broadcast)
+    for line in table(rows):
+        say(line)
+    blocks = compare_blocks(modes, devices, dtype, seconds=args.seconds / 4, agree=cluster.broadcast)
+    for name, median, temporary in blocks:
+        say(
+            f"nonlinear term {name:25} {median:6.1f} ms {'':27} {median / blocks[1][1]:6.2f} {temporary:6.0f} MB"
+        )
+    if args.json is not None and cluster.is_first:
+        from simulator.check.circumstances import circumstances
+
+        result = {
+            "shape": args.shape,
+            "precision": args.precision,
+            "devices": len(devices),
+            "processes": cluster.num_processes,
+            "device": device,
+            "host": platform.node(),
+            "measured": circumstances(args.arguments),
+            "transforms": [vars(row) for row in rows],
+            "term": [dict(zip(("name", "milliseconds", "temporary_mb"), b, strict=True)) for b in blocks],
+        }
+        args.json.write_text(json.dumps(result, indent=1) + "\n")

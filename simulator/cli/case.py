@@ -1,32 +1,100 @@
-"""`simulator init`: a commented configuration to start from."""
+"""The commands about a run's file: `check`, `explain`, `init`."""
 
 import argparse
+import re
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError, did_you_mean
+
+
+@command(
+    "validate a configuration and print it, resolved",
+    *config_arguments(required=False),
+    arg("--schema", action="store_true", help="print the JSON schema of the file, for editors"),
+)
+def check(args: argparse.Namespace) -> int:
+    """Validate a configuration and write it, complete with all defaults, as YAML to stdout.
+
+    example: simulator check configs/taylor_green.yaml time.stop=2 grid.shape=32,32,32
+    """
+    import json
+
+    from simulator.config import dump_config, json_schema, load_config
+
+    if args.schema:
+        if args.config is not None:
+            raise UserError("simulator check: --schema describes every file; leave CONFIG out")
+        print(json.dumps(json_schema(), indent=1))
+    elif args.config is None:
+        raise UserError("simulator check: name a file, e.g. simulator check configs/taylor_green.yaml")
+    else:
+        from simulator.run.refusals import check
+
+        config = load_config(args.config, args.overrides)
+        check(config, growth=True)
+        print(dump_config(config), end="")
+    return 0
+
+
+@command(
+    "print the meaning of a key of a run's file",
+    arg("key", metavar="KEY", nargs="?", default="", help="a key such as time.cfl; by default all blocks"),
+)
+def explain(args: argparse.Namespace) -> int:
+    """Print type, default and meaning of a key, or of all keys of a block.
+
+    example: simulator explain model.hyperviscosity
+    """
+    from simulator.config.reference import keys
+
+    wanted = re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip("."))
+    known = keys()
+    if not wanted:
+        shown = [key for key in known if "." not in key.path]
+    else:
+        shown = [key for key in known if key.path == wanted]
+        inside = [key for key in known if key.path.startswith(f"{wanted}.")]
+        shown += [key for key in inside if key.path.count(".") == wanted.count(".") + 1]
+    if not shown:
+        meant = did_you_mean(wanted, {key.path for key in known}, "; simulator explain lists the blocks")
+        raise UserError(f"simulator explain: unknown key {args.key}{meant}")
+    for key, kinds in _merged(shown):
+        where = f"  [{', '.join(kinds)}]" if any(kinds) else ""
+        print(f"{key.path}{where}")
+        default = "required" if key.required else f"default {key.default}"
+        print(f"    {key.type}; {default}")
+        if key.meaning:
+            print(textwrap.fill(key.meaning, 96, initial_indent="    ", subsequent_indent="    "))
+    return 0
+
+
+def _merged(shown: list[Any]) -> list[tuple[Any, list[str]]]:
+    """The keys with their kinds; a key that is the same in several kinds is listed once."""
+    merged: dict[tuple[str, ...], tuple[Any, list[str]]] = {}
+    for key in shown:
+        same = (key.path, key.type, key.default, key.meaning)
+        merged.setdefault(same, (key, []))[1].append(key.kind)
+    return list(merged.values())
+
 
 _WIDTH = 112
 
 
-def add_parser(subparsers: Any) -> None:
-    """Register the command."""
-    parser = subparsers.add_parser(
-        "init",
-        help="write a commented configuration to start from",
-        description="Write a shipped case as CASE.yaml into the current folder, with all other possible keys as "
-        "comments. Without CASE, list the cases.",
-        epilog="example: simulator init forced_turbulence",
-    )
-    parser.add_argument("case", metavar="CASE", nargs="?", help="the name of a shipped case")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="another name for the file")
-    parser.set_defaults(func=execute)
+@command(
+    "write a commented configuration to start from",
+    arg("case", metavar="CASE", nargs="?", help="the name of a shipped case"),
+    arg("--output", metavar="FILE", type=Path, help="another name for the file"),
+)
+def init(args: argparse.Namespace) -> int:
+    """Write a shipped case as CASE.yaml into the current folder, with all other possible keys as comments. Without
+    CASE, list the cases.
 
-
-def execute(args: argparse.Namespace) -> int:
-    """Write the file, or list the cases."""
+    example: simulator init forced_turbulence
+    """
     cases = {path.stem: path for path in sorted(cases_folder().glob("*.yaml"))}
     if args.case is None:
         for name, path in cases.items():
