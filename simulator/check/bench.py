@@ -11,11 +11,14 @@ import platform
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import UserError
+from simulator.config import RunConfig, as_mapping, load_config
+from simulator.config.yaml12 import dump_yaml
+from simulator.errors import RunFailure, UserError
 
 DEFAULT = """\
 name: taylor_green
@@ -31,8 +34,6 @@ time: {stop: 20, cfl: 0.5}
 
 def _config(args: argparse.Namespace) -> Any:
     """The configuration of the measured run."""
-    from simulator.config import load_config
-
     overrides = list(args.overrides)
     # If the first argument is an override and not a file, the default configuration is measured.
     path = args.config
@@ -74,8 +75,6 @@ def step(args: argparse.Namespace) -> int:
             return code
         result = json.loads(file.read_text())
     if not args.no_start and result["processes"] == (args.processes or 1):
-        from simulator.check.start import command_to_first_step
-
         result["first_step"] = asdict(command_to_first_step(config, args.processes))
     for line in step_lines(result):
         print(line)
@@ -179,6 +178,62 @@ def step_lines(result: dict[str, Any]) -> list[str]:
             f"{first['warm']:.1f} s with the compile cache"
         )
     return lines
+
+
+# ---- the start -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds from the command to the row of the first step in `diagnostics.csv`."""
+
+    cold: float
+    """With an empty compile cache."""
+    warm: float
+    """With the compile cache of an earlier run."""
+
+
+def command_to_first_step(config: RunConfig, processes: int | None = None) -> Start:
+    """Runs `config` for one step, three times with a fresh compile cache. Raises RunFailure if a run fails."""
+    with tempfile.TemporaryDirectory(prefix="simulator-bench-") as folder:
+        cold, *warm = (_one(config, processes, Path(folder), n) for n in range(3))
+        return Start(cold, min(warm))
+
+
+def _one(config: RunConfig, processes: int | None, folder: Path, n: int) -> float:
+    data = as_mapping(config)
+    data["output"] = {"directory": str(folder / f"run{n}"), "diagnostics": {"every_steps": 1}}
+    data["time"] |= {"max_steps": 1}
+    path = folder / f"run{n}.yaml"
+    path.write_text(dump_yaml(data))
+    command = [sys.executable, "-m", "simulator", "run", str(path)]
+    if processes is not None:
+        command += ["--processes", str(processes)]
+    environ = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache")}
+    rows, seconds = folder / f"run{n}" / "diagnostics.csv", None
+    with (folder / "output").open("w+") as output:
+        began = time.perf_counter()
+        with subprocess.Popen(command, stdout=output, stderr=output, env=environ) as process:
+            while process.poll() is None and seconds is None:
+                time.sleep(0.01)
+                if _rows(rows) >= 2:
+                    seconds = time.perf_counter() - began
+            process.wait()
+        if seconds is None and _rows(rows) >= 2:
+            seconds = time.perf_counter() - began
+        if seconds is None:
+            output.seek(0)
+            last = (output.read().strip().splitlines() or ["no output"])[-1]
+            raise RunFailure(f"simulator run, for the time to the first step: {last}")
+    return seconds
+
+
+def _rows(path: Path) -> int:
+    """Complete rows below the header."""
+    try:
+        return path.read_bytes().count(b"\n") - 1
+    except FileNotFoundError:
+        return 0
 
 
 # ---- transforms ------------------------------------------------------------------------------------------

@@ -17,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.check.anatomy import exchange_alone, part_alone
+from simulator.check.anatomy import Anatomy, anatomy, exchange_alone, part_alone
 from simulator.check.rounds import timed_in_rounds
 from simulator.errors import RunFailure
 from simulator.simulation.advance import Until
 from simulator.simulation.memory import Memory, words
 from simulator.simulation.simulation import Simulation
-from simulator.spectral.anatomy import Anatomy, anatomy
 from simulator.spectral.collectives import Collective, collectives
 
 ROUND = 0.2
@@ -57,11 +56,6 @@ class StepCosts:
     points_per_second: float
     """Grid points of one device advanced per second."""
     rounds: list[float] = field(repr=False)
-
-    @property
-    def rest(self) -> float:
-        """Time outside of transforms: products at the points, registers, sums."""
-        return max(self.step - self.transforms - (self.communication or 0.0), 0.0)
 
 
 class _Steps:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from math import log2, prod
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from simulator.config.execution import DeviceSettings
 from simulator.errors import RunFailure, UserError
 from simulator.plan.abstract_run import prepare_virtual_devices, scaled, with_shape
 from simulator.plan.machines import Machine
-from simulator.plan.traffic import traffic
+from simulator.plan.step import Step
 from simulator.processes import discover
 from simulator.processes.environment import keep_freed_memory
 from simulator.processes.hardware import usable_cores
@@ -63,6 +64,10 @@ class TimedSteps:
         return float("inf") if ended else took
 
 
+def _work(shape: tuple[int, ...]) -> float:
+    return prod(shape) * log2(prod(shape))
+
+
 def this_machine(
     config: RunConfig, devices: int | None = None, clock: Clock = time.perf_counter, largest: int = LARGEST
 ) -> Machine:
@@ -91,7 +96,9 @@ def this_machine(
             f"--device here: a step on {text} points is measured, and there the run cannot start: {error}; "
             "name a device instead, e.g. --device epyc-7763"
         ) from None
-    took, moved = steps.time(), traffic(steps.compiled)
+    # A step's time goes with N log N of its points, its bytes with N; the rate is that of the run's own grid.
+    took = steps.time() * _work(config.grid.shape) / _work(shape)
+    moved = Step(config, len(used), platform).traffic
     rate = (moved.bytes + moved.sent) / took
     if platform == "gpu":
         memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9

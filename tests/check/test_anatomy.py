@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from simulator import Simulation
-from simulator.check.anatomy import exchange_alone, part_alone
+from simulator.check.anatomy import anatomy, exchange_alone, part_alone
 from simulator.config import run_config_class
-from simulator.spectral.anatomy import anatomy
 from simulator.spectral.collectives import collectives
 
 
