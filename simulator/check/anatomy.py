@@ -1,4 +1,4 @@
-"""The transforms of a step and their exchanges: their numbers, read from the traced step, and each alone, to be timed.
+"""The transforms of a step and their exchanges: how many there are in the traced step, and each alone, to time it.
 
 This works for any model and integrator: every part of a transform is a `Program` in the traced step, and loops state
 how often they run.

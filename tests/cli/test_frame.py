@@ -140,6 +140,27 @@ def test_the_version_is_the_packages(capsys) -> None:
     assert capsys.readouterr().out == f"simulator {version('simulator')}\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [("merge outputs/run out.h5", "to_netcdf('out.nc')"), ("devices case.yaml", "simulator doctor [CONFIG]")],
+)
+def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, instead: str) -> None:
+    assert cli.main(line.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    assert (
+        shown.err.startswith(f"simulator {line.split()[0]}: this command is gone; ") and instead in shown.err
+    )
+
+
+def test_help_lists_every_command_once_in_its_group(capsys) -> None:
+    assert cli.main(["--help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:3].strip()]
+    at = {group: listed.index(f"{group}:") for group in cli.GROUPS}
+    for group, names in cli.GROUPS.items():
+        assert listed[at[group] + 1 : at[group] + 1 + len(names)] == list(names)
+
+
 def test_help_imports_nothing_heavy() -> None:
     """What makes `simulator --help` quick, stated so that a loaded machine cannot blur it."""
     done = python("-X", "importtime", "-m", "simulator", "--help")
