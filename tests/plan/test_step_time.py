@@ -31,9 +31,8 @@ def test_this_machine_is_measured(monkeypatch) -> None:
 
 
 def test_a_run_that_cannot_start_on_few_points_is_refused_with_the_cure() -> None:
-    config = config_of(
-        "navier_stokes", "grid.shape=512,512,512", "initial={kind: random, peak: 40, energy: 1}"
-    )
+    forcing = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, band: [20, 21]}"
+    config = config_of("navier_stokes", "grid.shape=512,512,512", forcing)
     with pytest.raises(UserError, match=r"^--device here: a step on 16 x 16 x 16 .* name a device instead"):
         this_machine(config, 1, largest=16)
 
