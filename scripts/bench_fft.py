@@ -23,8 +23,8 @@ import numpy as np
 from peers.fftw_and_scipy import PYTHON, Scipy, mpi4py_fft
 from peers.published_transform import published_transform
 
-from simulator.benchmark.circumstances import circumstances
-from simulator.benchmark.fft import COMPONENTS, Compiled, Contender, compare, table, transforms
+from simulator.check.circumstances import circumstances
+from simulator.check.fft import COMPONENTS, Compiled, Contender, compare, table, transforms
 from simulator.processes import discover
 from simulator.processes.hardware import usable_cores
 from simulator.processes.mesh import make_mesh

@@ -1,20 +1,30 @@
 #!/usr/bin/env python3
 """The planned duration of a step beside the measured one, for every model, on this machine's processors.
 
-    .venv/bin/python scripts/bench_plan.py [--shapes 32,64,128] [--devices 1,2] [--models all] [--cpu-time]
+    .venv/bin/python scripts/bench_plan.py [--shapes 64,128] [--devices 1,2] [--models all]
+        [--measured 32] [--cpu-time]
 
-With --cpu-time both sides are in seconds that this process had of each device's core: for a machine on which others
-are at work. The table is that of simulator/docs/internals/planning.md.
+A plan measures the run's own step on a grid of at most --measured points along an axis (128 in `simulator plan`), so
+that larger grids are predicted. With --cpu-time both sides are in seconds that this process had of each device's
+core: for a machine on which others are at work. The table is that of simulator/docs/internals/planning.md.
 """
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from simulator.benchmark.planned import compare
-from simulator.config import load_config
-from simulator.planning.abstract_run import prepare_virtual_devices
-from simulator.processes import environment
+import jax
+
+from simulator.config import RunConfig, load_config
+from simulator.plan import Step, this_machine
+from simulator.plan.abstract_run import prepare_virtual_devices
+from simulator.plan.measured import TimedSteps
+from simulator.plan.plan import seconds
+from simulator.processes import discover, environment
+from simulator.processes.start import Cluster
+from simulator.simulation.simulation import Simulation
 
 CONFIGS = {
     "navier_stokes": "taylor_green",
@@ -26,13 +36,33 @@ CONFIGS = {
 }
 
 
+class Compared(NamedTuple):
+    """Seconds of a step."""
+
+    planned: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        return self.planned / self.measured
+
+
+def compare(config: RunConfig, devices: int, clock: Callable[[], float], largest: int) -> Compared:
+    """The planned and the measured step; see `this_machine`."""
+    machine = this_machine(config, devices, clock, largest)
+    cluster = Cluster(discover({}), "cpu", tuple(jax.devices("cpu")[:devices]))
+    steps = TimedSteps(Simulation(config, cluster=cluster, report=lambda line: None), clock)
+    return Compared(seconds(Step(config, devices).traffic, machine, devices).all, steps.time())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shapes", default="32,64,128", help="points along an axis (default: 32,64,128)")
+    parser.add_argument("--shapes", default="64,128", help="points along an axis (default: 64,128)")
     parser.add_argument("--devices", default="1,2", help="numbers of devices (default: 1,2)")
     parser.add_argument("--models", default=",".join(CONFIGS), help="default: all")
+    parser.add_argument("--measured", type=int, default=32, help="points that a plan measures (default: 32)")
     parser.add_argument("--cpu-time", action="store_true", help="time the processor's work, not the clock")
     args = parser.parse_args()
     prepare_virtual_devices()
@@ -47,13 +77,12 @@ def main() -> None:
         def clock(devices: int = devices) -> float:
             return time.process_time() / devices if args.cpu_time else time.perf_counter()
 
-        for side in sides:  # those of all sides together would not fit in memory
-            given = {name: config_of(name, side, precision) for name, n in rows if n == side}
-            for name, found in compare(given, devices, precision, clock).items():
-                planned, measured = 1e3 * found.planned.all, 1e3 * found.measured
-                rows[name, side].append(f"{planned:.3g} / {measured:.3g} = {found.ratio:.2f}")
-                ratios.append(found.ratio)
-                print(f"{name} {side} {precision} {devices}: {rows[name, side][-1]}", flush=True)
+        for name, side in rows:
+            found = compare(config_of(name, side, precision), devices, clock, args.measured)
+            planned, measured = 1e3 * found.planned, 1e3 * found.measured
+            rows[name, side].append(f"{planned:.3g} / {measured:.3g} = {found.ratio:.2f}")
+            ratios.append(found.ratio)
+            print(f"{name} {side} {precision} {devices}: {rows[name, side][-1]}", flush=True)
     print("\n| model | grid | " + " | ".join(heads) + " |\n" + "| --- " * (2 + len(heads)) + "|")
     for (name, side), row in rows.items():
         print(f"| `{name}` | {side}³ | " + " | ".join(row) + " |")

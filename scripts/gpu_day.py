@@ -33,9 +33,10 @@ LONGEST = 570
 MACHINE = """
 import json, sys
 from dataclasses import asdict
-from simulator.planning.this_machine import this_machine
+from simulator.config import load_config
+from simulator.plan import this_machine
 import jax
-found = asdict(this_machine())
+found = asdict(this_machine(load_config("configs/taylor_green.yaml", ["grid.shape=256,256,256"])))
 found["kind"] = jax.devices()[0].device_kind
 print(json.dumps(found))
 """
@@ -233,18 +234,18 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
         return part.get("found") if part.get("code") == 0 else None
 
     machine = of("machine") or {}
-    copy = machine.get("bandwidth", 0.0)
+    rate = machine.get("bandwidth", 0.0)
     lines = [
         f"# A day on a {'GPU' if platform == 'gpu' else 'processor'}: {machine.get('kind', 'not measured')}",
         "",
     ]
     if machine:
-        lines += [f"A copy moves {copy / 1e9:.0f} GB/s on each device.", ""]
+        lines += [f"Steps of `taylor_green` at 256³ move {rate / 1e9:.0f} GB/s on each device.", ""]
     if "tests" in found:
         said = of("tests") or found["tests"].get("error")
         lines += [f"Tests that need a GPU: {said}", ""]
     lines += [
-        "| model | grid | precision | step | planned | bytes moved | of copy | memory, numbers a point | planned |",
+        "| model | grid | precision | step | planned | bytes | of that rate | memory, numbers a point | planned |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for side in sides:
@@ -260,8 +261,8 @@ def page(found: dict[str, Any], sides: list[int], platform: str) -> str:
                 row = [model, f"{side}³", precision, f"{1e3 * step['step']:.1f} ms"]
                 if plan:
                     moved = plan["traffic_per_step"]
-                    total = moved["transforms"] + moved["blocks"] + moved["fields"]
-                    share = total / step["step"] / copy if copy else 0.0
+                    total = moved["bytes"]
+                    share = total / step["step"] / rate if rate else 0.0
                     row += [
                         f"{1e3 * plan['seconds_per_step']:.1f} ms",
                         f"{total / 1e9:.3g} GB",

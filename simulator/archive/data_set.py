@@ -1,28 +1,23 @@
-"""All snapshots of a run as one xarray data set, and as references for readers of zarr."""
+"""All snapshots of a run as one xarray data set."""
 
-import base64
 import itertools
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simulator.archive.index import dimensions
-from simulator.archive.manifest import FieldEntry, Piece
+from simulator.archive.manifest import FieldEntry
 from simulator.archive.reader import Snapshot, StoredField
-from simulator.archive.shard import open_shard
 from simulator.errors import UserError
-from simulator.files import replace_file
 
 if TYPE_CHECKING:
     import xarray
 if TYPE_CHECKING:
     from yt.data_objects.static_output import Dataset
 
-REFERENCES = "snapshots.json"
 _TEXT_LENGTH = 65536
 """Longer text is left out of the attributes of a data set, which people print."""
 
@@ -99,123 +94,6 @@ def _chunks(stored: StoredField) -> list[tuple[int, ...]]:
         bounds = sorted({piece.block.start[axis] for piece in pieces} | {size})
         chunks.append(tuple(b - a for a, b in itertools.pairwise(bounds)))
     return chunks
-
-
-def write_references(run: Path, snapshots: Sequence[Snapshot]) -> Path:
-    """Write `RUN/snapshots.json`, kerchunk's references (version 1): a zarr store whose chunks are ranges of bytes in
-    the shards. Open it with
-
-        xarray.open_dataset("reference://", engine="zarr", backend_kwargs={"consolidated": False,
-            "storage_options": {"fo": "RUN/snapshots.json"}})
-
-    Raises UserError if a snapshot is compressed, or if there is none.
-    """
-    if not snapshots:
-        raise UserError(f"{run}: no snapshot yet")
-    for snapshot in snapshots:
-        if snapshot.manifest.compression != "none":
-            raise UserError(f"{snapshot.path}: compressed; references need plain numbers, use to_xarray")
-    references: dict[str, Any] = {".zgroup": '{"zarr_format": 2}'}
-    times = np.array([s.time for s in snapshots])
-    references |= _array("time", times, ("time",))
-    references |= _array("step", np.array([s.step for s in snapshots]), ("time",))
-    for name, entry in _meshes(snapshots).items():
-        holders = {n: s for n, s in enumerate(snapshots) if name in s and s[name].shape == entry.shape}
-        kinds = {s[name].dtype for s in holders.values()}
-        if len(kinds) > 1:
-            raise UserError(f"{run}: {name} is stored in several precisions; use to_xarray")
-        axes = dimensions(entry)
-        chunk = _common_chunk([piece for s in holders.values() for piece in s[name].pieces], entry.extents)
-        lead = len(entry.components)
-        references |= _described(
-            name,
-            (len(snapshots), *entry.shape),
-            (1, *(1,) * lead, *chunk),
-            kinds.pop(),
-            ["time", *(axis for axis, _ in axes)],
-            entry.attributes,
-        )
-        for number, snapshot in holders.items():
-            for key, where in _ranges(snapshot, name, chunk):
-                references[f"{name}/{number}.{key}"] = where
-        for axis, values in axes:
-            references |= _array(axis, values, (axis,))
-    path = run / REFERENCES
-    where = (run / "snapshots").absolute().as_posix()  # a reader replaces this alone if the run was moved
-    replace_file(path, json.dumps({"version": 1, "templates": {"u": where}, "refs": references}))
-    return path
-
-
-def _common_chunk(pieces: Iterable[Piece], extents: tuple[int, ...]) -> tuple[int, ...]:
-    """The largest chunk that divides every block and is contiguous in it: a whole block if all are alike, else planes
-    or parts of planes."""
-    pieces = list(pieces)
-    shapes = {piece.block.shape for piece in pieces}
-    if len(shapes) == 1 and all(
-        start % n == 0
-        for piece in pieces
-        for start, n in zip(piece.block.start, piece.block.shape, strict=True)
-    ):
-        return shapes.pop()
-    common = [
-        math.gcd(
-            *(piece.block.start[axis] for piece in pieces), *(piece.block.shape[axis] for piece in pieces)
-        )
-        for axis in range(len(extents))
-    ]
-    # To be contiguous in its block, a chunk has one entry along all axes before the last one that it does not fill.
-    cut = [i for i, n in enumerate(common) if {piece.block.shape[i] for piece in pieces} != {n}]
-    for i in range(max(cut, default=0)):
-        common[i] = 1
-    return tuple(common)
-
-
-def _ranges(snapshot: Snapshot, name: str, chunk: tuple[int, ...]) -> Iterator[tuple[str, list[Any]]]:
-    """For each chunk its number along each axis, and [file, first byte, bytes]."""
-    entry = snapshot.manifest.fields[name]
-    size = math.prod(chunk) * np.dtype(entry.dtype).itemsize
-    for piece in snapshot[name].pieces:
-        with open_shard(snapshot.path / piece.shard.file) as shard:
-            for index, path in entry.component_paths(name):
-                offset = shard[f"{path}/{piece.number}"].id.get_offset()  # pyright: ignore
-                counts = [n // c for n, c in zip(piece.block.shape, chunk, strict=True)]
-                first = [s // c for s, c in zip(piece.block.start, chunk, strict=True)]
-                file = f"{{{{u}}}}/{snapshot.path.name}/{piece.shard.file}"
-                for number, place in enumerate(np.ndindex(*counts)):
-                    at = [*index, *(a + b for a, b in zip(first, place, strict=True))]
-                    yield ".".join(map(str, at)), [file, offset + number * size, size]
-
-
-def _array(name: str, values: np.ndarray, axes: tuple[str, ...]) -> dict[str, Any]:
-    """A small array as a single chunk that is stored within the references."""
-    references = _described(name, values.shape, values.shape, values.dtype, axes, {})
-    chunk = ".".join("0" * values.ndim)
-    references[f"{name}/{chunk}"] = (
-        "base64:" + base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
-    )
-    return references
-
-
-def _described(
-    name: str,
-    shape: Sequence[int],
-    chunks: Sequence[int],
-    kind: np.dtype,
-    axes: Sequence[str],
-    attributes: Mapping[str, Any],
-) -> dict[str, Any]:
-    array = {
-        "zarr_format": 2,
-        "shape": list(shape),
-        "chunks": list(chunks),
-        "dtype": kind.str,
-        "compressor": None,
-        "filters": None,
-        "order": "C",
-        "fill_value": "NaN" if kind.kind == "f" else None,
-    }
-    described = {"_ARRAY_DIMENSIONS": list(axes), **attributes}
-    return {f"{name}/.zarray": json.dumps(array), f"{name}/.zattrs": json.dumps(described)}
 
 
 def yt_data(snapshot: Snapshot) -> "Dataset":

@@ -103,18 +103,12 @@ class Run:
 
         return yt_data(self.snapshots[index])
 
-    def write_index(self) -> list[Path]:
-        """Write `snapshots.vtkhdf` (ParaView, xarray; a run updates it itself) and, if no snapshot is compressed,
-        `snapshots.json` (references for zarr), which show all snapshots without a copy."""
-        from simulator.archive.data_set import write_references
+    def write_index(self) -> Path | None:
+        """Write `snapshots.vtkhdf`, which shows all snapshots in ParaView and xarray without a copy; a run updates it
+        itself. Returns None if there are no snapshots."""
         from simulator.archive.index import write_time_index
 
-        time_index = write_time_index(self.path / "snapshots")
-        plain = all(s.manifest.compression == "none" for s in self.snapshots[:])
-        return [
-            *([time_index] if time_index else []),
-            *([write_references(self.path, self.snapshots[:])] if plain else []),
-        ]
+        return write_time_index(self.path / "snapshots")
 
     @property
     def provenance(self) -> dict[str, Any]:

@@ -1,61 +1,68 @@
 """Floor 8: the commands of `simulator`.
 
-A command is one module here, named in COMMANDS, with `add_parser(subparsers)` and `execute(args) -> exit code`. Its
-imports at the top are light, so that `simulator --help` is quick; heavy modules are imported in `execute`.
+A command is a function of its name in the module that GROUPS names, decorated with its arguments
+(`parser.command`): it parses, calls and prints. Imports at the top are light, so that `simulator --help` is
+quick; heavy modules are imported inside the functions.
 
-Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user's mistake; 3 stopped early and can
-be continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect.
-"""
+Exit codes: 0 done; 1 a failure of the program or of the computation; 2 the user's mistake; 3 stopped early and
+can be continued. Ctrl-C outside of a run gives 130, a closed pipe 141, as shells expect."""
 
+import argparse
 import importlib
 import io
 import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from simulator.cli.parser import CommandParser, ShowVersion, unknown_command
 from simulator.errors import RunFailure, UserError
 
-COMMANDS = (
-    "run",
-    "resume",
-    "check",
-    "explain",
-    "init",
-    "cite",
-    "docs",
-    "completion",
-    "sweep",
-    "plan",
-    "submit",
-    "status",
-    "plot",
-    "movie",
-    "report",
-    "render",
-    "analyze",
-    "verify",
-    "merge",
-    "devices",
-    "doctor",
-    "bench",
-    "validate",
-)
+GROUPS: dict[str, dict[str, str]] = {
+    "run": {
+        "run": "run", "resume": "run", "init": "case", "check": "case", "explain": "case", "plan": "plan",
+    },
+    "look": {
+        "status": "look", "plot": "plot", "movie": "movie", "render": "render", "report": "report",
+        "analyze": "look", "verify": "look",
+    },
+    "study": {"sweep": "sweep"},
+    "cluster": {"submit": "run", "doctor": "doctor"},
+    "about": {"docs": "about", "cite": "about", "completion": "about", "validate": "bench", "bench": "bench"},
+}  # fmt: skip
+"""The commands in the order of the help, each with its module here."""
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+GONE = {
+    "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
+    "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
+}
+"""What to type instead of the commands of version 0.1."""
 
 
-def build_parser(commands: Sequence[str] = COMMANDS) -> CommandParser:
+def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
     """The parser of the whole program, with the given commands."""
     parser = CommandParser(
         prog="simulator",
+        usage="simulator [-h] [--version] COMMAND ...",
         description="Pseudo-spectral simulations of fluids and self-gravitating matter in a periodic box.",
         epilog="example: simulator check configs/taylor_green.yaml",
     )
     parser.add_argument("--version", action=ShowVersion, help="print the version and exit")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for command in commands:
-        importlib.import_module(f"simulator.cli.{command}").add_parser(subparsers)
+    # The help lists the commands by group instead.
+    subparsers = parser.add_subparsers(
+        prog="simulator", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
+    )
+    for name in commands:
+        module = importlib.import_module(f"simulator.cli.{COMMANDS[name]}")
+        if hasattr(module, "add_parser"):
+            module.add_parser(subparsers)
+        else:
+            getattr(module, name).add_to(subparsers, name)
+    helps = {action.dest: action.help for action in subparsers._choices_actions}
+    for group, names in GROUPS.items():
+        lines = "".join(f"\n  {name:12}{helps[name]}" for name in names if name in helps)
+        parser.description = f"{parser.description}\n\n{group}:{lines}" if lines else parser.description
     return parser
 
 
@@ -96,8 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str], began: float) -> int:
     first = arguments[0] if arguments else ""
+    if first in GONE:
+        raise UserError(f"simulator {first}: this command is gone; {GONE[first]}")
     if first and not first.startswith("-") and first not in COMMANDS:
-        raise unknown_command(first, COMMANDS)
+        raise unknown_command(first, list(COMMANDS))
     # A command needs only its own module; --help needs all of them.
     commands = (first,) if first in COMMANDS else COMMANDS
     try:

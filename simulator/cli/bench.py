@@ -1,49 +1,11 @@
-"""`simulator bench`: the speed of a step and of the transforms on this machine."""
+"""The commands that measure and compare this installation: `bench` and `validate`."""
 
 import argparse
-import json
-import os
-import platform
-import sys
+import time
 from pathlib import Path
-from typing import Any
 
-from simulator.cli.bench_step import add_step_parser
+from simulator.cli.parser import Command, arg, command, config_arguments
 from simulator.errors import UserError
-
-
-def add_parser(subparsers: Any) -> None:
-    """Register the command and its two measurements."""
-    parser = subparsers.add_parser(
-        "bench",
-        help="measure a step, or the transforms, on this machine",
-        description="Measure on this machine: a whole step and its parts, or the transforms of every backend.",
-        epilog="example: simulator bench fft --shape 256,256,256 --devices 2 --precision single",
-    )
-    kinds = parser.add_subparsers(title="what is measured", metavar="WHAT", dest="what", required=True)
-    add_fft_parser(kinds)
-    add_step_parser(kinds, _shape)
-
-
-def add_fft_parser(kinds: Any) -> None:
-    parser = kinds.add_parser(
-        "fft",
-        help="distributed transforms: every backend, plan and kind of kernel",
-        description="Times three-component transforms, forward and back, with every backend, plan and kind of "
-        "kernel that works on these devices. scripts/bench_fft.py compares them with other FFT libraries.",
-        epilog="example: simulator bench fft --shape 128,128,128 --devices 2 --json fft.json",
-    )
-    parser.add_argument("--shape", type=_shape, default=(256, 256, 256), metavar="NX,NY,NZ")
-    parser.add_argument("--precision", choices=("single", "double"), default="single")
-    parser.add_argument("--dealias", choices=("two_thirds", "spherical", "none"), default="two_thirds")
-    parser.add_argument("--platform", choices=("auto", "cpu", "gpu"), default="auto")
-    parser.add_argument("--devices", type=int, metavar="N", help="devices over all processes (default: all)")
-    parser.add_argument("--processes", type=int, metavar="N", help="start N local processes")
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="duration of the measurement (default: 20)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to FILE")
-    parser.set_defaults(func=execute_fft)
 
 
 def _shape(text: str) -> tuple[int, int, int]:
@@ -56,77 +18,101 @@ def _shape(text: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def execute_fft(args: argparse.Namespace) -> int:
-    """Measure; returns the exit code."""
-    from simulator.processes import discover
-    from simulator.spectral import Grid, Modes, largest_count
-    from simulator.spectral.backends import choose
+@command(
+    "distributed transforms: every backend, plan and kind of kernel",
+    arg("--shape", type=_shape, default=(256, 256, 256), metavar="NX,NY,NZ"),
+    arg("--precision", choices=("single", "double"), default="single"),
+    arg("--dealias", choices=("two_thirds", "spherical", "none"), default="two_thirds"),
+    arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
+    arg("--devices", type=int, metavar="N", help="devices over all processes (default: all)"),
+    arg("--processes", type=int, metavar="N", help="start N local processes"),
+    arg("--seconds", type=float, default=20.0, help="duration of the measurement (default: 20)"),
+    arg("--json", type=Path, metavar="FILE", help="also write every round to FILE"),
+)
+def fft(args: argparse.Namespace) -> int:
+    """Times three-component transforms, forward and back, with every backend, plan and kind of kernel that works on
+    these devices. scripts/bench_fft.py compares them with other FFT libraries.
 
-    modes = Modes(Grid(args.shape, dealias=args.dealias))
-    if args.devices is not None:
-        if args.devices < 1:
-            raise UserError(f"--devices: must be at least 1, not {args.devices}")
-        choose(modes, args.devices, "auto")
-    if args.processes is not None:
-        return _launch(args.arguments, args.processes, args.devices)
+    example: simulator bench fft --shape 128,128,128 --devices 2 --json fft.json
+    """
+    from simulator.check.bench import fft
 
-    from simulator.processes import failure
-    from simulator.processes.hardware import usable_cores
-    from simulator.processes.start import start
-
-    allocation = discover(os.environ)
-    failure.install(allocation)
-    most = largest_count(modes, usable_cores() * allocation.num_processes, "auto")
-    cluster = start(allocation, platform=args.platform, count=args.devices or "auto", limit=most)
-    choose(modes, len(cluster.devices), "auto")
-    _measure(args, modes, cluster)
-    cluster.close()
-    return 0
+    return fft(args)
 
 
-def _launch(arguments: list[str], processes: int, devices: int | None) -> int:
-    from simulator.processes.launcher import launch, without_processes
+@command(
+    "a whole step of a configuration: time, memory, compilation, start",
+    *config_arguments(required=False),
+    arg("--shape", type=_shape, metavar="NX,NY,NZ", help="the same as grid.shape=NX,NY,NZ"),
+    arg("--devices", type=int, metavar="N", help="the same as devices.count=N"),
+    arg("--precision", choices=("single", "double"), help="the same as precision=..."),
+    arg("--processes", type=int, metavar="N", help="start N local processes"),
+    arg("--seconds", type=float, default=10.0, help="duration of the timing of steps (default: 10)"),
+    arg("--no-start", action="store_true", help="leave out the time from command to first step"),
+    arg("--json", type=Path, metavar="FILE", help="also write all results to FILE"),
+    arg("--measure", type=Path, help=argparse.SUPPRESS),
+)
+def step(args: argparse.Namespace) -> int:
+    """Times steps of CONFIG (by default a Taylor-Green vortex at 128^3), their transforms alone and their exchanges
+    alone, in turns; reads memory and collectives from the compiled program; and times `simulator run` from the
+    command to its first step, with an empty compile cache and a full one. A step that does not fit in memory is
+    refused before it starts, with a shape that fits.
 
-    if processes < 1:
-        raise UserError(f"--processes: must be at least 1, not {processes}")
-    if devices is not None and devices % processes:
-        raise UserError(f"--devices: {devices} is not a multiple of {processes} processes")
-    return launch([sys.executable, "-m", "simulator", *without_processes(arguments)], processes)
+    example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single
+    """
+    from simulator.check.bench import step
+
+    return step(args)
 
 
-def _measure(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
-    import numpy as np
+bench = Command(
+    "measure a step, or the transforms, on this machine",
+    None,
+    commands={"fft": fft, "step": step},
+    about="Measure on this machine: a whole step and its parts, or the transforms of every backend.\n\n"
+    "example: simulator bench fft --shape 256,256,256 --devices 2 --precision single",
+)
 
-    from simulator.benchmark.fft import COMPONENTS, compare, compare_blocks, table, transforms
 
-    say = print if cluster.is_first else lambda line: None
-    dtype = np.float64 if args.precision == "double" else np.float32
-    devices, device = cluster.devices, cluster.devices[0].device_kind
-    shape = " x ".join(map(str, args.shape))
-    say(
-        f"{shape} {args.precision}, {len(devices)} devices ({device}) of {cluster.num_processes} "
-        f"processes, on {platform.node()}: {COMPONENTS} components, medians"
-    )
-    rows = compare(transforms(modes, devices, dtype), args.seconds, cluster.broadcast)
-    for line in table(rows):
-        say(line)
-    blocks = compare_blocks(modes, devices, dtype, seconds=args.seconds / 4, agree=cluster.broadcast)
-    for name, median, temporary in blocks:
-        say(
-            f"nonlinear term {name:25} {median:6.1f} ms {'':27} {median / blocks[1][1]:6.2f} {temporary:6.0f} MB"
-        )
-    if args.json is not None and cluster.is_first:
-        from simulator.benchmark.circumstances import circumstances
+@command(
+    "compare this installation with exact solutions and published numbers",
+    arg("cases", metavar="CASE", nargs="*", help="names of cases; see --list"),
+    arg("--full", action="store_true", help="run every case"),
+    arg("--list", action="store_true", help="print the cases and run nothing"),
+    arg(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=Path("outputs/validation"),
+        help="folder for validation.md, validation.json and plots (default: %(default)s)",
+    ),
+)
+def validate(args: argparse.Namespace) -> int:
+    """Run validation cases and print expected and measured values with their sources. By default the fast cases
+    run, within minutes; --full also runs those for a GPU or a night. Exit code 1 if a case misses.
 
-        result = {
-            "shape": args.shape,
-            "precision": args.precision,
-            "devices": len(devices),
-            "processes": cluster.num_processes,
-            "device": device,
-            "host": platform.node(),
-            "measured": circumstances(args.arguments),
-            "transforms": [vars(row) for row in rows],
-            "term": [dict(zip(("name", "milliseconds", "temporary_mb"), b, strict=True)) for b in blocks],
-        }
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+    example: simulator validate taylor_green_64 alfven_wave
+    """
+    from simulator.check import CASES
+    from simulator.check.report import HEADER, Outcome, lines, row, write
+
+    if args.list:
+        for case in CASES.values():
+            print(f"{case.name:24}{case.what}{' (--full)' if case.full else ''}")
+        return 0
+    if unknown := [name for name in args.cases if name not in CASES]:
+        raise UserError(f"simulator validate: unknown case {unknown[0]!r}; known: {', '.join(CASES)}")
+    chosen = [CASES[n] for n in args.cases] or [c for c in CASES.values() if args.full or not c.full]
+    outcomes = []
+    for case in chosen:
+        print(f"{case.name}: {case.what} ...", flush=True)
+        began = time.monotonic()
+        outcomes.append(Outcome(case, case.run(), time.monotonic() - began))
+    rows = [HEADER, *(row(o.case.name, check) for o in outcomes for check in o.result.checks)]
+    print("\n".join(lines(rows)))
+    for path in write(args.output, outcomes):
+        print(path)
+    missed = [o.case.name for o in outcomes if not o.passed]
+    verdict = f"missed: {', '.join(missed)}" if missed else "all within their tolerances"
+    print(f"{len(outcomes)} cases, {verdict}")
+    return 1 if missed else 0

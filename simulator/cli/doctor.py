@@ -8,35 +8,40 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from simulator.cli.parser import arg, command, config_arguments
 
-def add_parser(subparsers: Any) -> None:
-    """Register the command."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="check processes, cores and GPUs as srun provides them, and test their communication",
-        description="Every process prints its host, rank and hardware; then all exchange data and do a "
-        "distributed transform. Problems are printed with their cures, and the exit code is then 1.",
-        epilog="In a job, put srun before it, with the flags that the run will have:\n"
-        "  srun --nodes=2 --ntasks-per-node=2 simulator doctor\n\n"
-        "example: simulator doctor",
-    )
-    parser.add_argument("--platform", choices=("auto", "cpu", "gpu"), default="auto")
-    parser.add_argument(
+
+@command(
+    "check processes, cores and GPUs, and show how a field is divided among them",
+    *config_arguments(required=False),
+    arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
+    arg(
         "--folder",
         type=Path,
         metavar="DIR",
         help="a shared folder in which the processes meet, like a run folder",
-    )
-    parser.add_argument("--coordinator", metavar="HOST:PORT", help="where processes started by hand meet")
-    parser.add_argument("--num-processes", type=int, metavar="N")
-    parser.add_argument("--process-id", type=int, metavar="I")
-    parser.set_defaults(func=execute)
+    ),
+    arg("--coordinator", metavar="HOST:PORT", help="where processes started by hand meet"),
+    arg("--num-processes", type=int, metavar="N"),
+    arg("--process-id", type=int, metavar="I"),
+)
+def doctor(args: argparse.Namespace) -> int:
+    """Every process prints its host, rank and hardware; then all exchange data and do a distributed transform.
+    Problems are printed with their cures, and the exit code is then 1. A table shows the part of a field on
+    each device, with CONFIG as a run of it would divide it, else on a 64^3 grid.
 
+    In a job, put srun before it, with the flags that the run will have:
+      srun --nodes=2 --ntasks-per-node=2 simulator doctor
 
-def execute(args: argparse.Namespace) -> int:
-    """Check; returns 0, or 1 if there are problems."""
+    example: simulator doctor configs/taylor_green.yaml devices.count=4
+    """
+    from simulator.config import load_config
     from simulator.processes import discover, failure
+    from simulator.simulation.placement import check_devices
 
+    config = load_config(args.config, args.overrides) if args.config else None
+    if config is not None:
+        check_devices(config, config.devices.count)
     allocation = discover(
         os.environ,
         coordinator=args.coordinator,
@@ -44,20 +49,27 @@ def execute(args: argparse.Namespace) -> int:
         process_id=args.process_id,
     )
     with failure.contained(allocation):
-        return _examine(allocation, args)
+        return _examine(allocation, args, config)
 
 
-def _examine(allocation: Any, args: argparse.Namespace) -> int:
+def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
     from simulator.processes import doctor, process_facts
     from simulator.processes.hardware import has_gpu_plugin
     from simulator.processes.start import start
+    from simulator.simulation.placement import connect, division_lines, place
+    from simulator.spectral import Grid, make_transform
 
     facts = process_facts.collect(allocation, os.environ, str(args.folder) if args.folder else None)
     findings = doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin())
     time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that the lines usually come in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)
 
-    cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
+    if config is not None:
+        cluster = connect(config, allocation, args.folder)
+        transform = place(config, cluster).transform()
+    else:
+        cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
+        transform = make_transform(Grid((64, 64, 64)), cluster.devices)
     collected = cluster.gather(json.loads(json.dumps(asdict(facts))))
     everyone = [process_facts.Facts(**_tuples(item)) for item in collected]
     shared = doctor.shared_findings(everyone)
@@ -65,6 +77,7 @@ def _examine(allocation: Any, args: argparse.Namespace) -> int:
     if cluster.is_first:
         kinds = {device.device_kind for device in cluster.devices}
         print(f"{len(cluster.devices)} devices ({', '.join(sorted(kinds))}), all processes joined")
+        print("\n".join(["", *division_lines(cluster, transform, os.environ), ""]))
         print("\n".join([*results, *(f"wrong: {finding}" for finding in shared)]))
     problems = sum(cluster.gather(len(findings))) + len(shared)
     if cluster.is_first:

@@ -1,13 +1,11 @@
 """argparse with one-line errors, and with overrides anywhere among the options."""
 
 import argparse
-from collections.abc import Sequence
-from typing import Any, NoReturn
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from simulator.errors import UserError, did_you_mean
-
-EXECUTES = "Python files that the configuration names are executed, with your permissions."
-"""Part of the help of commands that do so without looking as if they did."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -87,13 +85,80 @@ def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
     return [*kept, text_override("output.directory", output)]
 
 
-def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+# ---- commands --------------------------------------------------------------------------------------------
+
+Execute = Callable[[argparse.Namespace], int]
+"""A command: returns the exit code. Its documentation is the command's description, and ends with an
+example."""
+
+
+class Argument(NamedTuple):
+    names: tuple[str, ...]
+    options: dict[str, Any]
+    group: str | None = None
+
+
+def arg(*names: str, group: str | None = None, **options: Any) -> Argument:
+    """An argument of a command, as in `ArgumentParser.add_argument`, under the heading `group`."""
+    return Argument(names, options, group)
+
+
+def config_arguments(required: bool = True) -> tuple[Argument, ...]:
     """The positional arguments of every command that reads a run's file: CONFIG [key.path=value ...]."""
-    parser.add_argument("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file")
-    parser.add_argument(
-        "overrides",
-        metavar="key.path=value",
-        nargs="*",
-        default=[],
-        help="values that replace the file's, read as YAML; key=null removes a key",
+    return (
+        arg("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file"),
+        arg(
+            "overrides",
+            metavar="key.path=value",
+            nargs="*",
+            default=[],
+            help="values that replace the file's, read as YAML; key=null removes a key",
+        ),
     )
+
+
+PROCESSES = tuple(
+    arg(name, group="processes", help=text, **options)
+    for name, options, text in (
+        ("--processes", {"type": int, "metavar": "N"}, "start N local processes that form one run"),
+        ("--coordinator", {"metavar": "HOST:PORT"}, "address where processes started by hand meet"),
+        ("--num-processes", {"type": int, "metavar": "N"}, "number of processes started by hand"),
+        ("--process-id", {"type": int, "metavar": "I"}, "number of this process, from 0"),
+    )
+)
+"""The arguments that start the processes of a run."""
+
+
+class Command(NamedTuple):
+    help: str
+    execute: Execute | None
+    arguments: tuple[Argument, ...] = ()
+    commands: "dict[str, Command]" = {}  # noqa: RUF012 - never changed
+    about: str = ""
+    """The description and the example of a command that has commands."""
+
+    def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
+        text = inspect.getdoc(self.execute) if self.execute else self.about
+        description, _, example = (text or "").partition("\n\nexample: ")
+        parser = subparsers.add_parser(
+            name, help=self.help, description=description, epilog=f"example: {example}"
+        )
+        groups: dict[str | None, Any] = {None: parser}
+        for names, options, group in self.arguments:
+            if group not in groups:
+                groups[group] = parser.add_argument_group(group)
+            groups[group].add_argument(*names, **options)
+        if self.commands:
+            inner = parser.add_subparsers(
+                title="commands", metavar="COMMAND", dest=f"{name}_command", required=True
+            )
+            for each, command in self.commands.items():
+                command.add_to(inner, each)
+        else:
+            parser.set_defaults(func=self.execute)
+        return parser
+
+
+def command(help: str, *arguments: Argument) -> Callable[[Execute], Command]:
+    """Makes a command of a function."""
+    return lambda execute: Command(help, execute, arguments)

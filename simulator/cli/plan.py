@@ -2,47 +2,39 @@
 
 import argparse
 import os
-from typing import Any
 
-from simulator.cli.parser import EXECUTES, add_config_arguments
+from simulator.cli.parser import arg, command, config_arguments
 from simulator.errors import UserError
 
 
-def add_parser(subparsers: Any) -> None:
-    """Register the command."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="memory, files and time of a run, before it is submitted",
-        description="Say what a run needs: memory of each device, what would fit, seconds, files, and what to ask "
-        "Slurm for. The run's programs are compiled, not run (with --device here, short measurements are). "
-        + EXECUTES,
-        epilog="example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100",
-    )
-    add_config_arguments(parser)
-    parser.add_argument(
-        "--devices", metavar="N", type=int, help="devices; by default as few as the run fits on"
-    )
-    parser.add_argument(
-        "--device", metavar="NAME", default="here",
-        help="what a device is: v100, a100-40, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, epyc-9654, or "
-        "here (the default): this machine, measured. For a GPU its own programs are compiled where JAX's plugin for "
-        "it is installed, with or without a GPU",
-    )  # fmt: skip
-    parser.add_argument(
-        "--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"
-    )
-    parser.add_argument(
-        "--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"
-    )
-    parser.add_argument(
-        "--plot", metavar="FILE", help="with --scaling: a picture of the tables (png, pdf, svg)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.set_defaults(func=execute)
+@command(
+    "memory, files and time of a run, before it is submitted",
+    *config_arguments(),
+    arg("--devices", metavar="N", type=int, help="devices; by default as few as the run fits on"),
+    arg(
+        "--device",
+        metavar="NAME",
+        default="here",
+        help="what a device is: v100, a100-40, a100-80, h100, h200, b200, mi250x, mi300x, epyc-7763, "
+        "epyc-9654, or here (the default): this machine, measured. For a GPU its own programs are"
+        " compiled where JAX's plugin for it is installed, with or without a GPU",
+    ),
+    arg("--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"),
+    arg(
+        "--scaling",
+        action="store_true",
+        help="tables of predicted strong and weak scaling to 4096 devices",
+    ),
+    arg("--plot", metavar="FILE", help="with --scaling: a picture of the tables (png, pdf, svg)"),
+    arg("--json", action="store_true", help="print the plan as JSON"),
+)
+def plan(args: argparse.Namespace) -> int:
+    """Say what a run needs: memory of each device, what would fit, seconds, files, and what to ask Slurm for. The
+    run's programs are compiled, not run (with --device here, short measurements are).
+    Python files that the configuration names are executed, with your permissions.
 
-
-def execute(args: argparse.Namespace) -> int:
-    """Print the plan; returns the exit code."""
+    example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100
+    """
     os.environ.setdefault(
         "TF_CPP_MIN_LOG_LEVEL", "2"
     )  # XLA's remarks on memory, which the plan speaks of itself
@@ -50,9 +42,9 @@ def execute(args: argparse.Namespace) -> int:
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
     )  # plugins are loaded where there is no driver
     from simulator.config import load_config
-    from simulator.planning import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
-    from simulator.planning.report import as_json, lines_of, scaling_lines
-    from simulator.planning.scaling import strong, weak
+    from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.plan.report import as_json, lines_of, scaling_lines
+    from simulator.plan.scaling import strong, weak
     from simulator.processes.hardware import usable_cores
     from simulator.simulation.placement import most_devices
 
@@ -73,7 +65,7 @@ def execute(args: argparse.Namespace) -> int:
         devices = config.devices.count
     if args.device == "here":
         most = None if args.scaling else devices or most_devices(config, usable_cores())
-        found = this_machine(most, config.precision)
+        found = this_machine(config, most)
     else:
         found = machine(args.device)
     if args.scaling:

@@ -1,43 +1,155 @@
-"""`simulator run`: run a configuration, or continue it."""
+"""The commands that run: `run`, `resume`, `submit`."""
 
 import argparse
-from typing import Any
+import shlex
+import sys
+from pathlib import Path
 
-from simulator.cli.parser import add_config_arguments, with_output
-
-
-def add_parser(subparsers: Any) -> None:
-    """Register the command."""
-    parser = subparsers.add_parser(
-        "run",
-        help="run a configuration, or continue an interrupted run",
-        description="Run a configuration. An interrupted run continues from its newest good checkpoint; a finished "
-        "run is left as it is.",
-        epilog="example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg",
-    )
-    add_config_arguments(parser)
-    parser.add_argument("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR")
-    parser.add_argument("--overwrite", action="store_true", help="first remove the files of an earlier run")
-    add_process_arguments(parser)
-    parser.set_defaults(func=execute)
+from simulator.cli.parser import PROCESSES, arg, command, config_arguments, with_output
+from simulator.errors import UserError
 
 
-def add_process_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that start the processes of a run."""
-    group = parser.add_argument_group("processes")
-    group.add_argument("--processes", type=int, metavar="N", help="start N local processes that form one run")
-    group.add_argument(
-        "--coordinator", metavar="HOST:PORT", help="address where processes started by hand meet"
-    )
-    group.add_argument("--num-processes", type=int, metavar="N", help="number of processes started by hand")
-    group.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
+@command(
+    "run a configuration, or continue an interrupted run",
+    *config_arguments(),
+    arg("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR"),
+    arg("--overwrite", action="store_true", help="first remove the files of an earlier run"),
+    *PROCESSES,
+)
+def run(args: argparse.Namespace) -> int:
+    """Run a configuration. An interrupted run continues from its newest good checkpoint; a finished run is left as
+    it is.
 
-
-def execute(args: argparse.Namespace) -> int:
-    """Run; returns the exit code."""
+    example: simulator run configs/taylor_green.yaml time.stop=2 devices.count=4 --output outputs/tg
+    """
     from simulator.config import load_config
     from simulator.run.command import allocated, run_config
 
     with allocated(args) as allocation:
         config = load_config(args.config, with_output(args.overrides, args.output))
         return run_config(config, args, allocation)
+
+
+@command(
+    "continue a run from its folder",
+    arg("folder", metavar="RUN", type=Path, help="a run folder"),
+    arg(
+        "overrides",
+        metavar="key.path=value",
+        nargs="*",
+        default=[],
+        help="values that replace those of RUN/config.yaml, read as YAML",
+    ),
+    arg(
+        "--allow",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="let this otherwise frozen key change, e.g. model.viscosity; may be repeated",
+    ),
+    *PROCESSES,
+)
+def resume(args: argparse.Namespace) -> int:
+    """Continue the run in the folder RUN, which may have been moved, from its newest good checkpoint, on any number
+    of devices. A finished run continues to a later time.stop.
+
+    example: simulator resume outputs/taylor_green time.stop=2 --processes 2
+    """
+    from simulator.archive.open_run import open_run
+    from simulator.config import load_config
+    from simulator.config.overrides import text_override
+    from simulator.run.command import allocated, run_config
+
+    with allocated(args) as allocation:
+        for override in args.overrides:
+            if override.partition("=")[0] in ("output.directory", "output"):
+                raise UserError(
+                    f"command line: {override}: resume continues in the folder RUN; move it instead"
+                )
+        folder = open_run(args.folder).path.absolute()
+        # Links and leading dots in the path are kept. Input files may be gone, because the run uses its copies.
+        overrides = [*args.overrides, text_override("output.directory", str(folder))]
+        config = load_config(folder / "config.yaml", overrides, check_files=False)
+        return run_config(config, args, allocation, allow=args.allow)
+
+
+_OPTIONS = {
+    "nodes": ("N", "number of nodes"),
+    "tasks-per-node": ("M", "processes on each node; by default one per GPU"),
+    "gpus-per-node": ("G", "GPUs of each node"),
+    "cpus-per-task": ("K", "cores of each process"),
+    "time": ("T", "time limit, e.g. 2:00:00; the run stops before it and the job is requeued"),
+    "partition": ("P", ""),
+    "account": ("A", ""),
+    "qos": ("Q", ""),
+    "constraint": ("C", ""),
+    "sbatch": ("FLAGS", "further flags of sbatch, e.g. --sbatch='--mem=64G --exclusive'"),
+}
+
+_NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
+
+
+@command(
+    "submit a run to Slurm",
+    *config_arguments(),
+    arg("--output", metavar="DIR", help="the run folder; the same as output.directory=DIR"),
+    arg(
+        "--device",
+        metavar="NAME",
+        help="the kind of device in the nodes, as in simulator plan; nodes, GPUs and time are then suggested",
+    ),
+    arg("--dry-run", action="store_true", help="print the script; write and submit nothing"),
+    *(
+        arg(f"--{name}", metavar=value, help=text, group="resources")
+        for name, (value, text) in _OPTIONS.items()
+    ),
+)
+def submit(args: argparse.Namespace) -> int:
+    """Write a job script into the run folder and submit it. Resources that are not given are taken from the `slurm`
+    block of the configuration, then from slurm.yaml in the user's configuration folder (~/.config/simulator);
+    otherwise Slurm's defaults apply. Python files that the configuration names are executed, with your permissions.
+
+    example: simulator submit configs/taylor_green.yaml time.stop=20 --nodes 2 --tasks-per-node 4 --time 2:00:00
+    """
+    from simulator.config import load_config
+    from simulator.config.overrides import text_override
+    from simulator.run.progress import typed
+    from simulator.run.submit_run import prepare, site_settings, submit
+
+    overrides = with_output(args.overrides, args.output)
+    # resources on the command line are checked as overrides of the `slurm` block
+    for name in _OPTIONS:
+        key = name.replace("-", "_")
+        if (value := getattr(args, key)) is not None:
+            overrides.append(
+                f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
+            )
+    config, site, lines = load_config(args.config, overrides), site_settings(), []
+    if device := args.device or config.slurm.device or site.device:
+        from simulator.plan.suggest import suggested
+
+        config, lines = suggested(config, site, device)
+    job = prepare(config, site)
+    for line in job.lines:
+        print(line)
+    for line in lines if job.script is not None else ():
+        print(line, file=sys.stderr if args.dry_run else sys.stdout)
+    if job.script is None:
+        return 0
+    if args.dry_run:
+        print(job.script, end="")
+        return 0
+    number = submit(config, job)
+    folder = _short(job.folder)
+    print(f"submitted job {number}: {folder / 'job.sbatch'}")
+    log = folder / "logs" / f"slurm-{number}.out"
+    print("next:")
+    for words in ((*typed(), "status", str(folder)), ("tail", "-F", str(log))):
+        print(f"  {shlex.join(words)}")
+    return 0
+
+
+def _short(folder: Path) -> Path:
+    """The path relative to the current folder if it is below it, else as it is."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder

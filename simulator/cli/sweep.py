@@ -3,121 +3,26 @@
 import argparse
 from typing import Any
 
-_EPILOG = "example: simulator sweep {} configs/sweep_viscosity.yaml{}"
+from simulator.cli.parser import Command, arg, command
 
-
-def add_parser(subparsers: Any) -> None:
-    """Register the command and its own commands."""
-    parser = subparsers.add_parser(
-        "sweep",
-        help="plan, run, continue and compare many runs from one file",
-        description="A parameter study: a YAML file names a base configuration and what is varied in it.",
-        epilog=_EPILOG.format("plan", ""),
-    )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="sweep_command", required=True)
-
-    def command(name: str, help: str, description: str, function: Any, example: str = "") -> Any:
-        added = commands.add_parser(
-            name, help=help, description=description, epilog=_EPILOG.format(name, example)
-        )
-        added.add_argument("file", metavar="FILE", help="the sweep's YAML file")
-        added.set_defaults(func=function)
-        return added
-
-    command(
-        "plan",
-        "show the runs and what they need",
-        "Check everything and show the table of runs: number, values, folder, estimated memory, steps and cost "
-        "(grid points times steps, known where dt is fixed). Writes nothing.",
-        plan,
-    )
-    run = command(
-        "run",
-        "run the missing runs on this machine",
-        "Run every waiting or interrupted run on this machine; a finished sweep does nothing. "
-        "Ctrl-C stops all of them cleanly; the same command continues them.",
-        run_sweep,
-        " --jobs 2",
-    )
-    _add_running(run)
-    run.add_argument("--index", type=int, metavar="I", help="only run I, in this process: a task of an array")
-    retry = command(
-        "retry",
-        "run failed or interrupted runs again",
-        "Run failed and interrupted runs again on this machine, from their newest checkpoints if there are any.",
-        retry_sweep,
-        " --failed",
-    )
-    _add_running(retry)
-    retry.add_argument("--failed", action="store_true", help="only failed runs")
-    retry.add_argument("--interrupted", action="store_true", help="only interrupted runs")
-    retry.add_argument("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers")
-    submit = command(
-        "submit",
-        "submit the missing runs to Slurm as one array",
-        "Submit every waiting or interrupted run as a task of one Slurm array with the resources of the file's slurm "
-        "block; throttle is the largest number of runs at a time.",
-        submit_runs,
-        " --dry-run",
-    )
-    submit.add_argument("--failed", action="store_true", help="also failed runs")
-    submit.add_argument(
-        "--dry-run", action="store_true", help="print the job script; write and submit nothing"
-    )
-    shown = command("status", "show the progress of the runs", "Show the progress of every run.", status)
-    shown.add_argument(
-        "--folder-of", type=int, metavar="I", help="print only the folder of run I (for job scripts)"
-    )
-    table = command(
-        "table",
-        "show swept values and collected quantities",
-        "Show the swept values and the collected quantities, one row per run; unfinished runs are marked.",
-        table_of,
-        " --csv viscosity.csv",
-    )
-    table.add_argument("--csv", metavar="OUT", help="write it as CSV, with all digits")
-    table.add_argument("--json", metavar="OUT", help="write it as JSON")
-    plot = command(
-        "plot",
-        "draw quantities against parameters, and all runs' series and spectra",
-        "Draw a collected quantity against a swept key, and overlays of the time series and the latest spectra of "
-        "all runs, into the sweep's folder plots/.",
-        plot_runs,
-        " --x model.viscosity --y max.dissipation --hue precision",
-    )
-    plot.add_argument(
-        "--x",
-        metavar="KEY|EXPRESSION",
-        help="the x axis: a swept key (by default the first numeric key), or an expression as in collect",
-    )
-    plot.add_argument(
-        "--y",
-        metavar="EXPRESSION",
-        action="append",
-        default=[],
-        help="quantity of the y axis; may be repeated; by default all collected quantities",
-    )
-    plot.add_argument("--hue", metavar="KEY", help="the swept key that colours distinguish")
-
-
-def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="runs at a time; they share the devices"
-    )
-    parser.add_argument(
+FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
+RUNNING = (
+    arg("--jobs", type=int, default=1, metavar="N", help="runs at a time; they share the devices"),
+    arg(
         "--batch",
         choices=("auto", "off"),
         default="off",
         help="auto: runs that differ only in numbers are stepped together in one program",
-    )
-    parser.add_argument(
+    ),
+    arg(
         "--members",
         type=int,
         metavar="M",
         help="with --batch auto: the number of runs stepped side by side, each on devices.count devices of its own; "
         "further runs share these devices; default: as many as the GPUs allow, on processors 1",
-    )
-    parser.add_argument("--fail-fast", action="store_true", help="the first failure stops the others")
+    ),
+    arg("--fail-fast", action="store_true", help="the first failure stops the others"),
+)
 
 
 def _numbers(text: str) -> list[int]:
@@ -127,8 +32,13 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"numbers of runs are needed, e.g. 3,7, not {text!r}") from None
 
 
+@command("show the runs and what they need", FILE)
 def plan(args: argparse.Namespace) -> int:
-    """The table of runs and their totals."""
+    """Check everything and show the table of runs: number, values, folder, estimated memory, steps and cost (grid
+    points times steps, known where dt is fixed). Writes nothing.
+
+    example: simulator sweep plan configs/sweep_viscosity.yaml
+    """
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import plan_lines
 
@@ -138,8 +48,16 @@ def plan(args: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    "show the progress of the runs",
+    FILE,
+    arg("--folder-of", type=int, metavar="I", help="print only the folder of run I (for job scripts)"),
+)
 def status(args: argparse.Namespace) -> int:
-    """One line per run and the number of runs in each state; or the folder of one run."""
+    """Show the progress of every run.
+
+    example: simulator sweep status configs/sweep_viscosity.yaml
+    """
     if args.folder_of is not None:
         print(_folder(args.file, args.folder_of))
         return 0
@@ -150,8 +68,17 @@ def status(args: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    "show swept values and collected quantities",
+    FILE,
+    arg("--csv", metavar="OUT", help="write it as CSV, with all digits"),
+    arg("--json", metavar="OUT", help="write it as JSON"),
+)
 def table_of(args: argparse.Namespace) -> int:
-    """Prints the table, and writes it to files."""
+    """Show the swept values and the collected quantities, one row per run; unfinished runs are marked.
+
+    example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv
+    """
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import table_lines, write_text
     from simulator.sweeps.table import as_csv, as_json
@@ -166,8 +93,29 @@ def table_of(args: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    "draw quantities against parameters, and all runs' series and spectra",
+    FILE,
+    arg(
+        "--x",
+        metavar="KEY|EXPRESSION",
+        help="the x axis: a swept key (by default the first numeric key), or an expression as in collect",
+    ),
+    arg(
+        "--y",
+        metavar="EXPRESSION",
+        action="append",
+        default=[],
+        help="quantity of the y axis; may be repeated; by default all collected quantities",
+    ),
+    arg("--hue", metavar="KEY", help="the swept key that colours distinguish"),
+)
 def plot_runs(args: argparse.Namespace) -> int:
-    """Draws, and prints one file per line."""
+    """Draw a collected quantity against a swept key, and overlays of the time series and the latest spectra of all
+    runs, into the sweep's folder plots/.
+
+    example: simulator sweep plot configs/sweep_viscosity.yaml --x model.viscosity --y max.dissipation --hue
+    precision"""
     from simulator.sweeps import open_sweep
     from simulator.sweeps.pictures import plot_sweep
 
@@ -175,8 +123,18 @@ def plot_runs(args: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    "run the missing runs on this machine",
+    FILE,
+    *RUNNING,
+    arg("--index", type=int, metavar="I", help="only run I, in this process: a task of an array"),
+)
 def run_sweep(args: argparse.Namespace) -> int:
-    """Runs the missing runs; returns the exit code."""
+    """Run every waiting or interrupted run on this machine; a finished sweep does nothing. Ctrl-C stops all of them
+    cleanly; the same command continues them.
+
+    example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2
+    """
     if args.index is not None:
         from simulator.sweeps.single import run_one
 
@@ -193,8 +151,19 @@ def run_sweep(args: argparse.Namespace) -> int:
     )
 
 
+@command(
+    "run failed or interrupted runs again",
+    FILE,
+    *RUNNING,
+    arg("--failed", action="store_true", help="only failed runs"),
+    arg("--interrupted", action="store_true", help="only interrupted runs"),
+    arg("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers"),
+)
 def retry_sweep(args: argparse.Namespace) -> int:
-    """Runs failed or interrupted runs again; returns the exit code."""
+    """Run failed and interrupted runs again on this machine, from their newest checkpoints if there are any.
+
+    example: simulator sweep retry configs/sweep_viscosity.yaml --failed
+    """
     from simulator.sweeps import open_sweep
     from simulator.sweeps.local import run_again
 
@@ -225,8 +194,18 @@ def _folder(file: str, index: int) -> Any:
     return run.folder
 
 
+@command(
+    "submit the missing runs to Slurm as one array",
+    FILE,
+    arg("--failed", action="store_true", help="also failed runs"),
+    arg("--dry-run", action="store_true", help="print the job script; write and submit nothing"),
+)
 def submit_runs(args: argparse.Namespace) -> int:
-    """Submits; returns the exit code."""
+    """Submit every waiting or interrupted run as a task of one Slurm array with the resources of the file's slurm
+    block; throttle is the largest number of runs at a time.
+
+    example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run
+    """
     from simulator.slurm.queue import largest_array
     from simulator.sweeps import open_sweep
     from simulator.sweeps.report import typed_sweep
@@ -257,3 +236,20 @@ def submit_runs(args: argparse.Namespace) -> int:
 def _print(lines: list[str]) -> None:
     for line in lines:
         print(line)
+
+
+sweep = Command(
+    "plan, run, continue and compare many runs from one file",
+    None,
+    commands={
+        "plan": plan,
+        "run": run_sweep,
+        "retry": retry_sweep,
+        "submit": submit_runs,
+        "status": status,
+        "table": table_of,
+        "plot": plot_runs,
+    },
+    about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
+    "example: simulator sweep plan configs/sweep_viscosity.yaml",
+)

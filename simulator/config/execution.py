@@ -45,9 +45,8 @@ class DeviceSettings(Settings):
 
 
 class FftSettings(Settings):
-    backend: Literal["auto", "custom_partitioning", "jaxdecomp", "cudecomp"] = "custom_partitioning"
-    """The implementation of distributed transforms; auto measures the candidates once and keeps the fastest. cudecomp
-    is jaxdecomp with NVIDIA's cuDecomp, on GPUs and where jaxDecomp was compiled with it."""
+    backend: Literal["auto", "custom_partitioning", "jaxdecomp"] = "custom_partitioning"
+    """The implementation of distributed transforms; auto measures the candidates once and keeps the fastest."""
     decomposition: Literal["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"] = "auto"
     """How a field is divided among the devices; the last three name a plan of custom_partitioning."""
     mesh: AutoOrMesh = "auto"

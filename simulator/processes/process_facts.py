@@ -1,4 +1,4 @@
-"""The facts about a process that `simulator doctor` and `simulator devices` show.
+"""The facts about a process that `simulator doctor` shows.
 
 Nothing here starts JAX.
 """
@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.processes.allocation import Allocation, slurm_variables
+from simulator.processes.allocation import Allocation
 from simulator.processes.hardware import usable_cores
 from simulator.processes.variables import whole
 from simulator.slurm.hostlist import ranges
@@ -86,28 +86,6 @@ def versions() -> tuple[str, ...]:
         except importlib.metadata.PackageNotFoundError:
             lines.append(f"{name} not installed")
     return tuple(lines)
-
-
-def describe(allocation: Allocation, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The allocation as (name, value) lines for `simulator devices`."""
-    source = {
-        "local": "nothing: one local process",
-        "explicit": "flags or SIMULATOR_* variables",
-        "slurm": f"the Slurm step {allocation.job}",
-    }[allocation.source]
-    lines = [
-        ("found by", source),
-        ("processes", f"{allocation.num_processes}, this one is {allocation.process_id}"),
-        ("on this host", f"{allocation.local_processes}, this one is {allocation.local_rank}"),
-        ("cores", str(collect(allocation, environ).cores)),
-        ("coordinator", _coordinator(allocation, None)),
-    ]
-    if allocation.nodes:
-        lines.insert(2, ("nodes", ", ".join(allocation.nodes)))
-    if allocation.gpus.visible is not None:
-        lines.append(("CUDA_VISIBLE_DEVICES", ",".join(allocation.gpus.visible) or "none"))
-    lines += [("warning", warning) for warning in allocation.warnings]
-    return lines + list(slurm_variables(environ).items())
 
 
 def _coordinator(allocation: Allocation, folder: str | None) -> str:

@@ -56,20 +56,18 @@ def run_config(
     command by `time.monotonic`. `allocation` comes from `allocated`. `allow` names frozen keys that may differ from
     those of the run in the folder.
     """
-    from simulator.planning.check_run import check
-    from simulator.run.prepare import Choices, look
+    from simulator.run.prepare import Choices
+    from simulator.run.refusals import may_run
 
     choices = Choices(getattr(args, "overwrite", False), tuple(allow), ("simulator", *args.arguments))
     folder = Path(config.output.directory)
+    processes = args.processes if allocation is None else allocation.num_processes
     # Everything that can be refused without a device is refused before anything starts.
-    decision = look(config, choices)
-    decision.raise_if_refused()
+    decision = may_run(config, processes, overwrite=choices.overwrite, allow=choices.allow)
     if decision.action is Action.FINISHED:
         for line in decision.lines if allocation is None or allocation.process_id == 0 else ():
             print(line)
         return 0
-    processes = args.processes if allocation is None else allocation.num_processes
-    check(config, processes, None if decision.clear else folder / "inputs")
     if allocation is None:
         return _launch(args.arguments, args.processes, folder)
     return _one_process(config, allocation, choices, args.began, overwritten=decision.clear)

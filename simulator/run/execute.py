@@ -18,15 +18,15 @@ from simulator.archive.writer import Writer
 from simulator.config import dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
-from simulator.planning.check_run import check_memory
 from simulator.processes.failure import describe
 from simulator.processes.watchdog import Watchdog
 from simulator.run.folder import Action, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
 from simulator.run.loop import Loop, Moment, Outcome
-from simulator.run.prepare import Choices, find_start, forget_after, headline, look, prepare_folder, take_up
+from simulator.run.prepare import Choices, find_start, forget_after, headline, prepare_folder, take_up
 from simulator.run.progress import Progress, summary, typed
+from simulator.run.refusals import check_memory, decision_of
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation import provenance
@@ -83,7 +83,7 @@ class _Run:
         self.spent = Stopwatch(began)
 
     def all_agree(self, claimed: Callable[[], object]) -> int:
-        decision = self._decision(lambda: look(self.config, self.choices))
+        decision = self._decision(self._look)
         decision.raise_if_refused()
         if decision.action is not Action.FINISHED:
             check_memory(self.simulation)
@@ -140,10 +140,11 @@ class _Run:
         decided = self._together(lambda: asdict(action()))
         return Decision(Action(decided["action"]), tuple(decided["lines"]), decided["clear"])
 
+    def _look(self) -> Decision:
+        return decision_of(self.config, overwrite=self.choices.overwrite, allow=self.choices.allow)
+
     def _claim(self) -> Decision:
-        self.lock, decision = claim(
-            RunFolder(self.folder), os.environ, lambda: look(self.config, self.choices)
-        )
+        self.lock, decision = claim(RunFolder(self.folder), os.environ, self._look)
         if self.lock is not None and self.lock.takeover:
             self.log.say(self.lock.takeover)
         return decision

@@ -5,29 +5,15 @@ Anybody can edit `RUN/config.yaml`; the blocks that may not change are therefore
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
-from simulator.archive.state import CONFIG
 from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.run.folder import Action, Decision, RunFolder, in_words, within
+from simulator.run.folder import in_words, within
 
 ATTRIBUTE = "configuration"
-
-
-def decide(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
-    """Decides how `run` treats the folder of `config` in its present state. Writes nothing."""
-    folder = Path(config.output.directory)
-    decision = RunFolder(folder).decide(
-        config, computed_with, diff_configs, stop=config.time.stop, overwrite=overwrite, allow=allow
-    )
-    if decision.action is not Action.REFUSE or not (folder / CONFIG).is_file():
-        return decision
-    line = _edited(folder / CONFIG, config, allow)
-    return replace(decision, lines=(line,)) if line else decision
 
 
 def stored_config(checkpoint: Path) -> RunConfig | None:
@@ -72,12 +58,12 @@ def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str]
     ]
 
 
-def _edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | None:
+def edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | None:
     """The refusal of a run whose `config.yaml` was edited; None if the file agrees with the checkpoints."""
     truth = computed_with(config_file)
     wrong = frozen_differences(truth, now, allow)
-    edited = {d.key for d in frozen_differences(truth, load_config(config_file, check_files=False))}
-    if not wrong or not edited.issuperset(d.key for d in wrong):
+    changed = {d.key for d in frozen_differences(truth, load_config(config_file, check_files=False))}
+    if not wrong or not changed.issuperset(d.key for d in wrong):
         return None
     keys = ", ".join(
         f"{d.key} is {in_words(d.new)}, but the checkpoints were computed with {in_words(d.old)}"

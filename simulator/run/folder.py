@@ -26,7 +26,7 @@ from simulator.measurements import KINDS
 from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
-_INDICES = ("snapshots.vtkhdf", "snapshots.json", "report.html")
+_INDICES = ("snapshots.vtkhdf", "report.html")
 """Files derived from the others; the ledger does not record them."""
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
@@ -175,19 +175,6 @@ class RunFolder:
             return Found.FOREIGN
         results = {"diagnostics.csv", *_ARRAYS, *(f"{name}.h5" for name in series)}
         return Found.UNFINISHED if names & results else Found.PREPARED
-
-    def decide(
-        self,
-        config: Any,
-        read_config: Callable[[Path], Any],
-        diff_configs: Callable[[Any, Any], Sequence[Difference]],
-        **choices: Any,
-    ) -> Decision:
-        """`decide` for the present contents. `read_config` reads the old `config.yaml`; `choices` go to `decide`."""
-        found = self.found()
-        old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not choices.get("overwrite")
-        differences = diff_configs(read_config(self.path / CONFIG), config) if old else ()
-        return decide(self.path, found, read_state(self.path), differences, **choices)
 
     def create(self) -> None:
         """Make the folder if it is missing. Raises UserError if that is impossible."""

@@ -21,10 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
+from simulator.archive.state import NAME as STATE
 from simulator.errors import RunFailure, UserError
 from simulator.files import write_all
 from simulator.run.alive import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
-from simulator.run.state import NAME as STATE
 from simulator.slurm.queue import job_is_gone
 
 _BESIDE = ".lock-"

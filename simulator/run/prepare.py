@@ -20,7 +20,7 @@ from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal
 from simulator.run import fingerprint
-from simulator.run.folder import Decision, RunFolder
+from simulator.run.folder import RunFolder
 from simulator.run.log import RunLog
 from simulator.run.schedule import Schedule, events
 from simulator.simulation import provenance
@@ -37,11 +37,6 @@ class Choices:
     allow: tuple[str, ...] = ()
     """Frozen keys that may differ nevertheless."""
     command: Sequence[str] = ()
-
-
-def look(config: RunConfig, choices: Choices) -> Decision:
-    """Decides how `run` would treat the folder in its present state. Writes nothing."""
-    return fingerprint.decide(config, overwrite=choices.overwrite, allow=choices.allow)
 
 
 def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:

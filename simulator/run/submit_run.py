@@ -18,9 +18,8 @@ from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.planning.check_run import check, check_growth
-from simulator.run import fingerprint
 from simulator.run.folder import Action, Found, RunFolder
+from simulator.run.refusals import may_run
 from simulator.run.run_status import look_at, remember_job
 from simulator.slurm.jobscript import Resources, render
 from simulator.slurm.queue import needs_sbatch, sbatch
@@ -58,10 +57,8 @@ def site_settings(environ: Mapping[str, str] = os.environ) -> SlurmSettings:
 def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
     """The job script of a run. Raises UserError if `run` would refuse the configuration or the folder, or if a job or
     process is already computing the run."""
-    check_growth(check(config))
     folder = Path(config.output.directory)
-    decision = fingerprint.decide(config)
-    decision.raise_if_refused()
+    decision = may_run(config, growth=True)
     if decision.action is Action.FINISHED:
         return PreparedJob(folder, None, decision.lines)
     status = look_at(folder, datetime.now().astimezone())

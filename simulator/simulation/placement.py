@@ -1,7 +1,7 @@
 """Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,6 @@ from simulator.spectral import (
     Grid,
     Modes,
     Transform,
-    cudecomp,
     jaxdecomp,
     largest_count,
     native,
@@ -31,12 +30,13 @@ from simulator.spectral import (
 from simulator.spectral.backends import build, choose, kernels_of, preferred
 from simulator.spectral.candidates import Candidate
 from simulator.spectral.measure import measured
+from simulator.words import size
 
 CUSTOM_PARTITIONING, SMALLEST = staged.NAME, stages.ZX_THEN_Y.name
 """The backend that supports `run.memory: low`, and its plan with the smallest memory."""
 UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
-"""The fraction of a wave function's mass that a transform with narrow exchanges gains or loses, measured with 32^3
-random values on four devices."""
+"""The fraction of a wave function's mass that a transform with narrow exchanges gains or loses, measured with
+32^3 random values on four devices."""
 
 
 def grid_of(config: RunConfig) -> Grid:
@@ -237,7 +237,7 @@ def check_exchange(config: RunConfig, own: Model | None = None) -> None:
             "fft.exchange",
             "has no effect with precision: single, whose numbers are single anyway; full or half_scaled works",
         )
-    if config.fft.backend in (jaxdecomp.NAME, cudecomp.NAME):
+    if config.fft.backend == jaxdecomp.NAME:
         raise config.error("fft.exchange", f"{kind} needs fft.backend: {CUSTOM_PARTITIONING}")
 
 
@@ -276,3 +276,84 @@ def connect(
         folder=folder,
         wait=config.run.rendezvous,
     )
+
+
+# ---- in words --------------------------------------------------------------------------------------------
+
+
+def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str]) -> list[str]:
+    """Processes, devices, grid and transform, line by line; then the part of a field on each device."""
+    mesh, grid = transform.layout.mesh, transform.grid
+    per_process = len(cluster.devices) // cluster.num_processes
+    kinds = sorted({device.device_kind for device in cluster.devices})
+    slurm = [f"{name}={value}" for name, value in sorted(environ.items()) if name.startswith("SLURM_")]
+    shape = " x ".join(map(str, grid.shape))
+    rows = {
+        "platform": f"{cluster.platform} ({', '.join(kinds)})",
+        "processes": f"{cluster.num_processes} ({cluster.allocation.source})",
+        "devices": f"{len(cluster.devices)}, {per_process} per process",
+        "mesh": ", ".join(f"{name}: {size}" for name, size in mesh.shape.items()),
+        "grid": f"{shape}, {grid.dealias}, {transform.dtype.name}",
+        "transform": transform.name,
+        "kernels": native.described(transform.kernels, cluster.platform),
+        "physical": _shares("xyz", transform.physical),
+        "spectral": _shares("".join(transform.layout.order), transform.layout),
+        "Slurm": slurm[0] if slurm else "no SLURM_* variables",
+    }
+    width = max(map(len, rows))
+    lines = [f"{name:{width}}  {text}" for name, text in rows.items()]
+    return [*lines, *(" " * (width + 2) + line for line in slurm[1:]), "", *_parts(transform)]
+
+
+def _shares(order: str, layout: Any) -> str:
+    """`(x, y, z) = 64 x 64 x 64, y over slab`."""
+    shape, valid = layout.shape, layout.valid
+    padding = "" if shape == valid else f" (padded from {' x '.join(map(str, valid))})"
+    over = ", ".join(f"{axis} over {name}" for axis, name in layout.sharded.items())
+    return f"({', '.join(order)}) = {' x '.join(map(str, shape))}{padding}, {over}"
+
+
+def _parts(transform: Any) -> list[str]:
+    """Per device: process, its part of a physical and of a spectral field, and the bytes of one component."""
+    physical, layout = transform.physical, transform.layout
+    complex_size = 2 * transform.dtype.itemsize
+    inside = physical.sharding().devices_indices_map(physical.shape)
+    modes = layout.sharding().devices_indices_map(layout.shape)
+    axes = list(physical.sharded), list(layout.sharded)
+    header = ["device", "process", *axes[0], *(f"k{axis}" for axis in axes[1]), "physical", "spectral"]
+    rows = [header]
+    for number, device in enumerate(layout.mesh.devices.flat):
+        spaces = [_range(axis, physical, inside[device]) for axis in axes[0]]
+        waves = [_wavenumbers(axis, layout, modes[device]) for axis in axes[1]]
+        sizes = [
+            size(_count(inside[device], physical.shape) * transform.dtype.itemsize),
+            size(_count(modes[device], layout.shape) * complex_size),
+        ]
+        rows.append([str(number), str(device.process_index), *spaces, *waves, *sizes])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+
+
+def _bounds(axis: str, layout: Any, index: Sequence[slice]) -> tuple[int, int]:
+    """First and last valid entry of a device's part along `axis`; last < first if the part is all padding."""
+    place = layout.order.index(axis)
+    start, stop, _ = index[place].indices(layout.shape[place])
+    return start, min(stop, layout.valid[place]) - 1
+
+
+def _range(axis: str, layout: Any, index: Sequence[slice]) -> str:
+    first, last = _bounds(axis, layout, index)
+    return f"{first}-{last}" if first <= last else "none"
+
+
+def _wavenumbers(axis: str, layout: Any, index: Sequence[slice]) -> str:
+    first, last = _bounds(axis, layout, index)
+    mode_numbers = layout.mode_numbers[axis]
+    return f"{mode_numbers[first]}..{mode_numbers[last]}" if first <= last else "none"
+
+
+def _count(index: Sequence[slice], shape: Sequence[int]) -> int:
+    total = 1
+    for part, n in zip(index, shape, strict=True):
+        total *= len(range(*part.indices(n)))
+    return total

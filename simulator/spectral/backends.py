@@ -1,9 +1,8 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
-A backend is a module with `NAME`, `missing()` (what this machine lacks for it, or None), `candidates(modes, count)`,
-`most(modes)`, `needs(modes)` and `build(modes, candidate, devices, dtype, block, sequential, platform, kernels,
-exchange, members)`; a line in `BACKENDS` registers it.
-"""
+A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
+candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS`
+registers it."""
 
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -13,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.spectral import cudecomp, jaxdecomp, native, staged, stages
+from simulator.spectral import jaxdecomp, native, staged, stages
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
 from simulator.spectral.exchange import Kind
 from simulator.spectral.grid import Grid
 from simulator.spectral.transform import Transform
 
-BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp, cudecomp)}
+BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}
 """The first one is the default."""
 DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
 """Values of `fft.decomposition`; the name of a plan selects that plan."""
@@ -37,16 +36,7 @@ def candidates(
 
 
 def _chosen(backend: str) -> list[ModuleType]:
-    if backend == "auto":
-        return [module for module in BACKENDS.values() if module.missing() is None]
-    if (problem := BACKENDS[backend].missing()) is not None:
-        raise UserError(f"fft.backend: {problem}")
-    return [BACKENDS[backend]]
-
-
-def runnable(found: Iterable[Candidate], platform: str) -> list[Candidate]:
-    """The candidates that work on a platform, cpu or gpu."""
-    return [c for c in found if platform == "gpu" or c.backend != cudecomp.NAME]
+    return list(BACKENDS.values()) if backend == "auto" else [BACKENDS[backend]]
 
 
 def usable_counts(
@@ -121,8 +111,8 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
 
 
 def kernels_of(grid: Grid, kernels: Kernels) -> Kernels:
-    """The kernels that `auto` stands for: XLA's on planes, where the native kernels, which vectorize over neighbours
-    along x, would take three times as long."""
+    """The kernels that `auto` stands for: XLA's on planes, where the native kernels, which vectorize over
+    neighbours along x, would take three times as long."""
     return "xla" if kernels == "auto" and grid.planar else kernels
 
 
@@ -164,9 +154,9 @@ def make_transform(
     """The transform of `grid` over `devices`.
 
     `real`: of real fields, else of complex ones. `every`: all modes, else only the modes that dealiasing keeps.
-    `block`: number of planes of physical space visited at a time; None chooses it. `sequential`: components are sent
-    one after another, which takes less memory (custom_partitioning only). `kernels`: implementation of the local
-    stages. `exchange`: number format in the messages of a nonlinear term.
+    `block`: number of planes of physical space visited at a time; None chooses it. `sequential`: components are
+    sent one after another, which takes less memory (custom_partitioning only). `kernels`: implementation of the
+    local stages. `exchange`: number format in the messages of a nonlinear term.
 
     Raises UserError if grid, devices, backend and decomposition are incompatible.
     """

@@ -54,8 +54,8 @@ _GROUPS = {
 }
 
 
-def _bytes(shape: str) -> list[int]:
-    """Sizes of the arrays named in a result's type, e.g. `(f32[2,3]{1,0}, c128[4])`."""
+def bytes_of_arrays(shape: str) -> list[int]:
+    """Bytes of the arrays named in a result's type, e.g. `(f32[2,3]{1,0}, c128[4])`."""
     sizes = []
     for match in _ARRAY.finditer(shape):
         kind = match["type"]
@@ -90,25 +90,33 @@ def _sent(kind: str, result: int, group: int) -> int:
             return result
 
 
+def devices_of(text: str) -> int:
+    """The number of devices of a compiled program."""
+    sizes = (re.search(rf"{name}=(\d+)", text) for name in ("num_partitions", "replica_count"))
+    return math.prod(int(match[1]) for match in sizes if match)
+
+
+def sent_by(line: str, devices: int) -> int | None:
+    """Bytes that one device sends in a collective instruction; None for other instructions and for groups of one."""
+    if (match := _INSTRUCTION.search(line)) is None:
+        return None
+    kind, sizes, group = match["kind"], bytes_of_arrays(match["result"]), _group_size(line, devices)
+    # An asynchronous start returns a pair (operands, results), with the result last.
+    result = sizes[-1] if match["start"] and kind != "all-reduce" else sum(sizes)
+    return _sent(kind, result, group) if group > 1 or kind == "collective-permute" else None
+
+
 def collectives(compiled: Any) -> Mapping[str, Collective]:
     """The collectives of a compiled program (`jax.jit(f).lower(...).compile()`, or its HLO text) by kind.
 
     Every kind of `KINDS` is a key.
     """
     text = compiled if isinstance(compiled, str) else compiled.as_text()
-    partitions = re.search(r"num_partitions=(\d+)", text)
-    replicas = re.search(r"replica_count=(\d+)", text)
-    devices = math.prod(int(m[1]) for m in (partitions, replicas) if m)
-    found: dict[str, Collective] = dict.fromkeys(KINDS, NONE)
+    devices, found = devices_of(text), dict.fromkeys(KINDS, NONE)
     for line in text.splitlines():
-        if match := _INSTRUCTION.search(line):
-            kind, sizes = match["kind"], _bytes(match["result"])
-            # An asynchronous start returns a pair (operands, results), with the result last.
-            result = sizes[-1] if match["start"] and kind != "all-reduce" else sum(sizes)
-            group = _group_size(line, devices)
-            if group > 1 or kind == "collective-permute":
-                had = found[kind]
-                found[kind] = Collective(had.count + 1, had.bytes + _sent(kind, result, group))
+        if (match := _INSTRUCTION.search(line)) and (sent := sent_by(line, devices)) is not None:
+            had = found[match["kind"]]
+            found[match["kind"]] = Collective(had.count + 1, had.bytes + sent)
     return found
 
 
@@ -124,4 +132,4 @@ _FFT = re.compile(r"=\s*(?P<result>\S+)\s+fft\(")
 def largest_transform(compiled: Any) -> int:
     """Bytes of the largest result of a local Fourier transform in a compiled program."""
     results = _FFT.findall(compiled.as_text())
-    return max((size for result in results for size in _bytes(result)), default=0)
+    return max((size for result in results for size in bytes_of_arrays(result)), default=0)

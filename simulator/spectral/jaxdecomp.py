@@ -42,10 +42,6 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     return slabs + sorted(pencils, key=lambda c: max(c.mesh))
 
 
-def missing() -> None:
-    """Nothing: the package is required."""
-
-
 def most(modes: Modes) -> int:
     """The largest number of devices over which the grid can be distributed."""
     nx, ny, nz = modes.grid.shape
@@ -93,8 +89,6 @@ def build(
 class JaxdecompTransform:
     """jaxDecomp on a two-dimensional mesh: slabs on 1 x N or N x 1 devices, pencils on R x C.
 
-    `engine`, the backend of the candidate, moves and transforms the data: XLA (`jaxdecomp`) or cuDecomp (`cudecomp`).
-
     The coefficients of real fields are complex arrays over all modes; `layout.mask` is True at the modes that are
     kept.
     """
@@ -123,8 +117,7 @@ class JaxdecompTransform:
             real=modes.real,
             truncated=not modes.every,
         )
-        self.engine = candidate.backend
-        self.name = f"{self.engine}_{candidate.plan}"
+        self.name = f"{NAME}_{candidate.plan}"
         self._forward = _Components(self, "forward")
         self._inverse = _Components(self, "inverse")
 
@@ -203,8 +196,7 @@ class _Components(Program):
         if not jaxdecomp.config.transpose_axis_contiguous:
             raise ValueError("jaxdecomp.config.transpose_axis_contiguous has to stay True")
         run = jaxdecomp.pfft3d if self.direction == "forward" else jaxdecomp.pifft3d
-        engine = "cudecomp" if self.transform.engine == "cudecomp" else "JAX"
-        return lambda a: run(a, norm="forward", backend=engine)
+        return lambda a: run(a, norm="forward")
 
     def _apply(self, array: jax.Array) -> tuple[jax.Array]:
         flat = self.source.constrain(array.reshape(-1, *self.source.shape))

@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.errors import UserError
 from simulator.spectral import native, staged
-from simulator.spectral.backends import build, choose, runnable
+from simulator.spectral.backends import build, choose
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
 from simulator.spectral.nonlinear_term import NonlinearTerm
 
@@ -62,7 +62,7 @@ def measured(
     Raises UserError if no candidate works on these devices.
     """
     possible = choose(modes, len(devices), "auto", decomposition, mesh)
-    candidates = worth_timing(runnable(possible, devices[0].platform))
+    candidates = worth_timing(possible)
     key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes)
     path = (
         None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"

@@ -53,10 +53,6 @@ def candidates(modes: Modes, count: int) -> list[Candidate]:
     return slabs + sorted(pencils, key=cost)
 
 
-def missing() -> None:
-    """Nothing."""
-
-
 def most(modes: Modes) -> int:
     """The largest number of devices over which the grid can be distributed."""
     (nx, ny, _), (_, my, mz) = modes.grid.shape, modes.counts

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from simulator.config import RunConfig, as_mapping
 from simulator.config.programs import TIME_STEP, VARIED, leaves, programs
-from simulator.planning import paper_simulation
+from simulator.plan import paper_simulation
 from simulator.sweeps.sweep import SweepRun
 
 MOST_MEMBERS = 64

@@ -23,9 +23,9 @@ from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
-from simulator.planning.check_run import check
-from simulator.planning.estimate import Estimate, estimate
+from simulator.plan.estimate import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
+from simulator.run.refusals import check
 from simulator.sweeps import collect
 from simulator.sweeps.expansion import Value, Values, expand, keys, override
 from simulator.sweeps.identity import identity, value

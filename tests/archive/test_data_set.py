@@ -1,6 +1,4 @@
-"""All snapshots of a run as one data set: xarray, references for zarr, the index for ParaView, and yt."""
-
-import json
+"""All snapshots of a run as one data set: xarray, the index for ParaView, and yt."""
 
 import h5py
 import jax
@@ -14,7 +12,7 @@ from simulator.archive.open_run import open_run
 from simulator.archive.reader import StoredField
 from simulator.archive.series import Series
 from simulator.archive.states import physical_axes
-from simulator.archive.writer import Options, save
+from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.initial.vortices import Abc, AbcSettings
 from simulator.simulation.inputs import Inputs
@@ -127,28 +125,14 @@ def test_the_index_follows_what_is_committed_and_removed(folder):
     assert write_time_index(folder / "snapshots") is None and not path.exists()
 
 
-def test_references_are_ranges_of_bytes_in_the_shards(folder):
-    """Uneven blocks, too: planes of x are contiguous in each, and a common chunk divides 3 and 2 planes of y."""
+def test_a_snapshot_is_copied_into_one_ordinary_file(folder, tmp_path):
+    """In place of `simulator merge`."""
     xarray = pytest.importorskip("xarray")
-    pytest.importorskip("zarr")
-    pytest.importorskip("fsspec")
-    (index, references) = open_run(folder).write_index()
-    assert index.name == "snapshots.vtkhdf"
-    options = {"consolidated": False, "storage_options": {"fo": str(references)}}
-    with xarray.open_dataset("reference://", engine="zarr", backend_kwargs=options) as data:
-        check(data)
-    found = json.loads(references.read_text())["refs"]
-    chunks = {
-        key.partition("/")[0]: json.loads(found[key])["chunks"] for key in found if key.endswith(".zarray")
-    }
-    assert chunks["velocity"] == [1, 1, 1, 1, 6] and chunks["pressure"] == [1, *SHAPE]
-
-
-def test_compressed_snapshots_have_no_references(folder):
-    axes = tuple(Axis.uniform(n, size, 0.5) for n, size in zip("xyz", SHAPE, strict=True))
-    field = Dataset("pressure", np.ones(SHAPE), axes)
-    save(folder / "snapshots", 30, [field], {"time": 3.0}, options=Options(compression="gzip"))
-    assert [path.name for path in open_run(folder).write_index()] == ["snapshots.vtkhdf"]
+    pytest.importorskip("dask")
+    pytest.importorskip("h5netcdf")
+    open_run(folder).to_xarray().isel(time=-1).to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
+    with xarray.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as copy:
+        xarray.testing.assert_equal(copy.load(), open_run(folder).to_xarray().isel(time=-1).load())
 
 
 def test_what_is_missing_is_said_in_a_line(tmp_path):

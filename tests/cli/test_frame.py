@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import simulator.cli as cli
-from simulator.cli.parser import CommandParser, add_config_arguments
+from simulator.cli.parser import Command, CommandParser, arg, config_arguments
 from simulator.config import load_config, run_config_class
 from simulator.errors import RunFailure, UserError
 
@@ -27,11 +27,9 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Nam
     def register(execute: Callable[[argparse.Namespace], int]) -> None:
         def build(commands=()) -> CommandParser:
             parser = CommandParser(prog="simulator")
-            trial = parser.add_subparsers(dest="command", required=True).add_parser("trial")
-            add_config_arguments(trial)
-            trial.add_argument("--output")
-            trial.add_argument("--fast", action="store_true")
-            trial.set_defaults(func=execute)
+            options = (arg("--output"), arg("--fast", action="store_true"))
+            trial = Command("a trial", execute, (*config_arguments(), *options))
+            trial.add_to(parser.add_subparsers(dest="command", required=True), "trial")
             return parser
 
         monkeypatch.setattr(cli, "COMMANDS", ("trial",))
@@ -140,6 +138,27 @@ def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 def test_the_version_is_the_packages(capsys) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"simulator {version('simulator')}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "instead"),
+    [("merge outputs/run out.h5", "to_netcdf('out.nc')"), ("devices case.yaml", "simulator doctor [CONFIG]")],
+)
+def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, instead: str) -> None:
+    assert cli.main(line.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    assert (
+        shown.err.startswith(f"simulator {line.split()[0]}: this command is gone; ") and instead in shown.err
+    )
+
+
+def test_help_lists_every_command_once_in_its_group(capsys) -> None:
+    assert cli.main(["--help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line[:3].strip()]
+    at = {group: listed.index(f"{group}:") for group in cli.GROUPS}
+    for group, names in cli.GROUPS.items():
+        assert listed[at[group] + 1 : at[group] + 1 + len(names)] == list(names)
 
 
 def test_help_imports_nothing_heavy() -> None:

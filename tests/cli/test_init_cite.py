@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import main
-from simulator.cli.init import cases_folder
+from simulator.cli.case import cases_folder
 from simulator.config import load_config
 
 CASES = sorted(path.stem for path in cases_folder().glob("*.yaml"))

@@ -1,19 +1,17 @@
-"""`simulator verify` and `simulator merge`, as the command line calls them."""
+"""`simulator verify`, as the command line calls it."""
 
-import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.writer import save
-from simulator.cli import merge, verify
-from simulator.errors import RunFailure, UserError
+from simulator.cli import build_parser
+from simulator.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,11 +29,7 @@ def run(tmp_path):
 
 
 def call(*words) -> int:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers()
-    for command in (verify, merge):
-        command.add_parser(commands)
-    args = parser.parse_args([str(w) for w in words])
+    args = build_parser(["verify"]).parse_args([str(w) for w in words])
     return args.func(args)
 
 
@@ -88,34 +82,15 @@ def test_foreign_folders_are_the_users_mistake(tmp_path):
         call("verify", tmp_path)
     with pytest.raises(UserError, match="no such folder"):
         call("verify", tmp_path / "absent")
-    with pytest.raises(UserError, match="not a snapshot"):
-        call("merge", tmp_path, tmp_path / "out.h5")
 
 
-def test_merge(run, tmp_path, capsys):
-    out = tmp_path / "out.h5"
-    assert call("merge", run / "snapshots" / "00000002", out) == 0
-    assert capsys.readouterr().out.startswith(f"{out}: {out.stat().st_size} bytes")
-    with h5py.File(out, locking=False) as file:
-        assert file["density"][3, 3, 3] == 65
-    with pytest.raises(UserError, match="add --overwrite"):
-        call("merge", run / "snapshots" / "00000002", out)
-    assert call("merge", run / "snapshots" / "00000001", out, "--overwrite") == 0
-    (run / "snapshots" / "00000001" / "shards" / "p00000.h5").unlink()
-    with pytest.raises(RunFailure, match="missing"):
-        call("merge", run / "snapshots" / "00000001", out, "--overwrite")
-
-
-def test_no_devices_are_started(run, tmp_path):
-    """Both run on a login node: no JAX backend comes up."""
+def test_no_devices_are_started(run):
+    """It runs on a login node: no JAX backend comes up."""
     code = (
         "import sys, argparse; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
-        "from simulator.cli import verify, merge\n"
+        "from simulator.cli.look import verify\n"
         "verify.execute(argparse.Namespace(path=Path(sys.argv[2]), quiet=True))\n"
-        "merge.execute(argparse.Namespace(snapshot=Path(sys.argv[2])/'snapshots'/'00000001',"
-        " out=Path(sys.argv[3]), overwrite=False))\n"
     )
     env = {**os.environ, "JAX_PLATFORMS": "no_such_platform"}
-    words = [sys.executable, "-c", code, str(ROOT), str(run), str(tmp_path / "out.h5")]
+    words = [sys.executable, "-c", code, str(ROOT), str(run)]
     subprocess.run(words, env=env, check=True, timeout=60)
-    assert (tmp_path / "out.h5").exists()

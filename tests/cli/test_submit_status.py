@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.archive.state import RunState, write_state
-from simulator.cli import status as status_command
-from simulator.cli import submit as submit_command
-from simulator.cli.parser import CommandParser
+from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.run.run_status import Status, look_at, remember_job
 
@@ -35,16 +33,13 @@ def alone(tmp_path, monkeypatch):
     (tmp_path / "case.yaml").write_text(CONFIG)
 
 
-def command(module, *arguments: str) -> int:
-    parser = CommandParser(prog="simulator")
-    module.add_parser(parser.add_subparsers())
-    name = module.__name__.rpartition(".")[2]
-    args = parser.parse_args([name, *arguments])
+def command(name: str, *arguments: str) -> int:
+    args = build_parser([name]).parse_args([name, *arguments])
     return args.func(args)
 
 
 def dry(capsys, *arguments: str) -> str:
-    assert command(submit_command, "case.yaml", "--dry-run", *arguments) == 0
+    assert command("submit", "case.yaml", "--dry-run", *arguments) == 0
     return capsys.readouterr().out
 
 
@@ -61,7 +56,7 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["7", "1e3", "a,b", "x: #y"])
 def test_a_folders_name_is_no_yaml(tmp_path, capsys, name):
     assert f"\nrun={shlex.quote(str(tmp_path / name))}\n" in dry(capsys, "--output", name, "--partition", "7")
-    assert command(status_command, "--folder-of", "case.yaml", "--output", name) == 0
+    assert command("status", "--folder-of", "case.yaml", "--output", name) == 0
     assert capsys.readouterr().out == f"{tmp_path / name}\n"
 
 
@@ -113,7 +108,7 @@ def test_a_gpu_gets_four_cores_where_nobody_says_how_many(capsys, arguments, cor
 
 def test_a_folder_with_a_line_break_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match=r"output.directory: .* another name"):
-        command(submit_command, "case.yaml", "--output", "a\nb")
+        command("submit", "case.yaml", "--output", "a\nb")
     assert not (tmp_path / "a\nb").exists()
 
 
@@ -127,7 +122,7 @@ def test_a_folder_with_a_line_break_is_refused_before_anything_is_written(tmp_pa
 )
 def test_mistakes_are_refused(arguments, message):
     with pytest.raises(UserError) as refusal:
-        command(submit_command, "case.yaml", *arguments)
+        command("submit", "case.yaml", *arguments)
     assert message in str(refusal.value)
 
 
@@ -136,12 +131,12 @@ def test_a_mistake_in_the_users_file_names_its_line(tmp_path):
     path = tmp_path / "user" / "simulator" / "slurm.yaml"
     path.write_text("account: a\npartitoin: b\n")
     with pytest.raises(UserError, match=rf"{path}:2: partitoin: unknown key, did you mean partition\?"):
-        command(submit_command, "case.yaml", "--dry-run")
+        command("submit", "case.yaml", "--dry-run")
 
 
 def test_without_sbatch_nothing_is_written(tmp_path):
     with pytest.raises(UserError, match="sbatch is not here"):
-        command(submit_command, "case.yaml")
+        command("submit", "case.yaml")
     assert not (tmp_path / "outputs").exists()
 
 
@@ -161,7 +156,7 @@ def run(tmp_path) -> Path:
 def test_a_foreign_folder_is_refused_before_anything_is_written(run):
     (run / "config.yaml").rename(run / "thesis.tex")
     with pytest.raises(UserError, match="not a run of this program"):
-        command(submit_command, "case.yaml")
+        command("submit", "case.yaml")
 
 
 def test_an_unfinished_run_is_continued_with_what_changed(run, tmp_path, capsys):
@@ -182,7 +177,7 @@ def test_a_run_that_is_being_written_gets_no_second_job(run):
     write_state(run, state())
     (run / "lock").write_text("{}")
     with pytest.raises(UserError, match="a process is writing this run"):
-        command(submit_command, "case.yaml", "--dry-run")
+        command("submit", "case.yaml", "--dry-run")
 
 
 NOW = datetime.now().astimezone()
@@ -274,17 +269,17 @@ def test_a_row_of_the_table(run):
 
 
 def test_the_command_lists_all_runs_or_those_named(run, tmp_path, capsys):
-    assert command(status_command) == 0
+    assert command("status") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["run", "outputs/case"]
-    assert command(status_command, str(run)) == 0
+    assert command("status", str(run)) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith(str(run))
     with pytest.raises(UserError, match="not a run folder"):
-        command(status_command, str(tmp_path))
+        command("status", str(tmp_path))
 
 
 def test_no_run_at_all_is_said():
     with pytest.raises(UserError, match="no runs under outputs/"):
-        command(status_command)
+        command("status")
 
 
 @pytest.mark.parametrize(
@@ -296,13 +291,13 @@ def test_no_run_at_all_is_said():
     ],
 )
 def test_the_folder_of_a_run_for_job_scripts(tmp_path, capsys, arguments, folder):
-    assert command(status_command, "--folder-of", *arguments) == 0
+    assert command("status", "--folder-of", *arguments) == 0
     assert capsys.readouterr().out == f"{tmp_path / folder}\n"
 
 
 def test_job_scripts_hear_of_mistakes_first():
     with pytest.raises(UserError, match=r"command line: grid.shap"):
-        command(status_command, "--folder-of", "case.yaml", "grid.shap=1")
+        command("status", "--folder-of", "case.yaml", "grid.shap=1")
 
 
 def test_what_submit_remembers_is_json(run):

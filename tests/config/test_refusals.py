@@ -38,7 +38,7 @@ ADDED = [
     ("devices: {count: all}", "4: devices.count: auto or a whole number of at least 1 is needed, not 'all'"),
     ("devices: {platform: tpu}", "4: devices.platform: unknown choice 'tpu', did you mean gpu? known: auto, cpu, gpu"),
     ("fft: {block: -1}", "4: fft.block: auto or a whole number of at least 1 is needed, not -1"),
-    ("fft: {backend: fftw}", "4: fft.backend: unknown choice 'fftw'; known: auto, custom_partitioning, jaxdecomp, cudecomp"),
+    ("fft: {backend: fftw}", "4: fft.backend: unknown choice 'fftw'; known: auto, custom_partitioning, jaxdecomp"),
     ("output: {directory: 5}", "4: output.directory: a path is needed, not 5"),
     ("output: {directory: ''}", "4: output.directory: a path is needed, not an empty one"),
     ("output: {directory: $NO_SUCH_VARIABLE/x}", "4: output.directory: the environment variable NO_SUCH_VARIABLE is not set"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import build_parser, main
-from simulator.cli.docs import find
+from simulator.cli.about import find
 from simulator.cli.pages import FOLDER, GENERATED, names, page, title
 from simulator.config.load import load_config
 from simulator.config.reference import keys

@@ -67,12 +67,12 @@ class Judge:
     def _asked(self, case: Case) -> str | None:
         from simulator.config import load_config
         from simulator.errors import UserError
-        from simulator.planning.check_run import check, check_growth
+        from simulator.run.refusals import check
 
         path = write(self._folder, case)
         try:
             overrides = [f"initial.path={self._source(case)}"] if case.get("initial") == "snapshot" else []
-            check_growth(check(load_config(path, overrides)))
+            check(load_config(path, overrides), growth=True)
         except UserError as error:
             return re.sub(r"^\S+:\d+: |^command line: ", "", str(error)).replace(str(self._folder), ".")
         except Exception as error:  # a fault of the program; the reader of refused.txt sees it

@@ -11,7 +11,7 @@ import pytest
 import simulator
 from simulator.processes import Allocation, discover
 from simulator.processes.doctor import own_findings, shared_findings
-from simulator.processes.process_facts import Facts, collect, describe
+from simulator.processes.process_facts import Facts, collect
 
 pytestmark = pytest.mark.smoke
 
@@ -142,18 +142,8 @@ def test_gpus_are_known_by_their_uuid(tmp_path, monkeypatch):
     assert collect(discover({}), {}).gpus_seen == ("GPU-111", "GPU-222")
 
 
-def test_devices_shows_what_was_discovered():
-    environ = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "CUDA_VISIBLE_DEVICES": "0,1"}
-    lines = describe(discover(environ), environ)
-    assert ("processes", "1, this one is 0") in lines
-    assert ("CUDA_VISIBLE_DEVICES", "0,1") in lines
-    assert ("SLURM_NTASKS", "4") in lines
-    assert any(name == "warning" and "not started by srun" in text for name, text in lines)
-
-
 def test_the_doctor_examines_one_local_process(tmp_path):
-    code = "import sys; from simulator.cli import doctor, parser; p = parser.CommandParser(); "
-    code += "doctor.add_parser(p.add_subparsers()); a = p.parse_args(['doctor']); sys.exit(a.func(a))"
+    code = "import sys; from simulator.cli import main; sys.exit(main(['doctor']))"
     root = str(Path(simulator.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", code],

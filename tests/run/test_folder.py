@@ -185,31 +185,32 @@ def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path
     assert RunFolder(tmp_path).found() is Found.UNFINISHED
 
 
-def read(path):
-    return dict(line.split(": ") for line in path.read_text().splitlines())
-
-
-def diff(old, new):
-    return [(key, old[key], new[key], "frozen") for key in old if old[key] != new[key]]
+def decided(folder: RunFolder, config: dict[str, str], **choices) -> Decision:
+    """The decision on the folder of a configuration of words."""
+    old = {}
+    if (folder.path / "config.yaml").exists() and "overwrite" not in choices:
+        old = dict(line.split(": ") for line in (folder.path / "config.yaml").read_text().splitlines())
+    differences = [(key, old[key], config[key], "frozen") for key in old if old[key] != config[key]]
+    return decide(folder.path, folder.found(), read_state(folder.path), differences, **choices)
 
 
 def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    lock, decision = claim(folder, {}, lambda: folder.decide({"grid": "64"}, read, diff))
+    lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
     assert lock is not None and decision.action is Action.START
     with lock:
         folder.write_config("grid: 64\n")
         write_state(folder.path, STOPPED)
         with pytest.raises(UserError, match="is writing this run"):
-            claim(folder, {}, lambda: folder.decide({"grid": "64"}, read, diff))
+            claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
     before = sorted(folder.path.iterdir())
     with pytest.raises(UserError, match="another grid"):
-        claim(folder, {}, lambda: folder.decide({"grid": "32"}, read, diff))
+        claim(folder, {}, lambda: decided(folder, {"grid": "32"}))
     assert sorted(folder.path.iterdir()) == before
-    lock, decision = claim(folder, {}, lambda: folder.decide({"grid": "64"}, read, diff))
+    lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
     assert lock is not None and decision.action is Action.CONTINUE
     lock.release()
-    lock, decision = claim(folder, {}, lambda: folder.decide({"grid": "32"}, read, diff, overwrite=True))
+    lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "32"}, overwrite=True))
     assert lock is not None and not (folder.path / "config.yaml").exists() and lock.still_mine()
     lock.release()
 
@@ -218,7 +219,7 @@ def test_a_finished_run_is_left_alone_without_a_lock(tmp_path):
     make(tmp_path, "config.yaml")
     write_state(tmp_path, FINISHED)
     folder = RunFolder(tmp_path)
-    lock, decision = claim(folder, {}, lambda: folder.decide({}, read, diff))
+    lock, decision = claim(folder, {}, lambda: decided(folder, {}))
     assert lock is None and decision.action is Action.FINISHED
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.yaml", "state.json"]
 

@@ -8,9 +8,9 @@ import pytest
 
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.planning import check_run
 from simulator.processes import discover
 from simulator.processes.start import Cluster
+from simulator.run import refusals
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 
@@ -38,7 +38,7 @@ def test_refusals():
         ("navier_stokes", ["fft.exchange=half_scaled", "fft.backend=jaxdecomp"], "needs fft.backend"),
     ):
         with pytest.raises(UserError, match=message):
-            check_run.check(config_of(FILES[kind], "grid.shape=16,16,16", *overrides))
+            refusals.check(config_of(FILES[kind], "grid.shape=16,16,16", *overrides))
 
 
 @pytest.mark.parametrize("kind", ["single", "half_scaled"])
@@ -49,7 +49,7 @@ def test_a_user_s_split_equation_is_refused_like_shipped_waves(kind):
     )
     message = f"fft.exchange: {kind} would cost wave functions .* remove the key for NonlinearSchrodinger"
     with pytest.raises(UserError, match=message):
-        check_run.check(config)
+        refusals.check(config)
 
 
 def run(*overrides: str):

@@ -8,10 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.slurm
 
-DOCTOR = "import sys; from simulator.cli import doctor, parser; p = parser.CommandParser(); "
-DOCTOR += (
-    "doctor.add_parser(p.add_subparsers()); a = p.parse_args(['doctor', *sys.argv[1:]]); sys.exit(a.func(a))"
-)
+DOCTOR = "import sys; from simulator.cli import main; sys.exit(main(['doctor', *sys.argv[1:]]))"
 
 
 def examine(slurm, options: str, *arguments: str, **environ: str):

@@ -3,12 +3,11 @@
 import sys
 
 import jax
-import jaxdecomp
 import pytest
 
 from simulator.errors import UserError
-from simulator.spectral import Grid, Modes, cudecomp, make_transform, usable_counts
-from simulator.spectral.backends import build, candidates, choose, runnable
+from simulator.spectral import Grid, Modes, make_transform, usable_counts
+from simulator.spectral.backends import candidates, choose
 from simulator.spectral.measure import worth_timing
 
 CUBE = Modes(Grid((64, 64, 64)))  # 64 planes in y, 22 in kz
@@ -31,29 +30,6 @@ def test_a_plan_can_be_asked_for():
     assert {c.decomposition for c in choose(CUBE, 4, decomposition="pencil")} == {"pencil"}
     assert choose(CUBE, 3, decomposition="pencil")[0].mesh in {(1, 3), (3, 1)}
     assert {c.backend for c in choose(CUBE, 4, "auto")} == {"custom_partitioning", "jaxdecomp"}
-
-
-def test_cudecomp_is_refused_where_jaxdecomp_lacks_it():
-    with pytest.raises(
-        UserError, match=r"^fft\.backend: cudecomp needs jaxDecomp compiled with CUDA; .* works$"
-    ):
-        choose(CUBE, 2, "cudecomp")
-
-
-def test_cudecomp_is_called_where_jaxdecomp_has_it(monkeypatch):
-    """The program is traced, not run: cuDecomp needs GPUs and a build of jaxDecomp that no package index has."""
-    monkeypatch.setattr(cudecomp, "_functions", lambda: {"pfft_C64": None})
-    found = candidates(CUBE, 2, "auto")
-    assert {c.backend for c in found} == {"custom_partitioning", "jaxdecomp", "cudecomp"}
-    assert {c.backend for c in runnable(found, "cpu")} == {"custom_partitioning", "jaxdecomp"}
-    (candidate,) = choose(CUBE, 2, "cudecomp", "slab")
-    with pytest.raises(UserError, match=r"^fft\.backend: cudecomp needs GPUs"):
-        build(CUBE, candidate, jax.devices()[:2])
-    transform = build(CUBE, candidate, jax.devices()[:2], platform="gpu")
-    asked, real = [], jaxdecomp.pfft3d
-    monkeypatch.setattr(jaxdecomp, "pfft3d", lambda a, **k: asked.append(k["backend"]) or real(a, **k))
-    jax.eval_shape(transform.forward, jax.ShapeDtypeStruct((64, 64, 64), float))
-    assert transform.name == "cudecomp_slab" and set(asked) == {"cudecomp"}
 
 
 def test_a_mesh_can_be_asked_for():

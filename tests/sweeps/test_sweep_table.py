@@ -11,7 +11,7 @@ import pytest
 
 from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
-from simulator.planning import Step
+from simulator.plan import Step
 from simulator.sweeps.collect import parse
 from simulator.sweeps.pictures import plot_sweep
 from simulator.sweeps.record import begun, ended

@@ -1,0 +1,158 @@
+"""Times the transforms of this program (backends, plans, kernels) against each other in one run.
+
+All contenders transform the same three components forward and back. `scripts/bench_fft.py` adds the FFT libraries
+and recipes of others.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from simulator.check.rounds import timed_in_rounds
+from simulator.spectral import native, staged
+from simulator.spectral.backends import build, candidates, preferred
+from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
+from simulator.spectral.collectives import collectives
+from simulator.spectral.nonlinear_term import NonlinearTerm, random_array, temporary_bytes
+from simulator.words import size
+
+COMPONENTS = 3
+
+
+class Contender(Protocol):
+    """A pair of transforms."""
+
+    name: str
+
+    def round(self) -> tuple[float, float]:
+        """Seconds of one forward and one inverse transform of all components."""
+        ...
+
+
+@dataclass
+class Row:
+    """The result of one contender: median times in ms, communication and memory of the forward transform."""
+
+    name: str
+    forward: float
+    inverse: float
+    sent: int | None = None
+    """Bytes that one device sends."""
+    temporary: float | None = None
+    """Temporary memory of one device, in units of its share of the input."""
+    rounds: list[tuple[float, float]] = field(default_factory=list, repr=False)
+
+    @property
+    def both(self) -> float:
+        return self.forward + self.inverse
+
+
+class Compiled:
+    """A pair of compiled transforms of sharded arrays."""
+
+    def __init__(self, name: str, forward: Callable, inverse: Callable, values: jax.Array):
+        self.name = name
+        self._values = values
+        self._forward = jax.jit(_named(forward, f"forward_{name}")).lower(values).compile()
+        modes = self._forward(values)
+        self._inverse = jax.jit(_named(inverse, f"inverse_{name}")).lower(modes).compile()
+        self.sent = sum(c.bytes for c in collectives(self._forward).values())
+        share = sum(s.data.nbytes for s in values.addressable_shards) / len(values.addressable_shards)
+        self.temporary = temporary_bytes(self._forward) / share
+
+    def round(self) -> tuple[float, float]:
+        start = perf_counter()
+        modes = jax.block_until_ready(self._forward(self._values))
+        middle = perf_counter()
+        jax.block_until_ready(self._inverse(modes))
+        return middle - start, perf_counter() - middle
+
+
+def _named(function: Callable, name: str) -> Callable:
+    """The function under a name that tells its program apart in the compile cache."""
+
+    def call(array: jax.Array) -> jax.Array:
+        return function(array)
+
+    call.__name__ = "".join(c if c.isalnum() else "_" for c in name)
+    return call
+
+
+def transforms(modes: Modes, devices: Devices, dtype: Any) -> list[Contender]:
+    """Every backend and plan that works on these devices, with every kind of kernel; the default comes first."""
+    count = len(devices)
+    contenders: list[Contender] = []
+    seen: set[tuple[str, str]] = set()
+    default = preferred(candidates(modes, count), "auto", devices[0].platform)
+    for candidate in (default, *candidates(modes, count, "auto")):
+        if (candidate.backend, candidate.plan) not in seen:
+            seen.add((candidate.backend, candidate.plan))
+            contenders += _with_each_kernel(modes, candidate, devices, dtype)
+    return contenders
+
+
+def _with_each_kernel(modes: Modes, candidate: Candidate, devices: Devices, dtype: Any) -> list[Contender]:
+    has_native = candidate.backend == staged.NAME and native.chosen("auto", devices[0].platform) == "native"
+    contenders: list[Contender] = []
+    kinds: tuple[Kernels, ...] = ("native", "xla") if has_native else ("auto",)
+    for kernels in kinds:
+        transform = build(modes, candidate, devices, dtype, kernels=kernels)
+        values = random_array((COMPONENTS, *transform.physical.shape), dtype, transform.physical.sharding(4))
+        name = f"{candidate}, {kernels}" if has_native else str(candidate)
+        contenders.append(Compiled(name, transform.forward, transform.inverse, values))
+    return contenders
+
+
+def compare(
+    contenders: Sequence[Contender], seconds: float, agree: Callable[[Any], Any] = lambda value: value
+) -> list[Row]:
+    """One row per contender, timed in turns for about `seconds`. Called by every process."""
+    rows = []
+    for contender, rounds in zip(contenders, timed_in_rounds(contenders, seconds, agree), strict=True):
+        forward, inverse = (1e3 * float(np.median(times)) for times in zip(*rounds, strict=True))
+        sent, temporary = getattr(contender, "sent", None), getattr(contender, "temporary", None)
+        rows.append(Row(contender.name, forward, inverse, sent, temporary, rounds))
+    return rows
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """The rows as text, each with its ratio to the first."""
+    lines = [f"{'':40} {'forward':>9} {'inverse':>9} {'both':>9} {'ratio':>6} {'sends':>8} {'temporary':>9}"]
+    for row in rows:
+        sent = "" if row.sent is None else size(row.sent)
+        temporary = "" if row.temporary is None else f"{row.temporary:.2f}"
+        lines.append(
+            f"{row.name:40} {row.forward:6.1f} ms {row.inverse:6.1f} ms {row.both:6.1f} ms "
+            f"{rows[0].both / row.both:6.2f} {sent:>8} {temporary:>9}"
+        )
+    return [
+        *lines,
+        "ratio: time of the first row over the time of this row; sends: bytes that one device sends in a forward",
+        "transform; temporary: temporary memory of a forward transform in units of its input.",
+    ]
+
+
+def compare_blocks(
+    modes: Modes,
+    devices: Devices,
+    dtype: Any,
+    *,
+    decomposition: str = "auto",
+    seconds: float = 5.0,
+    agree: Callable[[Any], Any] = lambda value: value,
+) -> list[tuple[str, float, float]]:
+    """The nonlinear term in blocks and with whole fields: name, median ms, temporary MB of one device."""
+    candidate = candidates(modes, len(devices), decomposition=decomposition)[0]
+    terms = [
+        NonlinearTerm("in blocks", build(modes, candidate, devices, dtype)),
+        NonlinearTerm("whole fields", build(modes, candidate, devices, dtype, block=modes.grid.shape[1])),
+    ]
+    rounds = timed_in_rounds(terms, seconds, agree)
+    return [
+        (term.name, 1e3 * float(np.median(times)), term.temporary / 1e6)
+        for term, times in zip(terms, rounds, strict=True)
+    ]

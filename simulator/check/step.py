@@ -1,0 +1,190 @@
+"""Measures the cost of a step: time and its parts, memory, communication, compilation.
+
+The step and the parts of its transforms are timed in turns, so that a disturbance of the machine affects all alike;
+medians are compared.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from simulator.check.anatomy import Anatomy, anatomy, exchange_alone, part_alone
+from simulator.check.rounds import timed_in_rounds
+from simulator.errors import RunFailure
+from simulator.simulation.advance import Until
+from simulator.simulation.memory import Memory, words
+from simulator.simulation.simulation import Simulation
+from simulator.spectral.collectives import Collective, collectives
+
+ROUND = 0.2
+"""Minimum duration of a round of steps in seconds."""
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Cost of one step: times in seconds; memory of one device in words of the run's precision per grid point of the
+    device."""
+
+    step: float
+    fastest: float
+    slowest: float
+    transforms: float
+    """Time of the step's transforms alone, without their exchanges."""
+    communication: float | None
+    """Time of their exchanges alone; None if the backend does not report its exchanges."""
+    diagnostics: float
+    """Time of a row of `diagnostics.csv`."""
+    resident: float
+    """The state."""
+    temporary: float
+    memory_bytes: int
+    """Total memory of one device."""
+    collectives: dict[str, Collective]
+    """Number and bytes sent by one device, for each kind; a loop within a step counts once."""
+    compile_cold: float
+    compile_cached: float
+    """Tracing and compilation of the loop over steps, without and with the compile cache of an earlier run."""
+    points_per_second: float
+    """Grid points of one device advanced per second."""
+    rounds: list[float] = field(repr=False)
+
+
+class _Steps:
+    """Rounds of steps of a simulation."""
+
+    def __init__(self, simulation: Simulation, compiled: Any):
+        self._simulation, self._compiled = simulation, compiled
+        self.steps = 1
+
+    def round(self) -> float:
+        """Seconds per step."""
+        before = int(self._simulation.state.step)
+        until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(self.steps))
+        began = perf_counter()
+        state = jax.block_until_ready(self._compiled(self._simulation.state, until))
+        seconds = perf_counter() - began
+        self._simulation.state = state
+        if int(state.step) < before + self.steps:
+            problem, _ = self._simulation.trouble()
+            raise RunFailure(
+                f"step {before}: {problem}; measure another configuration, or a smaller time step"
+            )
+        return seconds / self.steps
+
+
+class _Diagnostics:
+    """Rounds of the computation of a row of `diagnostics.csv`."""
+
+    def __init__(self, simulation: Simulation):
+        self._simulation = simulation
+
+    def round(self) -> float:
+        """Seconds per row, without writing it."""
+        began = perf_counter()
+        self._simulation.nonfinite()
+        jax.device_get(self._simulation.diagnostics(self._simulation.state))
+        return perf_counter() - began
+
+
+class _Calls:
+    """Rounds of repeated calls of a function of arrays, in a loop on the device as in steps."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[jax.ShapeDtypeStruct], times: int):
+        def loop(*arrays):
+            def again(_, carry):
+                # A dependence on the previous result keeps XLA from moving the call out of the loop.
+                (first, *others), result = carry
+                number = jax.tree.leaves(result)[0].reshape(-1)[0]
+                dependent = first.at[(0,) * first.ndim].add((0 * number.real).astype(first.dtype))
+                return (dependent, *others), function(dependent, *others)
+
+            return lax.fori_loop(0, times, again, (arrays, function(*arrays)))[1]
+
+        loop.__name__ = f"{function.__name__}_{times}"
+        self._compiled = jax.jit(loop).lower(*arguments).compile()
+        make = jax.jit(
+            lambda: [jnp.full(a.shape, 1e-3, a.dtype) for a in arguments],
+            out_shardings=[a.sharding for a in arguments],
+        )
+        self._arguments, self._times = make(), times + 1
+
+    def round(self) -> float:
+        """Seconds per call."""
+        began = perf_counter()
+        jax.block_until_ready(self._compiled(*self._arguments))
+        return (perf_counter() - began) / self._times
+
+
+def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> StepCosts:
+    """Measures for about `seconds`; `compiled` is the simulation's `compiled_loop`. Called by every process."""
+    cluster = simulation.cluster
+    # Under a unique name the program is not in any cache the first time, and is the second time.
+    name = cluster.broadcast(f"{simulation.advance.__name__}_{os.getpid()}_{os.urandom(4).hex()}")
+    cold, cached = (_seconds(lambda: _recompiled(simulation, name)) for _ in range(2))
+    step_anatomy = anatomy(simulation.step, simulation.placed_template, np.float64(1e-3))
+    steps = _Steps(simulation, compiled)
+    steps.round()
+    steps.steps = cluster.broadcast(max(1, round(ROUND / steps.round())))
+    row = _Diagnostics(simulation)
+    rounds, rows, parts, exchanges = _timed(steps, row, step_anatomy, seconds, cluster.broadcast)
+    step, points, devices = median(rounds), simulation.grid.points, len(cluster.devices)
+    known = exchanges > 0 or not any(c.bytes for k, c in collectives(compiled).items() if k == "all-to-all")
+    memory = Memory.of(compiled)
+
+    def in_words(count: int) -> float:
+        return words(count, simulation.config, points, devices)
+
+    return StepCosts(
+        step=step,
+        fastest=min(rounds),
+        slowest=max(rounds),
+        transforms=max(parts - exchanges, 0.0),
+        communication=exchanges if known else None,
+        diagnostics=rows,
+        resident=in_words(memory.resident),
+        temporary=in_words(memory.temporary),
+        memory_bytes=memory.total,
+        collectives={k: c for k, c in collectives(compiled).items() if c.count},
+        compile_cold=cold,
+        compile_cached=cached,
+        points_per_second=points / devices / step,
+        rounds=rounds,
+    )
+
+
+def _recompiled(simulation: Simulation, name: str) -> None:
+    jax.clear_caches()  # tracing is part of the start
+    simulation.compiled_loop(name)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began
+
+
+def _timed(
+    steps: _Steps, row: _Diagnostics, parts_of: Anatomy, seconds: float, agree: Callable[[Any], Any]
+) -> tuple[list[float], float, float, float]:
+    """Rounds of the step; median times of a row of diagnostics, of the step's transforms, of their exchanges."""
+
+    def calls(alone: Callable[..., Any], counts: Counter[Any]) -> list[tuple[_Calls, int]]:
+        return [(_Calls(*alone(what), times=n * steps.steps), n) for what, n in counts.items()]
+
+    parts, exchanges = calls(part_alone, parts_of.parts), calls(exchange_alone, parts_of.exchanges)
+    rounds = timed_in_rounds([steps, row, *(call for call, _ in parts + exchanges)], seconds, agree)
+
+    def total(some: list[tuple[_Calls, int]], first: int) -> float:
+        times = rounds[first : first + len(some)]
+        return sum(median(r) * count for r, (_, count) in zip(times, some, strict=True))
+
+    return rounds[0], median(rounds[1]), total(parts, 2), total(exchanges, 2 + len(parts))

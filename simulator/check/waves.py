@@ -1,0 +1,143 @@
+"""Waves and decays that are exact solutions of the nonlinear equations."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.check.case import Case, Check, Curve, Result, followed, march, simulation, with_fields
+from simulator.spectral.operators import curl
+
+INTEGERS = (1, -2, 1)
+BOX = (2 * np.pi, 3.0, 4.0)
+
+
+def _wave(sim, amplitude):
+    """Coefficients of Re(a exp(i k . x)), where `amplitude` has the components of a."""
+    layout = sim.transform.layout
+    x, y, z = (layout.integers(axis) for axis in "xyz")
+    at = (x == INTEGERS[0]) & (y == INTEGERS[1]) & (z == INTEGERS[2])
+    a = jnp.asarray(amplitude, complex) / 2
+    return jnp.where(at, a[..., None, None, None], 0) + jnp.zeros(layout.shape)
+
+
+def _growth(sim, name: str, state, dt: float, steps: int) -> tuple[complex, np.ndarray, Any]:
+    """sigma in a(t) = a(0) exp(sigma t), the times, and a(t) / a(0); a is the projection on the initial wave."""
+    sim.state = state
+    first = jnp.asarray(state.fields[name])
+    weights = jnp.where(sim.transform.layout.integers("z") > 0, jnp.conj(first), 0)
+    times, values = followed(sim, dt, steps, lambda s: (weights * s.fields[name]).sum())
+    values = values / values[0]
+    # The argument of the logarithm stays below pi, because the wave advances by 2 radians.
+    return complex(np.log(values[-1])) / times[-1], times, values
+
+
+def _curve(name: str, times, values, expected, quantity: str, source: str) -> Curve:
+    """The amplitude of a wave, and the exact one at every fourth step."""
+    return Curve(name, times, values, times[::4], expected(times[::4]), ("t", quantity), source)
+
+
+def inertial() -> Result:
+    k = 2 * np.pi * np.array(INTEGERS) / np.array(BOX)
+    size, rotation, nu = np.linalg.norm(k), np.array([0.4, -1.0, 2.0]), 0.003
+    model = {"kind": "navier_stokes", "viscosity": nu, "rotation": rotation.tolist()}
+    sim = simulation(model, {"kind": "abc"}, (10, 10, 12), grid={"box": BOX})
+    a = np.cross(k, [1.0, 0.3, -0.2])
+    state = with_fields(sim, velocity=_wave(sim, a - 1j * np.cross(a, k) / size))
+    omega = 2 * rotation @ k / size
+    sigma, times, values = _growth(sim, "velocity", state, float(0.05 / abs(omega)), 40)
+    source = "Greenspan, The Theory of Rotating Fluids (1968), section 4.2"
+    curve = _curve(
+        "inertial_wave", times, values.real, lambda t: np.cos(omega * t), "velocity of the wave", source
+    )
+    return Result([Check("frequency", float(omega), sigma.imag, 1e-6, source)], [curve])
+
+
+def alfven() -> Result:
+    mean = np.array([0.5, -0.8, 1.1])
+    model = {"kind": "mhd", "viscosity": 0.0, "resistivity": 0.0}
+    sim = simulation(model, {"kind": "random", "peak": 2, "seed": 4}, (12, 12, 12))
+    u, layout = sim.state.fields["velocity"], sim.transform.layout
+    b = u + jnp.where(layout.k_squared() == 0, mean.reshape(3, 1, 1, 1), 0)
+    sim.state = with_fields(sim, magnetic=b)
+    times, overlaps = followed(sim, 0.01, 40, lambda s: layout.inner(u, s.fields["velocity"]).sum())
+    last, _ = march(sim, 0.01, 40)
+    kx, ky, kz = layout.wavenumbers()
+    frequency = kx * mean[0] + ky * mean[1] + kz * mean[2]
+    # d arg u(k) / dt = k . B: the speed is the least-squares slope over all modes.
+    phase = jnp.angle(last.fields["velocity"] * jnp.conj(u) * jnp.exp(-1j * frequency * 0.4))
+    weight = layout.weight() * abs(u) ** 2 * frequency
+    speed = 1 + float((weight * phase).sum() / (weight * frequency * 0.4).sum())
+    source = "Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.3"
+
+    def expected(t: np.ndarray) -> np.ndarray:
+        """<u(x) . u(x - B t)> / <u^2>: every mode keeps its amplitude and changes its phase by k . B t."""
+        weights = np.asarray(layout.weight() * (abs(u) ** 2).sum(0)).ravel()
+        phases = np.broadcast_to(np.asarray(frequency), layout.shape).ravel()
+        return np.array([weights @ np.cos(phases * time) for time in t]) / weights.sum()
+
+    curve = _curve(
+        "alfven_wave",
+        times,
+        overlaps.real / overlaps.real[0],
+        expected,
+        "correlation with the start",
+        source,
+    )
+    return Result([Check("speed / Alfven speed", 1.0, speed, 1e-6, source)], [curve])
+
+
+def _stratified(square: float):
+    k = 2 * np.pi * np.array(INTEGERS) / np.array(BOX)
+    model = {"kind": "boussinesq", "viscosity": 0.0, "diffusivity": 0.0, "stratification": square}
+    sim = simulation(model, {"kind": "abc"}, (10, 10, 12), grid={"box": BOX})
+    size2, e = k @ k, np.array([0.0, 0.0, 1.0])
+    upward = e - k * (k @ e) / size2
+    rate = np.emath.sqrt(-square * (upward @ upward))
+    # u = upward, b = -N^2 (u . e) / sigma
+    state = with_fields(sim, velocity=_wave(sim, upward), buoyancy=_wave(sim, -square * (upward @ e) / rate))
+    return complex(rate), *_growth(sim, "buoyancy", state, float(0.05 / abs(rate)), 40)
+
+
+def internal() -> Result:
+    rate, sigma, times, values = _stratified(4.0)
+    source = "omega = N k_h / k; Davidson, Turbulence in Rotating ... Fluids (2013), section 4.1"
+    curve = _curve(
+        "internal_wave",
+        times,
+        values.real,
+        lambda t: np.cos(rate.imag * t),
+        "buoyancy of the wave",
+        source,
+    )
+    return Result([Check("frequency", rate.imag, sigma.imag, 1e-6, source)], [curve])
+
+
+def convection() -> Result:
+    rate, sigma, *_ = _stratified(-2.0)
+    return Result([Check("growth rate", rate.real, sigma.real, 1e-6, "sigma = sqrt(-N^2) k_h / k")])
+
+
+def abc_decay() -> Result:
+    nu, stop = 0.02, 1.0
+    sim = simulation({"kind": "navier_stokes", "viscosity": nu}, {"kind": "abc"}, (16, 16, 16))
+    _, rows = march(sim, 0.05, round(stop / 0.05))
+    expected = 1.5 * np.exp(-2 * nu * stop)
+    omega = curl(sim.transform.layout, sim.state.fields["velocity"])
+    beltrami = float(abs(omega - sim.state.fields["velocity"]).max())
+    source = "exp(-2 nu t): a Beltrami flow, Dombre et al., J. Fluid Mech. 167, 353 (1986)"
+    return Result(
+        [
+            Check("energy, t = 1", expected, rows["energy"][-1], 1e-13, source),
+            Check("curl u - u", 0.0, beltrami, 1e-14, source, absolute=True),
+        ]
+    )
+
+
+CASES = (
+    Case("abc_decay", "ABC flow: exact viscous decay", abc_decay),
+    Case("inertial_wave", "inertial wave under rotation about a tilted axis", inertial),
+    Case("alfven_wave", "turbulent Alfven wave along a tilted mean field", alfven),
+    Case("internal_wave", "internal gravity wave", internal),
+    Case("convection", "growth of a mode in unstable stratification", convection),
+)

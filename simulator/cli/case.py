@@ -1,0 +1,185 @@
+"""The commands about a run's file: `check`, `explain`, `init`."""
+
+import argparse
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from simulator.cli.parser import arg, command, config_arguments
+from simulator.errors import UserError, did_you_mean
+
+
+@command(
+    "validate a configuration and print it, resolved",
+    *config_arguments(required=False),
+    arg("--schema", action="store_true", help="print the JSON schema of the file, for editors"),
+)
+def check(args: argparse.Namespace) -> int:
+    """Validate a configuration and write it, complete with all defaults, as YAML to stdout.
+    Python files that the configuration names are executed, with your permissions.
+
+    example: simulator check configs/taylor_green.yaml time.stop=2 grid.shape=32,32,32
+    """
+    import json
+
+    from simulator.config import dump_config, json_schema, load_config
+
+    if args.schema:
+        if args.config is not None:
+            raise UserError("simulator check: --schema describes every file; leave CONFIG out")
+        print(json.dumps(json_schema(), indent=1))
+    elif args.config is None:
+        raise UserError("simulator check: name a file, e.g. simulator check configs/taylor_green.yaml")
+    else:
+        from simulator.run.refusals import check
+
+        config = load_config(args.config, args.overrides)
+        check(config, growth=True)
+        print(dump_config(config), end="")
+    return 0
+
+
+@command(
+    "print the meaning of a key of a run's file",
+    arg("key", metavar="KEY", nargs="?", default="", help="a key such as time.cfl; by default all blocks"),
+)
+def explain(args: argparse.Namespace) -> int:
+    """Print type, default and meaning of a key, or of all keys of a block.
+
+    example: simulator explain model.hyperviscosity
+    """
+    from simulator.config.reference import keys
+
+    wanted = re.sub(r"\.\d+(?=\.|$)", ".N", args.key.strip("."))
+    known = keys()
+    if not wanted:
+        shown = [key for key in known if "." not in key.path]
+    else:
+        shown = [key for key in known if key.path == wanted]
+        inside = [key for key in known if key.path.startswith(f"{wanted}.")]
+        shown += [key for key in inside if key.path.count(".") == wanted.count(".") + 1]
+    if not shown:
+        meant = did_you_mean(wanted, {key.path for key in known}, "; simulator explain lists the blocks")
+        raise UserError(f"simulator explain: unknown key {args.key}{meant}")
+    for key, kinds in _merged(shown):
+        where = f"  [{', '.join(kinds)}]" if any(kinds) else ""
+        print(f"{key.path}{where}")
+        default = "required" if key.required else f"default {key.default}"
+        print(f"    {key.type}; {default}")
+        if key.meaning:
+            print(textwrap.fill(key.meaning, 96, initial_indent="    ", subsequent_indent="    "))
+    return 0
+
+
+def _merged(shown: list[Any]) -> list[tuple[Any, list[str]]]:
+    """The keys with their kinds; a key that is the same in several kinds is listed once."""
+    merged: dict[tuple[str, ...], tuple[Any, list[str]]] = {}
+    for key in shown:
+        same = (key.path, key.type, key.default, key.meaning)
+        merged.setdefault(same, (key, []))[1].append(key.kind)
+    return list(merged.values())
+
+
+_WIDTH = 112
+
+
+@command(
+    "write a commented configuration to start from",
+    arg("case", metavar="CASE", nargs="?", help="the name of a shipped case"),
+    arg("--output", metavar="FILE", type=Path, help="another name for the file"),
+)
+def init(args: argparse.Namespace) -> int:
+    """Write a shipped case as CASE.yaml into the current folder, with all other possible keys as comments. Without
+    CASE, list the cases.
+
+    example: simulator init forced_turbulence
+    """
+    cases = {path.stem: path for path in sorted(cases_folder().glob("*.yaml"))}
+    if args.case is None:
+        for name, path in cases.items():
+            print(f"{name:28}{_about(path)}")
+        return 0
+    if args.case not in cases:
+        meant = did_you_mean(args.case, cases)
+        raise UserError(f"simulator init: unknown case {args.case!r}{meant} known: {', '.join(cases)}")
+    source = cases[args.case]
+    target = args.output or Path(source.name)
+    # Files that the case needs are written beside it.
+    files = [source.with_name(name) for name in _files(source)]
+    for path in (target, *(target.with_name(file.name) for file in files)):
+        if path.exists():
+            raise UserError(f"{path}: exists; give another name with --output, or move it away")
+    sweep = "base" in _document(source)
+    text = source.read_text().rstrip() + "\n" + ("" if sweep else _further_keys(source))
+    try:
+        target.write_text(text.replace("# yaml-language-server: $schema=schema.json\n", ""))
+        for file in files:
+            target.with_name(file.name).write_bytes(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}") from None
+    print(target)
+    check, run = ("sweep plan", "sweep run") if sweep else ("check", "run")
+    print(f"next: simulator {check} {target}, then simulator {run} {target}", file=sys.stderr)
+    return 0
+
+
+def cases_folder() -> Path:
+    """The folder of the shipped configurations: beside the package, or where a wheel installs them."""
+    import simulator
+
+    beside = Path(simulator.__file__).resolve().parents[1] / "configs"
+    return beside if beside.is_dir() else Path(sys.prefix) / "share" / "simulator" / "configs"
+
+
+def _about(path: Path) -> str:
+    """The first comment of a case."""
+    lines = (line.lstrip("# ") for line in path.read_text().splitlines() if line.startswith("# "))
+    return next((line for line in lines if not line.startswith("yaml-language-server")), "")
+
+
+def _document(source: Path) -> dict[str, Any]:
+    from simulator.config import read_yaml
+
+    return read_yaml(source).value
+
+
+def _files(source: Path) -> list[str]:
+    """The files that a case needs: Python functions, and the base of a sweep."""
+    document = _document(source)
+    paths = [block.get("path") for block in document.values() if isinstance(block, dict)]
+    return [str(p) for p in [*paths, document.get("base")] if p and source.with_name(str(p)).is_file()]
+
+
+def _further_keys(source: Path) -> str:
+    """The keys that the case may have but does not give, as comments."""
+    from simulator.config.reference import keys
+
+    document = _document(source)
+    chosen = {name: block.get("kind", "") for name, block in document.items() if isinstance(block, dict)}
+    lines = [
+        "",
+        "# Further keys with their defaults; here, or on the command line as key.path=value. More with",
+        "# `simulator explain KEY`.",
+    ]
+    for key in keys():
+        block, _, name = key.path.partition(".")
+        inner = name.count(".") > 1 or "NAME" in key.path or ".N" in key.path
+        other = key.kind not in ("", chosen.get(block, ""))
+        if not name or inner or other or key.path.endswith(".kind") or block == "slurm":
+            continue
+        if _given(document, key.path) or (block == "forcing" and "forcing" not in document):
+            continue
+        start = f"#   {key.path}: {key.default or '(required)'}"
+        text = f"{start:44}  {key.meaning}".rstrip()
+        lines.append(textwrap.fill(text, _WIDTH, subsequent_indent="#" + " " * 45))
+    return "\n".join(lines) + "\n"
+
+
+def _given(document: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not isinstance(document, dict) or name not in document:
+            return False
+        document = document[name]
+    return True

@@ -1,0 +1,153 @@
+"""The commands that look at runs: `status`, `verify`, `analyze`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from simulator.cli.parser import arg, command, with_output
+from simulator.errors import UserError
+
+_COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
+
+_TEXT = 3  # the first columns are text; the others are numbers, aligned to the right
+
+
+@command(
+    "show the progress of runs and the state of their jobs",
+    arg("runs", metavar="RUN", nargs="*", help="run folders"),
+    arg(
+        "--folder-of",
+        metavar="ARGUMENT",
+        nargs=argparse.REMAINDER,
+        help="print the folder that `simulator run` would write with these arguments (for job scripts)",
+    ),
+)
+def status(args: argparse.Namespace) -> int:
+    """One line for each run: job, state, step, t, percent, steps/s, expected end, last checkpoint. Without a name:
+    all runs under outputs/.
+
+    example: simulator status outputs/taylor_green
+    """
+    if args.folder_of is not None:
+        print(_folder_of(args.folder_of))
+        return 0
+    folders = [Path(run) for run in args.runs] or sorted(
+        path.parent for path in Path("outputs").glob("*/config.yaml")
+    )
+    if not folders:
+        raise UserError("simulator status: no runs under outputs/; name a run folder")
+    for folder in folders:
+        if not (folder / "config.yaml").is_file():
+            raise UserError(f"{folder}: not a run folder (it has no config.yaml)")
+    _print_table(folders)
+    return 0
+
+
+def _folder_of(arguments: list[str]) -> str:
+    """The run folder of `simulator run ARGUMENTS`. Raises UserError like that command."""
+    from simulator.cli import build_parser
+    from simulator.config import load_config
+
+    args = build_parser(["run"]).parse_args(["run", *arguments])
+    config = load_config(args.config, with_output(args.overrides, args.output))
+    return str(config.output.directory)
+
+
+def _print_table(folders: list[Path]) -> None:
+    from datetime import datetime
+
+    from simulator.run.run_status import look_at
+
+    now = datetime.now().astimezone()
+    rows = [_COLUMNS, *(look_at(folder, now).cells(now) for folder in folders)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i < _TEXT else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+@command(
+    "read a run back and report file by file",
+    arg("path", type=Path, help="a run folder, or one snapshot or checkpoint"),
+    arg("--quiet", action="store_true", help="print problems only"),
+)
+def verify(args: argparse.Namespace) -> int:
+    """Read every file of a run, or of one snapshot or checkpoint, and report file by file. The run may still be
+    running.
+
+    example: simulator verify outputs/taylor_green
+      simulator verify outputs/taylor_green/checkpoints/00000010
+
+    exit code 1 if anything is missing, short, altered, or not finite; a missing or altered index is made again.
+    Only files in the run's ledger.json are checked; your own files, plots/ and logs/ are ignored.
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    from simulator.archive.verify import verification
+
+    files = problems = count = 0
+    found = verification(args.path)
+    # the progress bar goes to stderr, because stdout has the report
+    console = Console(stderr=True)
+    reports = track(
+        found.reports,
+        f"reading {args.path}",
+        found.total,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    for report in reports:
+        count, files = count + (report.manifest is not None), files + len(report.files)
+        problems += len(report.problems)
+        for line in (f"{c.file}: {c.problem}" for c in report.problems) if args.quiet else report.lines():
+            print(line)
+    what = f"{problems} wrong" if problems else "all good"
+    print(f"{count} snapshots and checkpoints, {files} files: {what}")
+    return 1 if problems else 0
+
+
+@command(
+    "measure a run again, from its snapshots",
+    arg("runs", metavar="RUN", nargs="+", help="run folders, then key=value of output or devices"),
+    arg(
+        "--what",
+        metavar="KIND,...",
+        help="kinds of series (default: those of the run's configuration), or all that its model has",
+    ),
+)
+def analyze(args: argparse.Namespace) -> int:
+    """Measure every snapshot of a run with the code that measures while it runs, on the devices of this machine,
+    into RUN/analysis: diagnostics.csv and a file for each series. `simulator plot RUN/analysis` draws them.
+    Python files that the configuration names are executed, with your permissions.
+
+    example: simulator analyze outputs/taylor_green --what transfer,histograms
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from simulator.archive.recompute import analyze
+    from simulator.errors import UserError
+
+    overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
+    runs = [Path(word) for word in args.runs if word not in overrides]
+    if not runs:
+        raise UserError("simulator analyze: name a run's folder")
+    kinds = args.what.split(",") if args.what else None
+    for run in runs:
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"{run}: snapshots", total=None)
+            found = analyze(
+                run,
+                kinds,
+                overrides,
+                lambda done, total, task=task, bar=bar: bar.update(task, completed=done, total=total),
+            )
+        print(f"{found.folder}  {found.rows} rows of diagnostics, {', '.join(found.series)}")
+        for line in found.refused:
+            print(line, file=sys.stderr)
+    return 0

@@ -1,0 +1,99 @@
+"""An abstract simulation: shapes, layouts and programs of a run that computes nothing.
+
+On devices that exist only by name, everything is shapes and names (`jax.eval_shape`, `jax.make_jaxpr`); on virtual
+CPU devices programs can be compiled too, and XLA states their memory.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import jax
+
+from simulator.config import RunConfig
+from simulator.config.execution import DeviceSettings, FftSettings
+from simulator.processes.environment import with_xla_flags
+from simulator.processes.hardware import usable_cores
+from simulator.simulation.inputs import Inputs
+from simulator.simulation.simulation import Simulation
+
+Platform = Literal["cpu", "gpu"]
+COMPILED_FOR = 32
+"""The largest number of virtual devices for which programs are compiled."""
+
+
+@dataclass(frozen=True)
+class PaperDevice:
+    """A device that cannot compute, sufficient for the layout of arrays."""
+
+    id: int = 0
+    process_index: int = 0
+    platform: Platform = "cpu"
+    device_kind: str = "paper"
+
+
+@dataclass(frozen=True)
+class PaperCluster:
+    devices: Sequence[Any] = (PaperDevice(),)
+    platform: Platform = "cpu"
+    num_processes: int = 1
+    process_id: int = 0
+    is_first: bool = True
+
+
+def prepare_virtual_devices(*, gpus: bool = False) -> None:
+    """Makes JAX provide enough virtual CPU devices, with XLA's flags as in a run, and ignore GPUs unless `gpus`. Has
+    no effect if JAX has started, or if a number of devices was set already."""
+    if jax.config.values.get("jax_num_cpu_devices", 0) < 1:
+        with_xla_flags("cpu")
+        with contextlib.suppress(RuntimeError):  # the backend has started
+            jax.config.update("jax_num_cpu_devices", max(COMPILED_FOR, usable_cores()))
+            if not gpus:
+                jax.config.update("jax_platforms", "cpu")
+
+
+def virtual_devices() -> list[Any]:
+    prepare_virtual_devices()
+    return jax.local_devices(backend="cpu")[:COMPILED_FOR]
+
+
+def with_memory(config: RunConfig, memory: Literal["low", "fast"]) -> RunConfig:
+    """The configuration with this `run.memory`."""
+    return config.model_copy(update={"run": config.run.model_copy(update={"memory": memory})})
+
+
+def with_shape(config: RunConfig, shape: tuple[int, ...]) -> RunConfig:
+    """The configuration on another grid."""
+    return config.model_copy(update={"grid": config.grid.model_copy(update={"shape": shape})})
+
+
+def scaled(shape: tuple[int, ...], longest: int, least: int = 1) -> tuple[int, ...]:
+    """The proportions of `shape` with `longest` points along its longest side and at least `least` along the others;
+    an axis of one point stays."""
+    return tuple(max(min(least, n), round(longest * n / max(shape))) if n > 1 else 1 for n in shape)
+
+
+def paper_simulation(
+    config: RunConfig,
+    devices: int | Sequence[Any] = 1,
+    platform: Platform = "cpu",
+    inputs: Inputs | None = None,
+) -> Simulation:
+    """The configuration's simulation on the given number of devices that cannot compute, or on the given virtual
+    ones, with the program of a run on that platform.
+
+    `fft.backend: auto` is planned as the default backend, `run.memory: auto` as fast. Raises UserError if model, grid
+    and initial condition are incompatible, or if the grid cannot be distributed over the devices.
+    """
+    jax.config.update("jax_enable_x64", True)  # as in every run; starts nothing
+    on_paper = isinstance(devices, int)
+    if config.fft.backend == "auto" or on_paper:  # jaxDecomp's programs can only be compiled
+        usual = {"backend": FftSettings().backend}
+        config = config.model_copy(update={"fft": config.fft.model_copy(update=usual)})
+    config = with_memory(config, "fast") if config.run.memory == "auto" else config
+    if isinstance(devices, int):
+        devices = [PaperDevice(i, platform=platform) for i in range(devices)]
+    config = config.model_copy(update={"devices": DeviceSettings(count=len(devices))})
+    cluster = PaperCluster(devices, platform)
+    return Simulation(config, cluster=cast(Any, cluster), inputs=inputs, report=lambda line: None)

@@ -1,0 +1,143 @@
+"""The number of devices on which a run fits, and the largest grid that fits on given devices.
+
+Memory is nearly proportional to the state. One program is compiled near the expected limit; its neighbours are
+estimated from it, and compiled only if the estimate is too close to the limit.
+"""
+
+from simulator.config import RunConfig
+from simulator.errors import UserError
+from simulator.plan.abstract_run import scaled, with_memory, with_shape
+from simulator.plan.machines import USABLE_MEMORY, Machine, target_of
+from simulator.plan.step import Step
+from simulator.simulation.memory import ROOM
+from simulator.simulation.placement import check_devices
+from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
+
+MOST_DEVICES = 4096
+POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
+NICE = sorted(
+    2**a * 3**b * 5**c
+    for a in range(16)
+    for b in range(4)
+    for c in range(3)
+    if 8 <= 2**a * 3**b * 5**c <= 65536
+)
+"""Numbers of points for which transforms are fast."""
+
+TYPICAL = 14
+"""A step typically holds this many times its state; the search starts there."""
+LEAST_SHARE, USUAL_SHARE = 0.3, {"cpu": 0.7, "gpu": 0.5}
+"""The smallest and the usual ratio of a low-memory step's memory to that of the fast step."""
+ERROR = 0.25
+"""The relative error of a memory that is estimated from another compiled program. Measured: 3 % from 600^3 to 675^3
+with a GPU's blocks, 4 to 9 % from two devices to four, 15 % between one device, which exchanges nothing, and
+several."""
+
+
+class Fitting:
+    """Whether the steps of a configuration fit on a machine, for any shape and number of devices. `beside` is the
+    ratio of the whole run's memory to that of its steps."""
+
+    def __init__(self, config: RunConfig, machine: Machine, beside: float = 1.0):
+        self._config, self._machine, self._beside = config, machine, beside
+        self._per_state: dict[str, float] = {}
+        """Memory of the last compiled step in multiples of its state, by the name of its transform."""
+
+    def fits(self, devices: int, shape: tuple[int, ...] | None = None) -> bool:
+        """Whether a step fits; with `run.memory: auto` either the fast one or that of low memory."""
+        config = self._config if shape is None else with_shape(self._config, shape)
+        try:
+            share = self._share(_step(config, self._machine, devices))
+        except UserError:
+            return False
+        if share <= 1 or not may_be_low(config) or share * LEAST_SHARE > 1:
+            return share <= 1
+        return self._share(_step(with_memory(config, "low"), self._machine, devices)) <= 1
+
+    def _share(self, step: Step) -> float:
+        """The fraction of the available memory that a step takes; estimated if it is clearly above or below 1."""
+        if surely_fits(step, self._machine):
+            return 0.0
+        limit, name = usable(self._machine) / self._beside, step.simulation.transform.name
+        share = self._per_state.get(name, 0.0) * step.state / limit
+        if share == 0 or abs(share - 1) <= ERROR:
+            share = step.memory / limit
+            self._per_state[name] = step.memory / step.state
+        return share
+
+
+def usable(machine: Machine) -> float:
+    """The memory of a device that a run may use, in bytes."""
+    return USABLE_MEMORY[machine.platform] * machine.memory
+
+
+def surely_fits(step: Step, machine: Machine) -> bool:
+    """Whether a step fits judging by the size of its state alone."""
+    return ROOM * step.state <= usable(machine)
+
+
+def may_be_low(config: RunConfig) -> bool:
+    """Whether a run chooses low memory by itself if the fast step does not fit."""
+    return config.run.memory == "auto" and config.fft.backend != JAXDECOMP
+
+
+def _step(config: RunConfig, machine: Machine, devices: int) -> Step:
+    return Step(config, devices, machine.platform, target_of(machine))
+
+
+def step_on(config: RunConfig, machine: Machine, devices: int) -> Step:
+    """The step of a run on these devices: with `run.memory: auto` that of low memory if the fast one is too large."""
+    step = _step(config, machine, devices)
+    if not may_be_low(config) or surely_fits(step, machine) or step.memory <= usable(machine):
+        return step
+    return _step(with_memory(config, "low"), machine, devices)
+
+
+def fits(config: RunConfig, machine: Machine, devices: int) -> bool:
+    """Whether a run's steps fit on this number of devices, and the grid can be distributed over them."""
+    return Fitting(config, machine).fits(devices)
+
+
+def fewest_devices(config: RunConfig, machine: Machine, above: int = 0, beside: float = 1.0) -> int | None:
+    """The smallest power of two above `above` that is a number of devices on which a run fits."""
+    counts = [n for n in POWERS if n > above and _shareable(config, n)]
+    if not counts:
+        return None
+    fitting = Fitting(config, machine, beside)
+    state = _step(config, machine, counts[0]).state * counts[0]
+    need = beside * TYPICAL * state / usable(machine)
+    at = min(sum(n < need for n in counts), len(counts) - 1)
+    if not fitting.fits(counts[at]):
+        return next((n for n in counts[at + 1 :] if fitting.fits(n)), None)
+    while at > 0 and fitting.fits(counts[at - 1]):
+        at -= 1
+    return counts[at]
+
+
+def _shareable(config: RunConfig, devices: int) -> bool:
+    try:
+        check_devices(config, devices)
+    except UserError:
+        return False
+    return True
+
+
+def largest_shape(
+    config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
+) -> tuple[int, ...] | None:
+    """The largest grid with the configuration's proportions that fits; sides are products of 2, 3 and 5."""
+    need = beside * _step(config, machine, devices).memory
+    if may_be_low(config):
+        config, need = with_memory(config, "low"), USUAL_SHARE[machine.platform] * need
+    shape = config.grid.shape
+    likely = max(shape) * (usable(machine) / need) ** (1 / len(shape))
+    shapes = [s for n in NICE if _shareable(with_shape(config, s := scaled(shape, n)), devices)]
+    if not shapes:
+        return None
+    fitting = Fitting(config, machine, beside)
+    at = max(0, sum(max(s) <= likely for s in shapes) - 1)
+    if not fitting.fits(devices, shapes[at]):
+        return next((s for s in reversed(shapes[:at]) if fitting.fits(devices, s)), None)
+    while at < len(shapes) - 1 and fitting.fits(devices, shapes[at + 1]):
+        at += 1
+    return shapes[at]

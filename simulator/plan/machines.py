@@ -1,0 +1,177 @@
+"""The rates of devices: a table of known ones, and this machine as measured.
+
+The table, `devices.yaml`, holds peaks from the vendors' data sheets; `EFFICIENCY` is the fraction of them with which
+a step is planned. A device is what a run calls one: a GPU, half of an MI250X, a core of a processor.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulator.errors import UserError
+from simulator.plan.abstract_run import Platform
+from simulator.processes.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
+
+GB = 1e9
+DEVICES = Path(__file__).with_name("devices.yaml")
+START, EXCHANGE_LATENCY = 5e-6, 20e-6
+"""Seconds from one kernel of a GPU to the next, and of an all-to-all of short messages."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    platform: Platform
+    memory: float
+    """Memory of one device in bytes."""
+    bandwidth: float
+    """Bytes per second that a device reads and writes while all devices of a node work."""
+    per_node: int
+    """Number of devices per node."""
+    link: float
+    """Bytes per second that a device sends to others on its node."""
+    network: float
+    """Bytes per second that a node sends to others."""
+    source: str
+    cache: float | None = None
+    """Bytes per second for transforms, and for arrays of a block's size, if these stay in a cache."""
+    measured: bool = False
+    """Whether `bandwidth` is the rate of the run's own steps, measured here."""
+    start: float = START
+    """Seconds from one kernel to the next."""
+    exchange_latency: float = EXCHANGE_LATENCY
+    """Seconds of an all-to-all of short messages, without those for each participating device."""
+    program: Mapping[str, Any] | None = field(default=None, repr=False)
+    """XLA's description of the device, for compilation without one."""
+
+
+def _known() -> dict[str, Machine]:
+    table = yaml.safe_load(DEVICES.read_text())
+    return {name: (_processor if "cores" in about else _gpu)(name, **about) for name, about in table.items()}
+
+
+def _gpu(
+    name: str, *, memory: float, bandwidth: float, per_node: int, link: float, network: float, source: str,
+    program: Mapping[str, Any] | None = None,
+) -> Machine:  # fmt: skip
+    return Machine(
+        name, "gpu", memory * GB, bandwidth * GB, per_node, link * GB, network * GB, source, program=program
+    )
+
+
+def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source: str) -> Machine:
+    """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's cache, move
+    10 GB/s: measured on cores of that kind."""
+    each = bandwidth * GB / cores
+    return Machine(
+        name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0
+    )
+
+
+KNOWN = _known()
+
+USABLE_MEMORY = {"gpu": 0.9, "cpu": 0.9}
+"""The fraction of a device's memory that a run may use: on GPUs that of XLA's pool."""
+EFFICIENCY = {"bandwidth": 0.8, "link": 0.6, "network": 0.6}
+"""The fraction of the table's peak with which a step is planned."""
+PEER_LATENCY = 1e-6
+"""Seconds of an all-to-all for each participating device."""
+
+
+def machine(name: str, where: str = "--device") -> Machine:
+    """The device of the table, by its name. Raises UserError, blaming `where`, if there is none."""
+    word = name.strip().lower().replace("_", "-").removeprefix("nvidia-").removeprefix("amd-")
+    if word not in KNOWN:
+        raise UserError(
+            f"{where}: {name} is not known; {', '.join(KNOWN)} are, others can be described in {DEVICES}"
+        )
+    peak = KNOWN[word]
+    return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
+
+
+# ---- GPUs that are not present ---------------------------------------------------------------------------
+
+MOST = 512
+"""The largest number of devices for which programs are compiled."""
+SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
+"""Environment variable: with it, loading the plugin does not query a driver for its version."""
+OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}
+"""The schedule of a run on GPUs (see `processes.environment`); the code of kernels, which is generated after memory
+and schedule are settled, in less time."""
+
+_COMMON = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": 2147483647,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+}
+
+
+def missing(machine: Machine) -> str | None:
+    """Why programs cannot be compiled for a GPU here, with a remedy; None if they can."""
+    if machine.measured:
+        return None
+    if machine.program is None:
+        return f"{machine.name} has no description for the compiler; a `program` in its block of {DEVICES} gives one"
+    vendor = vendor_of(machine.program)
+    if not has_gpu_plugin(vendor):
+        return f"JAX's plugin for it is not installed ({SETUP[vendor]}, without a GPU too)"
+    return plugin_problem(vendor)
+
+
+def target_of(machine: Machine) -> str | None:
+    """The name of the described device for which programs are compiled; None: virtual processors."""
+    described = machine.platform == "gpu" and KNOWN.get(machine.name) is not None and not machine.measured
+    return machine.name if described and missing(machine) is None else None
+
+
+@lru_cache(maxsize=64)
+def described_devices(name: str, count: int) -> tuple[Any, ...]:
+    """`count` devices of that name, which cannot compute, on nodes of their usual size."""
+    from jax.experimental import topologies
+
+    os.environ.setdefault(SKIP_CHECKS, "1")
+    machine = KNOWN[name]
+    assert machine.program is not None
+    nodes = ceil(count / machine.per_node)
+    each = ceil(count / nodes)
+    topology = topologies.get_topology_desc(
+        topology_name=name,
+        platform=vendor_of(machine.program),
+        target_config=configuration(machine.program),
+        topology=f"1x{nodes}x{each}",
+    )
+    return tuple(topology.devices[:count])
+
+
+def vendor_of(program: Mapping[str, Any]) -> Vendor:
+    return "cuda" if "capability" in program else "rocm"
+
+
+def configuration(program: Mapping[str, Any]) -> str:
+    """XLA's GpuTargetConfigProto in text form, from a `program` block of `devices.yaml`."""
+    about = {**_COMMON, **program}
+    name = about.pop("name")
+    if "capability" in about:
+        major, minor = about.pop("capability").split(".")
+        kind = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
+        platform, runtime = "CUDA", "runtime_version { major: 12 minor: 9 }"
+    else:
+        kind = f'rocm_compute_capability {{ gcn_arch_name: "{about.pop("architecture")}" }}'
+        platform, runtime = "ROCM", ""
+    info = " ".join(f"{key}: {value}" for key, value in about.items())
+    return (
+        f'gpu_device_info {{ {info} {kind} }} platform_name: "{platform}" '
+        f'dnn_version_info {{ major: 9 minor: 8 }} {runtime} device_description_str: "{name}"'
+    )

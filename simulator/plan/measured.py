@@ -1,0 +1,113 @@
+"""The rate of a run's own steps on this machine, measured on a grid of at most 128 points along an axis."""
+
+import os
+import time
+from collections.abc import Callable
+from math import log2, prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from simulator.config import RunConfig
+from simulator.config.execution import DeviceSettings
+from simulator.errors import RunFailure, UserError
+from simulator.plan.abstract_run import prepare_virtual_devices, scaled, with_shape
+from simulator.plan.machines import Machine
+from simulator.plan.step import Step
+from simulator.processes import discover
+from simulator.processes.environment import keep_freed_memory
+from simulator.processes.hardware import usable_cores
+from simulator.processes.start import Cluster
+from simulator.simulation.advance import Until
+from simulator.simulation.simulation import Simulation
+
+LARGEST = 128
+"""Points along the longest side of the grid that is measured. More do not fit a processor's cache either."""
+SHORTEST, WHOLE = 0.02, 1.0
+"""Seconds of one timed call and of the timing."""
+
+Clock = Callable[[], float]
+
+
+class TimedSteps:
+    """Steps from the start of a simulation, which is repeated where a run on so few points ends early."""
+
+    def __init__(self, simulation: Simulation, clock: Clock = time.perf_counter):
+        self.compiled = simulation.compiled_loop()
+        self.shortest = float("inf")
+        self._clock, self._start, self._state = clock, simulation.state, None
+        self._take(1)
+        self._count = max(1, round(SHORTEST / self._take(1)))
+
+    def time(self, seconds: float = WHOLE) -> float:
+        """Takes steps for so many seconds; returns the shortest time of one so far."""
+        end = time.perf_counter() + seconds
+        while True:
+            self.shortest = min(self.shortest, self._take(self._count))
+            if time.perf_counter() >= end:
+                return self.shortest
+
+    def _take(self, count: int) -> float:
+        """Seconds of one of `count` steps; infinite if the run ends within them."""
+        state: Any = self._state if self._state is not None else jax.tree.map(lambda a: a.copy(), self._start)
+        before = int(state.step)
+        began = self._clock()
+        state = jax.block_until_ready(
+            self.compiled(state, Until(np.float64(np.inf), np.float64(np.inf), np.int64(count)))
+        )
+        took = (self._clock() - began) / count
+        ended = int(state.step) < before + count
+        if ended and before == 0:
+            raise RunFailure("the run stops at its start; take another configuration, or a smaller time step")
+        self._state = None if ended else state
+        return float("inf") if ended else took
+
+
+def _work(shape: tuple[int, ...]) -> float:
+    return prod(shape) * log2(prod(shape))
+
+
+def this_machine(
+    config: RunConfig, devices: int | None = None, clock: Clock = time.perf_counter, largest: int = LARGEST
+) -> Machine:
+    """The devices that a run would take here, with the rate of its own steps. Starts JAX on them.
+
+    devices: number of devices of the run; by default all. clock: seconds of a device at work; where others work on
+    the same cores, those that this process had of them. largest: points along the longest side of the measured grid.
+    Raises UserError where the run cannot start on that grid.
+    """
+    jax.config.update("jax_enable_x64", True)  # as in every run
+    prepare_virtual_devices(gpus=True)
+    present, cores = jax.devices(), usable_cores()
+    platform = present[0].platform
+    if platform != "gpu":
+        platform, present = "cpu", present[:cores]
+        keep_freed_memory(os.environ)  # as in every run
+    used = tuple(present[:devices])
+    shape = scaled(config.grid.shape, min(largest, max(config.grid.shape)), least=4)
+    smaller = with_shape(config, shape).model_copy(update={"devices": DeviceSettings(count=len(used))})
+    try:
+        cluster = Cluster(discover({}), platform, used)
+        steps = TimedSteps(Simulation(smaller, cluster=cluster, report=lambda line: None), clock)
+    except (UserError, OSError) as error:
+        text = " x ".join(map(str, shape))
+        raise UserError(
+            f"--device here: a step on {text} points is measured, and there the run cannot start: {error}; "
+            "name a device instead, e.g. --device epyc-7763"
+        ) from None
+    # A step's time goes with N log N of its points, its bytes with N; the rate is that of the run's own grid.
+    took = steps.time() * _work(config.grid.shape) / _work(shape)
+    moved = Step(config, len(used), platform).traffic
+    rate = (moved.bytes + moved.sent) / took
+    if platform == "gpu":
+        memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
+    else:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / cores
+    source = (
+        f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
+    )
+    return Machine(
+        "this machine", platform, memory, rate, len(present), rate, rate * len(present), source,
+        measured=True, start=0.0, exchange_latency=0.0,
+    )  # fmt: skip

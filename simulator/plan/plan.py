@@ -1,0 +1,242 @@
+"""The needs of a run on given devices: memory, files and time; alternatives that fit; and the request to Slurm."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil, floor, prod
+from typing import Any
+
+import jax
+
+from simulator.config import RunConfig
+from simulator.measurements import Cadence
+from simulator.plan.fitting import fewest_devices, largest_shape, step_on, surely_fits, usable
+from simulator.plan.machines import PEER_LATENCY, Machine
+from simulator.plan.step import Step
+from simulator.plan.steps import Steps
+from simulator.plan.traffic import Traffic
+from simulator.words import size
+
+START = 300.0
+"""Seconds allowed for a job's start, compilation and last checkpoint."""
+MARGIN = 1.5
+"""The ratio of a job's time limit to its planned duration."""
+DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The resources to request from Slurm."""
+
+    nodes: int
+    devices: int
+    gpus_per_node: int | None
+    tasks_per_node: int
+    cpus_per_task: int | None
+    time: str | None
+
+    def flags(self) -> list[str]:
+        given = {
+            "nodes": self.nodes,
+            "gpus-per-node": self.gpus_per_node,
+            "tasks-per-node": self.tasks_per_node if self.gpus_per_node is None else None,
+            "cpus-per-task": self.cpus_per_task,
+            "time": self.time,
+        }
+        return [f"--{name} {value}" for name, value in given.items() if value is not None]
+
+
+# ---- time ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The duration of one step, by part."""
+
+    arrays: float
+    """Arrays are read and written, and transformed."""
+    exchange: float
+    starts: float
+    """Time between one kernel and the next."""
+
+    @property
+    def all(self) -> float:
+        return self.arrays + self.exchange + self.starts
+
+
+def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
+    """Assumes that a device does one thing after the other: it reads and writes at its bandwidth (on a processor,
+    transforms and blocks at that of its cache), and sends to devices on its own node and on others at the same
+    time."""
+    if machine.measured:  # by the same count of bytes
+        arrays = moved.bytes / machine.bandwidth
+    elif machine.cache:
+        arrays = moved.cached / machine.cache + (moved.bytes - moved.cached) / machine.bandwidth
+    else:
+        arrays = (moved.bytes + moved.passes) / machine.bandwidth
+    return Seconds(arrays, _exchange(moved, machine, devices), moved.kernels * machine.start)
+
+
+def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
+    if devices == 1 or not moved.exchanges:
+        return 0.0
+    inside = min(devices, machine.per_node)
+    near, far = (inside - 1) / devices, (devices - inside) / devices
+    # Sent bytes as if they were distributed evenly over all devices, including the device itself.
+    sent = moved.sent * devices / (devices - 1)
+    on_node = sent * near / machine.link
+    # A pencil's exchanges involve fewer devices; those of a row may all be on one node, which is neglected here.
+    off_node = sent * far / (machine.network / machine.per_node)
+    return max(on_node, off_node) + moved.exchanges * (machine.exchange_latency + devices**0.5 * PEER_LATENCY)
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Files:
+    """Bytes of a snapshot and of a checkpoint, without compression, and their numbers at the end of a run."""
+
+    snapshot: float
+    checkpoint: float
+    snapshots: int | None
+    """None if snapshots are due by wall-clock time."""
+    checkpoints: int
+
+    @property
+    def all(self) -> float | None:
+        """Bytes of the whole run."""
+        if self.snapshots is None:
+            return None
+        return self.snapshots * self.snapshot + self.checkpoints * self.checkpoint
+
+
+def files_of(step: Step, steps: int | None) -> Files:
+    """The files of a run with this step; `steps` is the number of its steps."""
+    config, simulation = step.config, step.simulation
+    wanted = config.output.snapshots
+    single = "single" in (wanted.precision, config.precision)
+    points = prod(config.grid.shape)
+
+    def values(name: str) -> float:
+        array = jax.eval_shape(simulation.values(name), simulation.template)
+        number = (4 if single else 8) * (2 if array.dtype.kind == "c" else 1)
+        return float(number * prod(array.shape[:-3]) * points)
+
+    def coefficients(array: Any) -> float:
+        layout = simulation.transform.layout
+        modes = array.ndim >= 3 and array.shape[-3:] == layout.shape
+        count = prod(array.shape[:-3]) * prod(layout.valid) if modes else prod(array.shape)
+        return float(count * array.dtype.itemsize)
+
+    names = wanted.fields or tuple(simulation.model.fields)
+    kept = config.output.checkpoints
+    thinned = steps // kept.keep_every if kept.keep_every and kept.every_steps and steps else 0
+    return Files(
+        sum(map(values, names)),
+        sum(map(coefficients, jax.tree.leaves(simulation.template))),
+        snapshots_of(config, steps),
+        kept.keep_last + thinned,
+    )
+
+
+def snapshots_of(config: RunConfig, steps: int | None) -> int | None:
+    """The number of snapshots: the first and the last state, and those due in between; None if it is unknown."""
+    wanted: Cadence = config.output.snapshots
+    if wanted.every_wall is not None or (wanted.every_steps is not None and steps is None):
+        return None
+    count = 2
+    if wanted.every is not None:
+        count += max(0, floor(config.time.stop / wanted.every * (1 - 1e-9)))
+    if wanted.every_steps is not None and steps is not None:
+        count += max(0, (steps - 1) // wanted.every_steps)
+    return count
+
+
+# ---- the plan --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Plan:
+    """The plan of a configuration on `devices` devices. Raises UserError if the grid cannot be distributed over
+    them."""
+
+    config: RunConfig
+    machine: Machine
+    devices: int
+    steps: Steps
+    step: Step = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.step = step_on(self.config, self.machine, self.devices)
+
+    @property
+    def available(self) -> float:
+        """Bytes of one device that a run may use."""
+        return usable(self.machine)
+
+    @cached_property
+    def fits(self) -> bool:
+        return surely_fits(self.step, self.machine) or self.step.largest <= self.available
+
+    @cached_property
+    def seconds(self) -> Seconds:
+        """The duration of one step, by part."""
+        return seconds(self.step.traffic, self.machine, self.devices)
+
+    @property
+    def whole_run(self) -> float | None:
+        """Duration of all steps in seconds."""
+        return None if self.steps.count is None else self.steps.count * self.seconds.all
+
+    @cached_property
+    def files(self) -> Files:
+        return files_of(self.step, self.steps.count)
+
+    @cached_property
+    def largest_shape(self) -> tuple[int, ...] | None:
+        """The largest grid of the same proportions that fits on these devices."""
+        return largest_shape(self.config, self.machine, self.devices, self.beside)
+
+    @property
+    def beside(self) -> float:
+        """The ratio of the whole run's memory to that of its steps."""
+        return self.step.largest / self.step.memory
+
+    def ask(self) -> Ask:
+        per_node, gpu = self.machine.per_node, self.machine.platform == "gpu"
+        nodes = ceil(self.devices / per_node)
+        each = ceil(self.devices / nodes)
+        time = None if self.whole_run is None else slurm_time(min(DAY, START + MARGIN * self.whole_run))
+        return Ask(
+            nodes, self.devices, each if gpu else None, each if gpu else 1, None if gpu else each, time
+        )
+
+    def refuse(self) -> None:
+        """Raises UserError if the run does not fit, stating the excess and the alternatives that fit."""
+        if self.fits:
+            return
+        short = self.step.largest - self.available
+        shape = " x ".join(map(str, self.config.grid.shape))
+        cures = []
+        if smaller := self.largest_shape:
+            cures.append(f"{' x '.join(map(str, smaller))} would fit on these")
+        if (more := fewest_devices(self.config, self.machine, self.devices, self.beside)) is not None:
+            cures.append(f"{more} devices would do for this shape")
+        raise self.config.error(
+            "grid.shape",
+            f"{shape} in {self.config.precision} precision needs {size(self.step.largest)} on each of "
+            f"{self.devices} {counted(self.machine, self.devices)}, {size(short)} more than the "
+            f"{size(self.available)} there are; {', or '.join(cures) or 'no number of devices would do'}",
+        )
+
+
+def counted(machine: Machine, devices: int) -> str:
+    word = "device" if devices == 1 else "devices"
+    return f"{word} of {machine.name}" if machine.measured else f"{machine.name} {word}"
+
+
+def slurm_time(duration: float) -> str:
+    """A time limit, rounded up to minutes, and above an hour to quarters of an hour."""
+    unit = 60 if duration <= 3600 else 900
+    minutes = ceil(duration / unit) * unit // 60
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"

@@ -1,0 +1,178 @@
+"""The needs of a step on a device, read from its compiled programs; nothing is allocated.
+
+They are compiled for a described GPU if JAX's plugin for it is installed, else for virtual CPU devices. This takes
+one or a few seconds, whatever the size of the grid.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import ceil, prod
+from typing import Any, Literal, NamedTuple, cast
+
+import jax
+
+from simulator.config import RunConfig
+from simulator.config.programs import Programs
+from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
+from simulator.plan.machines import MOST, OPTIONS, described_devices
+from simulator.plan.traffic import Traffic, traffic
+from simulator.simulation.memory import Memory
+from simulator.simulation.placement import check_devices
+from simulator.simulation.simulation import Simulation
+from simulator.spectral.collectives import largest_transform
+from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
+from simulator.spectral.staged import StagedTransform
+
+CompiledProgram = Literal["loop", "diagnostics", "output"]
+"""The loop over steps; a row of diagnostics; the values of a snapshot's largest field."""
+
+_QUICK = {"xla_backend_optimization_level": 0}
+"""Skips the optimization of a processor's code, which comes after the memory layout: the same answer in less time."""
+
+
+class Needs(NamedTuple):
+    """The needs of a compiled program on one device."""
+
+    bytes: int
+    """Memory that it holds, including the state and, on GPUs, as much again as the largest local transform."""
+    traffic: Traffic
+    """The traffic of one execution; of the loop over steps, that of one step."""
+
+
+def needs(
+    config: RunConfig, devices: int, platform: Platform, program: CompiledProgram, target: str | None = None
+) -> Needs:
+    """The needs of one of `devices` devices: of the described GPUs `target`, else of a platform's program on virtual
+    processors, of which there are at most as many as `virtual_devices`.
+
+    Raises UserError if the grid cannot be distributed over them.
+    """
+    return _needs(Programs(config), devices, platform, program, target)
+
+
+@lru_cache(maxsize=8)
+def _simulation(key: Programs, devices: int, platform: Platform, target: str | None) -> Simulation:
+    placed_on = virtual_devices()[:devices] if target is None else described_devices(target, devices)
+    return paper_simulation(key.config, placed_on, platform)
+
+
+@lru_cache(maxsize=512)
+def _needs(
+    key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
+) -> Needs:
+    simulation = _simulation(key, devices, platform, target)
+    compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
+    # The GPU's FFT library allocates its workspace when it runs: at most as much again.
+    scratch = largest_transform(compiled) if platform == "gpu" else 0
+    moved = traffic(compiled) if program == "loop" else Traffic()
+    return Needs(Memory.of(compiled).total + scratch, moved)
+
+
+def _lowered(simulation: Simulation, program: CompiledProgram) -> Any:
+    state = simulation.placed_template
+    match program:
+        case "loop":
+            return simulation.lowered_loop()
+        case "diagnostics":
+            return jax.jit(simulation.diagnostics).lower(state)
+        case "output":
+            names = simulation.config.output.snapshots.fields or simulation.model.stored
+            largest = max((simulation.values(name) for name in names), key=lambda f: _size(f, state))
+            return jax.jit(largest).lower(state)
+
+
+def _size(function: Any, state: Any) -> int:
+    result = jax.eval_shape(function, state)
+    return prod(result.shape) * result.dtype.itemsize
+
+
+@dataclass
+class Step:
+    """A configuration's step on one of its devices. Raises UserError if grid and devices are incompatible."""
+
+    config: RunConfig
+    devices: int = 1
+    platform: Platform = "cpu"
+    target: str | None = None
+    """The described GPU for which the programs are compiled; None: they are compiled for virtual processors."""
+    simulation: Simulation = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_devices(self.config, self.devices)
+        self.simulation = paper_simulation(self.config, self.devices, self.platform)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """The bytes that the compiled step reads, writes, transforms and sends."""
+        return self.needs("loop").traffic
+
+    @cached_property
+    def state(self) -> float:
+        """Bytes of the state."""
+        leaves = jax.tree.leaves(self.simulation.placed_template)
+        return sum(prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in leaves)
+
+    # ---- memory ------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> float:
+        """Bytes that the compiled loop over steps holds: state, temporary arrays and results."""
+        return self.held("loop")
+
+    @property
+    def output_memory(self) -> float:
+        """Bytes held while a snapshot is written: the state, and the largest field's values as they are computed."""
+        return self.held("output")
+
+    @property
+    def diagnostics_memory(self) -> float:
+        """Bytes held while a row of diagnostics is computed, the state included."""
+        return self.held("diagnostics")
+
+    @property
+    def largest(self) -> float:
+        """The largest memory during a run, in bytes."""
+        return max(self.memory, self.output_memory, self.diagnostics_memory)
+
+    def held(self, program: CompiledProgram) -> float:
+        """Bytes that a compiled program holds on a device."""
+        return self.needs(program).bytes
+
+    def needs(self, program: CompiledProgram) -> Needs:
+        """The needs of a compiled program on a device, as XLA states them. Beyond the number of devices for which
+        programs are compiled, those of fewer devices with as many points each, scaled by the ratio of the states,
+        which padding may change."""
+        if self.devices <= self._most:
+            return needs(self.config, self.devices, self.platform, program, self.target)
+        counterpart, config = self._counterpart, self.config
+        share = self.state / counterpart.state
+        if config.fft.backend == JAXDECOMP:
+            points = prod(config.grid.shape) / self.devices
+            share = points * counterpart.devices / prod(counterpart.config.grid.shape)
+        needed = counterpart.needs(program)
+        return Needs(round(share * needed.bytes), needed.traffic.scaled(share))
+
+    @property
+    def _most(self) -> int:
+        """The largest number of devices for which programs are compiled."""
+        return MOST if self.target else len(virtual_devices())
+
+    @cached_property
+    def _counterpart(self) -> "Step":
+        """The step on as many devices as programs are compiled for, with the same physical space per device."""
+        count, config, transform = self._most, self.config, self.simulation.transform
+        if (
+            config.fft.backend == JAXDECOMP
+        ):  # it does not pad: every side must be divisible for all its meshes
+            scale = (count / self.devices) ** (1 / len(config.grid.shape))
+            shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
+        else:  # more devices may need pencils where fewer do not
+            plan = cast(StagedTransform, transform).plan.name
+            fft = config.fft.model_copy(update={"decomposition": plan})
+            config = config.model_copy(update={"fft": fft})
+            fewer = paper_simulation(config, count, self.platform).transform
+            shape = tuple(
+                ceil(n / transform.physical.parts(axis)) * fewer.physical.parts(axis)
+                for axis, n in zip(transform.grid.axes, self.config.grid.shape, strict=True)
+            )
+        return Step(with_shape(config, shape), count, self.platform, self.target)

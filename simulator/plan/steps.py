@@ -1,0 +1,100 @@
+"""The number of steps of a run."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil, isfinite, log
+
+import jax
+
+from simulator.config import RunConfig
+from simulator.config.execution import DeviceSettings, FftSettings
+from simulator.errors import UserError
+from simulator.plan.abstract_run import PaperCluster, scaled, with_memory, with_shape
+from simulator.simulation.advance import rate_of
+from simulator.simulation.simulation import Simulation
+
+COARSE = (16, 32)
+"""Points along the longest side of the grids on which the initial time step is computed."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    count: int | None
+    """None if it is unknown."""
+    source: str
+
+
+def fixed_steps(config: RunConfig) -> Steps:
+    """The number of steps if the configuration determines it; otherwise unknown."""
+    time = config.time
+    if time.dt is None:
+        return Steps(
+            time.max_steps, "at most, by time.max_steps" if time.max_steps else "dt follows from the flow"
+        )
+    return Steps(_limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}")
+
+
+def estimated_steps(config: RunConfig) -> Steps:
+    """The number of steps, also if dt follows from the CFL number: from the initial dt. The initial condition is
+    built on grids of 16 and 32 points along the longest side, and the growth of the rate between them is extrapolated
+    to the run's own grid. A flow that speeds up takes more steps, one that decays fewer."""
+    known = fixed_steps(config)
+    if config.time.dt is not None:
+        return known
+    try:
+        rates = [_rate(config, shape) for shape in _coarse_shapes(config)]
+    except (UserError, OSError):
+        return Steps(config.time.max_steps, "the start cannot be built on a coarse grid; give --steps")
+    if not all(isfinite(r) for r in rates):
+        return Steps(config.time.max_steps, "the start's time step is unknown; give --steps")
+    rate = _extrapolated(config, rates)
+    cfl, largest = config.time.cfl or 0.5, config.time.max_dt
+    dt = cfl / rate if rate else largest
+    if dt is None:
+        return Steps(config.time.max_steps, "the start is at rest; give --steps")
+    dt = min(dt, largest) if largest else dt
+    return Steps(_limited(config, ceil(config.time.stop / dt)), f"of the start's dt = {dt:.3g}")
+
+
+def _limited(config: RunConfig, count: int) -> int:
+    return count if config.time.max_steps is None else min(count, config.time.max_steps)
+
+
+def _coarse_shapes(config: RunConfig) -> list[tuple[int, ...]]:
+    shape = config.grid.shape
+    shapes = [scaled(shape, n, least=4) for n in COARSE if n < max(shape)]
+    return shapes if len(shapes) == len(COARSE) else [shape]
+
+
+def _extrapolated(config: RunConfig, rates: list[float]) -> float:
+    if len(rates) == 1 or min(rates) == 0:
+        return rates[-1]
+    coarse, fine = COARSE
+    power = min(2.0, max(0.0, log(rates[1] / rates[0]) / log(fine / coarse)))
+    return rates[1] * (max(config.grid.shape) / fine) ** power
+
+
+def _rate(config: RunConfig, shape: tuple[int, ...]) -> float:
+    """The largest rate (1/time) of the initial state on a grid of this shape."""
+    jax.config.update("jax_enable_x64", True)
+    changed = {"fft": FftSettings(), "devices": DeviceSettings(count=1)}
+    config = with_memory(with_shape(config, shape), "fast")
+    device = jax.local_devices(backend="cpu")[0]
+    quiet: Callable[[str], None] = lambda line: None  # noqa: E731
+    cluster = PaperCluster(devices=(device,))  # type: ignore[arg-type] - one that can compute
+    simulation = Simulation(config.model_copy(update=changed), cluster=cluster, report=quiet)  # type: ignore[arg-type]
+    with _compiled_quickly():
+        return float(jax.jit(lambda s: rate_of(simulation.model, s))(simulation.state))
+
+
+@contextlib.contextmanager
+def _compiled_quickly() -> Iterator[None]:
+    """Disables most optimizations: for programs that run once, on few points, they take longer than the run."""
+    name = "jax_disable_most_optimizations"
+    before = jax.config.values[name]
+    jax.config.update(name, True)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)

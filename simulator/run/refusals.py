@@ -1,0 +1,208 @@
+"""May this run? All checks of `run`, for a login node and for every command alike.
+
+An abstract simulation is built, with devices that cannot compute: model, forcing, outputs and initial condition raise
+the same errors as in a run. Checks that depend on values, such as a start at rest, are left to the run.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.archive.recorder import series_of
+from simulator.archive.state import CONFIG
+from simulator.archive.states import RunInputs
+from simulator.config import RunConfig, diff_configs
+from simulator.models.equation import Equation
+from simulator.particles import Domain, ParticleSet
+from simulator.plan.abstract_run import paper_simulation, virtual_devices
+from simulator.plan.fitting import NICE
+from simulator.run import fingerprint
+from simulator.run.folder import Action, Decision, Found, RunFolder, decide, read_state
+from simulator.simulation.memory import ROOM, SMALL, Memory, free_everywhere
+from simulator.simulation.placement import check_devices, check_exchange
+from simulator.simulation.simulation import Simulation
+from simulator.simulation.start import check_growth as growth_is_followed
+from simulator.spectral import Grid, Transform
+from simulator.spectral.staged import NAME
+from simulator.words import size
+
+AT_LEAST = 2
+"""Every step holds at least this many times the state."""
+FEW = 1 << 24
+"""The largest number of modes of a field whose linear term is evaluated on a login node."""
+
+
+def may_run(
+    config: RunConfig,
+    processes: int = 1,
+    *,
+    overwrite: bool = False,
+    allow: Collection[str] = (),
+    growth: bool = False,
+) -> Decision:
+    """Whether `run` starts or continues the run, or finds it finished. Raises UserError, with the place, if it would
+    refuse the folder, or the configuration on any devices. No device is needed, and nothing is written. For `growth`
+    see `check`."""
+    decision = decision_of(config, overwrite=overwrite, allow=allow)
+    decision.raise_if_refused()
+    if decision.action is not Action.FINISHED:
+        check(
+            config,
+            processes,
+            None if decision.clear else RunFolder(config.output.directory).path / "inputs",
+            growth,
+        )
+    return decision
+
+
+def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection[str] = ()) -> Decision:
+    """How `run` treats the folder of `config` in its present state."""
+    folder = RunFolder(Path(config.output.directory))
+    found, file = folder.found(), folder.path / CONFIG
+    old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
+    differences = diff_configs(fingerprint.computed_with(file), config) if old else ()
+    state = read_state(folder.path)
+    decision = decide(
+        folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow
+    )
+    if decision.action is not Action.REFUSE or not file.is_file():
+        return decision
+    line = fingerprint.edited(file, config, allow)
+    return replace(decision, lines=(line,)) if line else decision
+
+
+def check(config: RunConfig, processes: int = 1, copies: Path | None = None, growth: bool = False) -> None:
+    """Raises UserError, with the place, if `run` would refuse the configuration on any devices.
+
+    `copies` is the folder with a continued run's copies of its input files. `growth`: also if a user's equation has
+    modes that grow faster than the fixed dt follows. That takes the values of the linear term, on a virtual device of
+    this processor: it is for commands that start no run, since a run refuses the same before its folder is made.
+    """
+    count, fft = config.devices.count, config.fft
+    check_devices(config, count, processes)
+    check_exchange(config)
+    simulation = paper_simulation(
+        config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
+    )
+    series_of(simulation)
+    # The construction may reach a decision that needs values.
+    with contextlib.suppress(jax.errors.JAXTypeError):
+        jax.eval_shape(simulation.start)
+    if growth:
+        _check_growth(simulation)
+
+
+def _check_growth(paper: Simulation) -> None:
+    config, model = paper.config, paper.model
+    held = int(np.prod(model.transform.layout.valid))
+    if not isinstance(model, Equation) or paper.time_step.fixed is None or held > FEW:
+        return
+    simulation = paper_simulation(config, virtual_devices()[:1], inputs=paper.inputs)
+    growth_is_followed(config, simulation.model, simulation.time_step)
+
+
+def check_memory(simulation: Simulation) -> None:
+    """Raises UserError if the run's steps need more memory than its devices have free, before any is allocated. All
+    processes call this.
+
+    Free memory is that of this moment; if it is unknown, nothing is refused.
+    """
+    cluster, config = simulation.cluster, simulation.config
+    devices = len(cluster.devices)
+    state = _bytes(simulation.template) / devices
+    if ROOM * state <= SMALL:
+        return
+    free = free_everywhere(cluster)
+    if free is None or ROOM * state <= free:
+        return
+    # A step makes at least one more state; the compilation is worthwhile only if that fits.
+    needs = AT_LEAST * state
+    if needs <= free:
+        needs = Memory.of(simulation.compiled_loop()).total
+    if needs <= free:
+        return
+    _check_particles(simulation, state, needs, free)
+    shape = config.grid.shape
+    side = next((n for n in reversed(NICE) if (n / max(shape)) ** len(shape) * needs <= free), None)
+    cures = [f"{_counted(ceil(needs / free * devices))} like these"]
+    if side is not None:
+        smaller = (max(1, n * side // max(shape)) for n in shape)
+        cures.insert(0, f"grid.shape: [{', '.join(map(str, smaller))}]")
+    raise config.error(
+        "grid.shape",
+        f"{' x '.join(map(str, shape))} in {config.precision} precision needs {size(needs)} or more on each of "
+        f"{_counted(devices)}, which {'has' if devices == 1 else 'have'} {size(free)} free; what would fit: "
+        f"{', or '.join(cures)} (simulator plan tells more)",
+    )
+
+
+def _check_particles(simulation: Simulation, state: float, needs: float, free: float) -> None:
+    """Raises UserError if the particles are most of a device's `state` (bytes), with the number that would fit."""
+    sets = simulation.template.particles
+    held = {name: _bytes(particles) / sets[name].devices for name, particles in sets.items()}
+    if 2 * sum(held.values()) < state:
+        return
+    name = max(held, key=lambda name: held[name])
+    count = simulation.populations[name].count
+    # A step needs memory in proportion to what it advances.
+    fit = int(count * (free * state / needs - (state - held[name])) / held[name])
+    cures = [f"count: {fit}"] if fit > 0 else []
+    devices = len(simulation.cluster.devices)
+    cures.append(f"{_counted(ceil(needs / free * devices))} like these")
+    of_model = name in simulation.model.populations
+    block, names = ("model.components", simulation.model.parts) if of_model else ("particles", sets)
+    raise simulation.config.error(
+        f"{block}.{list(names).index(name)}.count",
+        f"{count} {name} are most of the {size(needs)} or more that a step needs on each of {_counted(devices)}, "
+        f"which {'has' if devices == 1 else 'have'} {size(free)} free; what would fit: {', or '.join(cures)}",
+    )
+
+
+def _bytes(tree: Any) -> int:
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(tree))
+
+
+def _counted(devices: int) -> str:
+    return f"{devices} device{'s' * (devices > 1)}"
+
+
+class _InputsOnPaper(RunInputs):
+    """Reads the input files of a configuration, but no arrays."""
+
+    def snapshot(self, path: str) -> Any:
+        return _Shapes(super().snapshot(path))
+
+    def particles(self, path: str, name: str) -> Any:
+        return _Places(super().particles(path, name))
+
+
+class _Shapes:
+    """The grid and shapes of fields on disk, without their values."""
+
+    def __init__(self, stored: Any):
+        self.grid: Grid = stored.grid
+        self.components: Mapping[str, tuple[int, ...]] = stored.components
+
+    def coefficients(self, name: str, transform: Transform) -> jax.Array:
+        kind = np.result_type(cast(Any, transform).dtype, np.complex64)
+        return jnp.zeros((*self.components[name], *transform.layout.shape), kind)
+
+
+class _Places:
+    """The number and records of particles on disk, without their values."""
+
+    def __init__(self, stored: Any):
+        self.count, self.records = stored.count, stored.records
+
+    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
+        entries = domain.devices * capacity
+        values = {name: jnp.zeros((*([n] if n else []), entries)) for name, n in records.items()}
+        ids, counts = jnp.zeros(entries, jnp.int64), jnp.zeros(domain.devices, jnp.int32)
+        return ParticleSet(values, ids, counts, jnp.int32(0))

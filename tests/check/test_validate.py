@@ -1,0 +1,64 @@
+"""`simulator validate`, and the cases that take long."""
+
+import json
+
+import numpy as np
+import pytest
+
+from simulator.check import CASES
+from simulator.check.case import Case, Check, Curve, Result
+from simulator.cli import main
+
+
+@pytest.fixture
+def report(tmp_path):
+    return tmp_path / "report"
+
+
+def test_a_case_that_passes(report, capsys):
+    assert main(["validate", "abc_decay", "--output", str(report)]) == 0
+    printed = capsys.readouterr().out
+    assert "energy, t = 1" in printed and "1 cases, all within their tolerances" in printed
+    entries = json.loads((report / "validation.json").read_text())
+    assert entries[0]["case"] == "abc_decay"
+    assert all(check["passed"] and check["source"] for check in entries[0]["checks"])
+    assert "| abc_decay | energy, t = 1 |" in (report / "validation.md").read_text()
+
+
+def test_a_miss_gives_exit_code_1(report, capsys, monkeypatch):
+    source = "a book"
+    checks = [Check("speed", 1.0, 1.02, 0.01, source), Check("drift", 0.0, 1e-3, 1e-2, source, absolute=True)]
+    line = np.linspace(0, 1, 5)
+    curve = Curve("made_up", line, line**2, line, line, ("t", "x"), source)
+    monkeypatch.setitem(CASES, "made_up", Case("made_up", "one that misses", lambda: Result(checks, [curve])))
+    assert main(["validate", "made_up", "--output", str(report)]) == 1
+    printed = capsys.readouterr().out
+    assert "0.02 rel" in printed and "MISS" in printed and "missed: made_up" in printed
+    assert printed.count("pass") == 1
+    assert (report / "made_up.png").stat().st_size > 1000
+
+
+def test_not_a_number_is_a_miss():
+    assert not Check("x", 1.0, float("nan"), 1.0, "").passed
+
+
+def test_unknown_cases_are_named(capsys):
+    assert main(["validate", "abc_decoy"]) == 2
+    assert "unknown case 'abc_decoy'; known: taylor_green_early" in capsys.readouterr().err
+
+
+def test_the_list_tells_which_are_left_to_full(capsys):
+    assert main(["validate", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in CASES)
+    assert printed.count("(--full)") == sum(case.full for case in CASES.values()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [c.name for c in CASES.values() if not c.full] + ["dynamo_12", "dynamo_20", "dynamo_40"]
+)
+def test_every_case_that_two_cores_can_do(name):
+    """The kinematic dynamo grows at Rm = 12, decays at 20, grows at 40 (Galloway & Frisch 1986), at known rates."""
+    for check in CASES[name].run().checks:
+        assert check.passed, check

@@ -1,0 +1,163 @@
+"""The program that a GPU would run, compiled for described H100s: memory, traffic, copies, exchanges and overlap.
+
+`gpu_program.yaml` holds ceilings, which may only go down: `SIMULATOR_LOWER_CEILINGS=1` writes what is below them.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+import yaml
+from planning_cases import config_of, shipped
+
+from simulator.config import RunConfig
+from simulator.plan.abstract_run import paper_simulation
+from simulator.plan.machines import OPTIONS, described_devices, machine, missing
+from simulator.plan.traffic import Traffic, executed, moved_by, parsed, traffic
+from simulator.simulation.memory import Memory, words
+from simulator.spectral.collectives import collectives, largest_transform
+
+NAME = "h100"
+CEILINGS = Path(__file__).with_name("gpu_program.yaml")
+LOWER = os.environ.get("SIMULATOR_LOWER_CEILINGS") == "1"
+SHAPES = {1: (512, 512, 512), 4: (512, 1024, 1024), 8: (1024, 1024, 1024)}
+"""512^3 points on each device."""
+MODELS = ("navier_stokes", "boussinesq", "mhd", "self_gravitating_gas", "schrodinger_poisson", "composite")
+CASES = [
+    f"{model} {precision} {case}"
+    for model in MODELS
+    for precision in ("double", "single")
+    for case in ("1 slab fast", "1 slab low", "4 slab fast", "8 slab fast", "8 pencil fast")
+]
+FEW = (
+    "navier_stokes double 1 slab fast",
+    "navier_stokes double 1 slab low",
+    "navier_stokes double 8 slab fast",
+    "navier_stokes single 8 pencil fast",
+    "mhd single 1 slab fast",
+    "schrodinger_poisson double 1 slab fast",
+)
+pytestmark = [
+    pytest.mark.gpu_program,
+    pytest.mark.skipif(missing(machine(NAME)) is not None, reason=str(missing(machine(NAME)))),
+]
+
+
+@pytest.fixture(autouse=True)
+def optimised() -> Iterator[None]:
+    """As a run's programs are; tests are compiled quickly."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+def compiled_for(config: RunConfig, devices: int) -> Any:
+    simulation = paper_simulation(config, described_devices(NAME, devices), "gpu")
+    return simulation.lowered_loop().compile(compiler_options=OPTIONS)
+
+
+@cache
+def text_and_memory(case: str, *overrides: str) -> tuple[str, float, Traffic]:
+    """(scheduled program, numbers per grid point with the FFT library's workspace, traffic)."""
+    model, precision, devices, plan, memory = case.split()
+    shape = list(SHAPES[int(devices)])
+    config = config_of(
+        model, f"grid.shape={shape}", f"precision={precision}", f"fft.decomposition={plan}", f"run.memory={memory}",
+        *overrides,
+    )  # fmt: skip
+    program = compiled_for(config, int(devices))
+    held = Memory.of(program).total + largest_transform(program)
+    return program.as_text(), words(held, config, math.prod(shape), int(devices)), traffic(program)
+
+
+def copies(text: str) -> float:
+    """How often a step copies or transposes more than a megabyte, and computes nothing in doing so."""
+    program, count = parsed(text), 0.0
+    moving = {"copy", "transpose", "bitcast", "reshape", "parameter", "slice", "tuple", "get-tuple-element"}
+    for one, around, _, times in executed(program):
+        only_moves = one.opcode in ("copy", "transpose", "copy-start")
+        if one.opcode == "fusion":
+            fused = program.computations[one.called("calls")[0]]
+            only_moves = {inner.opcode for inner in fused.values()} <= moving
+        if only_moves and moved_by(program, one, around) > 2 << 20:
+            count += times
+    return count
+
+
+def ceilings() -> dict[str, list[float]]:
+    return yaml.safe_load(CEILINGS.read_text()) or {}
+
+
+def test_ceilings_are_of_cases_that_there_are() -> None:
+    assert set(ceilings()) == set(CASES) and set(FEW) <= set(CASES) and set(MODELS) == set(shipped())
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.slow, id=c) for c in CASES]
+)
+def test_a_step(case: str) -> None:
+    """Numbers of the run's precision per grid point, bytes of a step (GB), whole-field copies and kernels. Every
+    all-to-all is asynchronous, and no field is gathered: at most planes, of which a field has hundreds."""
+    text, numbers, moved = text_and_memory(case)
+    found = [numbers, moved.bytes / 1e9, copies(text), moved.kernels]
+    if LOWER:
+        lowered = ceilings()
+        old = lowered.get(case, [math.inf] * 4)
+        rounded = [math.ceil(100 * found[0]) / 100, math.ceil(10 * found[1]) / 10, *map(int, found[2:])]
+        lowered[case] = [min(pair) for pair in zip(rounded, old, strict=True)]
+        lines = [f"{name}: {lowered[name]}" for name in CASES if name in lowered]
+        head = (
+            "# Numbers per grid point, GB per step, copies of whole fields, kernels of the compiled step.\n"
+        )
+        CEILINGS.write_text(head + "\n".join(lines) + "\n")
+    assert all(a <= b for a, b in zip(found, ceilings()[case], strict=True)), (found, ceilings()[case])
+    sent = collectives(text)
+    assert " all-to-all(" not in text
+    assert text.count(" all-to-all-start(") == text.count(" all-to-all-done(")
+    assert (sent["all-to-all"].count > 0) == (" 1 slab" not in case)
+    field = math.prod(SHAPES[int(case.split()[2])]) * (8 if "double" in case else 4)
+    assert sent["all-gather"].bytes < 0.05 * field
+
+
+def without_transform_between(text: str) -> tuple[int, int]:
+    """(all-to-alls between whose start and done no local transform is scheduled, all of them)."""
+    lacking = total = 0
+    for computation in parsed(text).computations.values():
+        order = list(computation.values())
+        at = {one.name: i for i, one in enumerate(order)}
+        for i, one in enumerate(order):
+            if one.opcode == "all-to-all-done":
+                between = order[at[one.operands[0]] : i]
+                total += 1
+                lacking += not any(other.opcode == "fft" for other in between)
+    return lacking, total
+
+
+def test_exchanges_overlap_transforms() -> None:
+    """All but one in each of the four stages of a step, there and back: fewer than the first of each direction."""
+    text, _, _ = text_and_memory("navier_stokes double 8 slab fast")
+    lacking, total = without_transform_between(text)
+    assert total == 4 * (3 + 5) and lacking <= 4
+
+
+def test_narrow_exchanges_send_half() -> None:
+    """In the GPU's program, whose step differs by the conversions alone."""
+    full = text_and_memory("navier_stokes double 8 slab fast")[2]
+    half = text_and_memory("navier_stokes double 8 slab fast", "fft.exchange=single")[2]
+    assert half.sent == pytest.approx(0.5 * full.sent, rel=1e-6)  # beside a maximum's reduction
+    assert half.bytes < 1.02 * full.bytes
+
+
+@pytest.mark.parametrize("name", ["v100", "a100-80", "h200", "b200"])
+def test_every_described_gpu_is_compiled_for(name: str) -> None:
+    """Traffic is the program's; it hardly depends on the device."""
+    config = config_of("navier_stokes", "grid.shape=64,64,64")
+    simulation = paper_simulation(config, described_devices(name, 2), "gpu")
+    found = traffic(simulation.lowered_loop().compile(compiler_options=OPTIONS))
+    assert found.bytes == pytest.approx(traffic(compiled_for(config, 2)).bytes, rel=0.1)

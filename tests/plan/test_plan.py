@@ -1,0 +1,156 @@
+"""The plan's arithmetic, its refusals and its lines."""
+
+import argparse
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from planning_cases import config_of, shipped
+
+from simulator.cli import build_parser
+from simulator.config.execution import SlurmSettings
+from simulator.errors import UserError
+from simulator.plan import Plan, Steps, estimated_steps, machine
+from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
+from simulator.plan.plan import fewest_devices, seconds, slurm_time, snapshots_of, usable
+from simulator.plan.report import lines_of
+from simulator.plan.scaling import strong, weak
+from simulator.plan.suggest import suggested
+from simulator.plan.traffic import Traffic
+
+SMALL = "grid.shape=32,32,32"
+TINY = Machine("tiny", "gpu", 4e7, 1e9, 4, 1e8, 1e8, "a test")
+
+
+def run(*arguments: str) -> int:
+    args: argparse.Namespace = build_parser(["plan"]).parse_args(["plan", *arguments])
+    return args.func(args)
+
+
+def test_seconds_by_hand() -> None:
+    """Eight devices, four a node: a device sends 3/7 of 7e6 bytes within its node and 4/7 to the other, over its
+    quarter of the node's network."""
+    moved = Traffic(bytes=3e9, cached=2e9, passes=1e9, sent=7e6, exchanges=2, kernels=10)
+    took = seconds(moved, TINY, 8)
+    assert took.arrays == 4.0
+    assert took.exchange == pytest.approx(4e6 / 25e6 + 2 * (EXCHANGE_LATENCY + 8**0.5 * PEER_LATENCY))
+    assert took.starts == 10 * START
+    assert seconds(moved, TINY, 1).exchange == 0
+    assert seconds(moved, replace(TINY, cache=4e9), 1).arrays == 2 / 4 + 1
+    assert seconds(moved, replace(TINY, measured=True), 1).arrays == 3
+
+
+def test_a_device_without_description_is_named_with_the_cure(proportional) -> None:
+    """Its plan is the weaker estimate, and says so."""
+    assert "tiny has no description for the compiler; a `program` in its block of" in (missing(TINY) or "")
+    plan = Plan(config_of("navier_stokes", SMALL), TINY, 1, Steps(100, "given"))
+    assert any("a weaker estimate" in line and "devices.yaml" in line for line in lines_of(plan))
+
+
+def test_files_by_hand() -> None:
+    config = config_of("navier_stokes", SMALL, "time.stop=10", "output.snapshots.every=4")
+    plan = Plan(config, TINY, 1, Steps(100, "given"))
+    assert plan.files.snapshots == 4  # at 0, 4, 8 and 10
+    assert plan.files.snapshot == 3 * 32**3 * 8
+    kept = (2 * 10 + 1) ** 2 * (10 + 1)
+    assert plan.files.checkpoint == pytest.approx(3 * kept * 16, abs=100)  # and the clock
+    assert plan.files.all == 4 * plan.files.snapshot + 2 * plan.files.checkpoint
+    assert snapshots_of(config_of("navier_stokes", SMALL, "output.snapshots.every_wall=60"), 100) is None
+    assert snapshots_of(config_of("navier_stokes", "time.stop=8", "output.snapshots.every=4"), None) == 3
+
+
+def test_the_steps_of_a_fixed_dt_and_of_the_start() -> None:
+    fixed = config_of("navier_stokes", "time.cfl=null", "time.dt=0.1", "time.stop=2")
+    assert estimated_steps(fixed).count == 20
+    # Taylor-Green: |u| + |v| reaches 1 at (pi/2, 0, 0): dt = cfl dx.
+    start = config_of(
+        "navier_stokes", "initial={kind: taylor_green}", "time.stop=1", "grid.shape=512,512,512"
+    )
+    assert estimated_steps(start).count == pytest.approx(512 / (0.4 * 2 * 3.14159265), rel=0.02)
+
+
+@pytest.mark.parametrize(("given", "text"), [(30, "00:01:00"), (3601, "01:15:00"), (86400, "24:00:00")])
+def test_time_limits(given, text) -> None:
+    assert slurm_time(given) == text
+
+
+def test_what_does_not_fit_says_by_how_much_and_what_would(proportional) -> None:
+    """A device has 36 MB of 40 MB. The state: 3 x 85 x 85 x 43 complex numbers, 14.9 MB, of which a step holds 16."""
+    config = config_of("navier_stokes", "grid.shape=128,128,128")
+    plan = Plan(config, TINY, 1, Steps(None, ""))
+    largest, fewest = plan.largest_shape, fewest_devices(config, TINY, 1)
+    with pytest.raises(UserError) as refusal:
+        plan.refuse()
+    said = str(refusal.value)
+    assert f"{' x '.join(map(str, largest or ()))} would fit on these" in said
+    assert f"{fewest} devices would do for this shape" in said
+    assert re.search(r"needs (\S+) MB on each of 1 tiny device, (\S+) MB more than the 36 MB there are", said)
+    assert plan.step.largest - usable(TINY) > 0
+
+
+def test_the_command_prints_a_plan(capsys, proportional) -> None:
+    file = str(shipped()["navier_stokes"])
+    given = (file, SMALL, "--device", "A100-80", "--devices", "2", "--steps", "1000")
+    assert run(*given) == 0
+    said = capsys.readouterr().out
+    for text in (
+        "on 2 a100-80 devices",
+        "a step",
+        "steps: 1000 given",
+        "--nodes 1 --gpus-per-node 2 --time 00:",
+    ):
+        assert text in said
+    with pytest.raises(UserError, match=r"--device: b7 is not known; v100, a100-40"):
+        run(file, "--device", "b7")
+    with pytest.raises(UserError, match=r"--devices: must be at least 1, not 0"):
+        run(file, "--devices", "0")
+    assert run(*given, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["memory_bytes"]["step"] == proportional.step(config_of("navier_stokes", SMALL), 2, "gpu")
+    assert found["memory_per_point"] == found["memory_bytes"]["step"] / 8 / (32**3 / 2)
+    assert found["seconds_per_step"] == pytest.approx(sum(found["seconds_by_part"].values()))
+    assert found["bytes_per_step"] > 0 and found["steps"] == 1000
+    with pytest.raises(UserError, match=r"--json: prints a plan, not the tables"):
+        run(*given, "--json", "--scaling")
+
+
+def test_scaling_starts_at_one_and_memory_falls(proportional) -> None:
+    config = config_of("navier_stokes", "grid.shape=32,32,32")
+    found = strong(config, machine("h100"), most=16)
+    assert [p.devices for p in found] == [1, 2, 4, 8, 16]
+    assert found[0].efficiency == 1 and all(a.memory > b.memory for a, b in pairwise(found))
+    assert found[-1].transform == "z_y_x"  # more devices than planes
+    grown = weak(config, machine("h100"), most=8)
+    assert [p.shape[0] for p in grown] == [32, 64]
+    assert all(p.exchange < p.seconds for p in grown)
+
+
+def test_suggestions_never_override(proportional) -> None:
+    config = config_of("navier_stokes", SMALL, "time.cfl=null", "time.dt=0.01")
+    found, lines = suggested(config, SlurmSettings(), "h100")
+    assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, 1, "00:06:00")
+    assert len(lines) == 1 and lines[0].startswith(
+        "suggested by simulator plan for 1 h100 device: --nodes 1 "
+    )
+    given = config_of("navier_stokes", SMALL, "slurm.nodes=3", "slurm.gpus_per_node=2", 'slurm.time="7:00"')
+    assert suggested(given, SlurmSettings(), "h100") == (given, [])
+    site = SlurmSettings(gpus_per_node=4, time="1:00:00")
+    found, _ = suggested(config, site, "h100")
+    assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, None, None)
+    found, _ = suggested(config, SlurmSettings(), "epyc-7763")
+    assert (found.slurm.tasks_per_node, found.slurm.cpus_per_task) == (1, 1)
+    large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
+    _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
+    # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
+    assert re.match(
+        r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 28.8 GB; 4 would do", warning
+    )
+
+
+def test_the_table_of_devices_is_plausible() -> None:
+    for name in KNOWN:
+        found = machine(name)
+        assert 1e9 < found.memory < 1e12 and found.bandwidth < KNOWN[name].bandwidth <= 1e13
+        assert found.source and found.per_node >= 4

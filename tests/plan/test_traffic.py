@@ -1,0 +1,101 @@
+"""The traffic of compiled programs, against counts by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from planning_cases import config_of, shipped
+
+from simulator.plan import Step
+from simulator.plan.traffic import parsed, traffic
+
+N = 1024
+ROWS = jax.ShapeDtypeStruct((N, N), jnp.float32)
+BYTES = 4 * N * N
+
+
+def of(function, *arguments, donate: tuple[int, ...] = ()):
+    return traffic(jax.jit(function, donate_argnums=donate).lower(*arguments).compile())
+
+
+def test_an_elementwise_fusion_reads_and_writes_once() -> None:
+    assert of(lambda a: jnp.sin(a) * a + 1, ROWS).bytes == 2 * BYTES
+
+
+def test_a_slice_within_a_fusion_counts_as_the_slice() -> None:
+    assert of(lambda a: 2 * a[: N // 4] + a[N // 2 : 3 * N // 4], ROWS).bytes == 3 * BYTES / 4
+
+
+def test_an_update_in_place_counts_as_the_update() -> None:
+    """64 rows are read twice, from both arrays, and written; the index is next to nothing."""
+    rows = jax.ShapeDtypeStruct((64, N), jnp.float32)
+
+    def updated(a, b):
+        return lax.dynamic_update_slice(a, 2 * b, (128, 0))
+
+    assert of(updated, ROWS, rows, donate=(0,)).bytes == pytest.approx(2 * 64 * 4 * N, rel=1e-3)
+
+
+def test_loops_count_as_often_as_they_run() -> None:
+    def looped(a):
+        return lax.fori_loop(0, 7, lambda _, b: jnp.sin(b) * 2, a)
+
+    assert of(looped, ROWS, donate=(0,)).bytes == pytest.approx(7 * 2 * BYTES, rel=1e-3)
+
+
+def test_a_transform_is_one_pass_and_on_gpus_one_for_each_axis() -> None:
+    values = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
+    found = of(lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), values)
+    size = 8 * 64 * 64
+    assert found.cached == found.bytes == found.passes == 2 * 16 * size
+
+
+def test_what_is_sent_and_received() -> None:
+    """Of an all-to-all among four every device sends three quarters of what it holds."""
+    mesh = Mesh(np.array(jax.devices()[:4]), ("d",))
+    spec = PartitionSpec(None, "d")
+
+    def exchanged(a):
+        return lax.all_to_all(a, "d", 0, 1, tiled=True)
+
+    run = jax.shard_map(exchanged, mesh=mesh, in_specs=spec, out_specs=spec)
+    found = of(run, jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=NamedSharding(mesh, spec)))
+    assert found.exchanges == 1 and found.sent == 3 / 4 * BYTES / 4
+
+
+def test_the_larger_branch_counts() -> None:
+    def either(a, p):
+        return lax.cond(p, lambda b: jnp.sin(b[:8]), lambda b: jnp.cos(b).sum(0, keepdims=True) + b[:8], a)
+
+    assert of(either, ROWS, jax.ShapeDtypeStruct((), bool)).bytes >= BYTES
+
+
+def test_instructions_of_tuples_and_nested_brackets_are_read() -> None:
+    text = """HloModule m, num_partitions=4
+
+%body (p: (f32[8], s32[])) -> f32[8] {
+  %p = (f32[8]{0}, /*index=1*/s32[]) parameter(0)
+  ROOT %g.1 = f32[8]{0:S(5)} get-tuple-element(%p), index=0
+}
+
+ENTRY %main () -> f32[2,4] {
+  ROOT %c = f32[2,4]{1,0} constant({ { 1, 2, 3, 4 }, { (5), 6, 7, 8 } }), metadata={op_name="f(x)/{y}"}
+}
+"""
+    found = parsed(text)
+    assert found.devices == 4 and found.entry == "main"
+    root = found.computations["body"]["g.1"]
+    assert root.root and root.operands == ("p",) and root.sizes == (32,)
+    assert found.computations["body"]["p"].sizes == (32, 4)
+    assert found.computations["main"]["c"].bytes == 32
+
+
+@pytest.mark.parametrize("kind", sorted(shipped()))
+def test_every_model_is_counted(kind) -> None:
+    """Twice the points of each axis: eight times the bytes. Truncation and blocks round: 2 (16 / 3) + 1 of 16 modes
+    become 2 (32 / 3) + 1 of 32."""
+    small, large = (Step(config_of(kind, f"grid.shape={n},{n},{n}"), 2).traffic for n in (16, 32))
+    assert 6 < large.bytes / small.bytes < 10
+    assert 6 < large.sent / small.sent < 9

@@ -1,0 +1,205 @@
+"""What needs no device is refused without one, by `check`, `submit`, `sweep plan` and `run` in the same words."""
+
+import os
+from pathlib import Path
+
+import pytest
+from run_support import CASE, simulate, write_case
+
+from simulator.cli import main
+from simulator.config import RunConfig, load_config
+from simulator.errors import UserError
+from simulator.processes import Allocation
+from simulator.run import refusals as checking
+from simulator.run.folder import Found, RunFolder
+from simulator.simulation import placement
+
+RANDOM = "{kind: random, peak: 3, energy: 0.5, seed: 1}"
+FLOW = "{kind: navier_stokes, viscosity: 0.02}"
+GAS = "{kind: self_gravitating_gas, sound_speed: 1}"
+SCALAR = "{kind: navier_stokes, viscosity: 0.02, scalars: [{name: NAME, diffusivity: 0}]}"
+
+# What is replaced in the file, and the refusal.
+REFUSED = [
+    ("spectra: {", "slices: {every: 1, fields: [velocity]}, spectra: {", "7: output.slices.fields: velocity is no"),
+    ("spectra: {", "projections: {every: 1}, spectra: {", "7: output.projections: needs a mass density, which"),
+    (RANDOM, RANDOM.replace("}", ", scalars: {dye: {}}}"), "4: initial: dye is not a field of this model"),
+    (FLOW, GAS, "4: initial: gives no density"),
+    (RANDOM, "{kind: jeans_wave}", "4: initial: kind: jeans_wave needs model.kind: self_gravitating_gas"),
+    (FLOW, SCALAR.replace("NAME", "step"), "2: model.scalars.0.name: 'step' cannot name a scalar"),
+    (FLOW, SCALAR.replace("NAME", "time"), "2: model.scalars.0.name: 'time' cannot name a scalar"),
+    (FLOW, SCALAR.replace("NAME", "memory_x"), "2: model.scalars.0.name: 'memory_x' cannot name a scalar"),
+    ("stop: 1.0", "stop: 1e308", "5: time.stop: must lie between 1e-30 and 1e+30 in magnitude, not 1e+308"),
+    ("2*pi, 5, 4", "2*pi, 1e-300, 4", "3: grid.box.1: must lie between 1e-30 and 1e+30"),
+    ("0.02", "1e300", "2: model.viscosity: must lie between 1e-50 and 1e+50"),
+    ("[16, 12, 10]", "[16, 12, 3000000000]", "3: grid.shape.2: must be at most 65536, not 3000000000"),
+    ("every: 0.2", "every: 1e-300", "7: output.spectra.every: must lie between"),
+    ("every: 0.2", "every: 1e-20", "7: output.spectra.every: 1e-20 gives 1e+20 events until time.stop = 1"),
+    ("cfl: 0.3", "dt: 1e-20", "5: time.dt: 1e-20 gives 1e+20 steps until time.stop = 1"),
+    ("spectra: {", "histograms: {every: 1, bins: 1e14}, spectra: {", "7: output.histograms.bins: must be at most"),
+    ("cfl: 0.3", "max_steps: 100000000000000000000", "5: time.max_steps: must be at most 1000000000000"),
+    ("count: 2", "count: 100000000000000000000", "6: devices.count: must be at most 1048576"),
+    ("output: {", "output: {directory: ~nouser/x, ", "7: output.directory: there is no user nouser"),
+    ("output: {", f"output: {{directory: {'a' * 256}, ", "7: output.directory: a file or folder name is 256 bytes"),
+    ("output: {", f"output: {{directory: {'a/' * 2500}, ", "7: output.directory: "),
+    ("0.02", "x" * 9000, "2: model.viscosity: 'xxx"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), REFUSED)
+def test_every_command_refuses_alike(tmp_path, capsys, monkeypatch, old: str, new: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = CASE.replace(old, new, 1)
+    if "grid: {shape: [999" in new:
+        text = text.replace("grid: {shape: [16, 12, 10], box: [2*pi, 5, 4]}\n", "").replace(
+            "count: 2", "count: 1"
+        )
+    write_case(tmp_path, text)
+    (tmp_path / "sweep.yaml").write_text("base: case.yaml\nsweep: {grid: {initial.seed: [1]}}\n")
+    said = []
+    for command in (
+        "check case.yaml",
+        "submit case.yaml --dry-run",
+        "run case.yaml",
+        "sweep plan sweep.yaml",
+    ):
+        if "jeans" in new and command.startswith("sweep"):
+            continue  # it has no seed
+        assert main(command.split()) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and len(shown.err) < 700
+        said.append(shown.err)
+    assert said[0].startswith(f"case.yaml:{message}"), said[0]
+    assert set(said) == {said[0]}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["case.yaml", "sweep.yaml"]
+
+
+def test_a_path_that_is_no_text(tmp_path, capsys) -> None:
+    config = write_case(tmp_path)
+    assert simulate(config, Path(os.fsdecode(b"a\xff"))) == 2
+    assert "a path is UTF-8 text" in capsys.readouterr().err
+
+
+def config_of(tmp_path: Path, *overrides: str) -> RunConfig:
+    return load_config(write_case(tmp_path), [f"output.directory={tmp_path}/out", *overrides])
+
+
+# ---- devices ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decomposition", ["auto", "slab", "pencil", "z_xy", "zx_y", "z_y_x"])
+@pytest.mark.parametrize("backend", ["auto", "custom_partitioning", "jaxdecomp"])
+def test_any_count_starts_or_is_refused_on_two_cores(tmp_path, monkeypatch, backend, decomposition) -> None:
+    started = []
+    monkeypatch.setattr(placement, "usable_cores", lambda: 2)
+    monkeypatch.setattr(placement, "start", lambda *args, **options: started.append(options))
+    given = [f"fft.backend={backend}", f"fft.decomposition={decomposition}", "grid.shape=16,12,8"]
+    for count in ("auto", 1, 2, 3, 4, 6, 8):
+        started.clear()
+        try:
+            placement.connect(config_of(tmp_path, *given, f"devices.count={count}"), Allocation())
+        except UserError as error:
+            assert str(error).startswith("command line: devices.count: ") and "16 x 12 x 8" in str(error)
+        else:
+            assert [options["count"] for options in started] == [count]
+    if (backend, decomposition) == ("jaxdecomp", "pencil"):  # of four devices at least
+        assert started == [{**started[0], "count": 8, "limit": None}]
+
+
+MATTER = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 1000}]}
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {dark: {kind: uniform}}}
+time: {stop: 1, dt: 0.1}
+devices: {platform: cpu, count: 1}
+"""
+
+
+# ---- memory ----------------------------------------------------------------------------------------------
+
+
+def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(tmp_path, capsys, monkeypatch) -> None:
+    from simulator.simulation.simulation import Simulation
+
+    monkeypatch.setattr(checking, "SMALL", 0)
+    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 20_000)
+    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
+    config = write_case(tmp_path)
+    assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    # The state: 3 components of 11 x 7 x 4 complex numbers, 14.8 kB, and eight numbers at most beside them; a step
+    # holds two states. Sides go with the third root: 16 (20 / 29.7)^(1/3) = 14.03, below which 12 is the next size.
+    assert line.startswith(
+        f"{config}:3: grid.shape: 16 x 12 x 10 in double precision needs 29.7 kB or more on "
+    )
+    assert "which has 20 kB free; what would fit: grid.shape: [12, 9, 7], or 2 devices like these" in line
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(
+        checking, "free_everywhere", lambda cluster: 40_000
+    )  # too little for what is compiled
+    assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
+    assert "which has 40 kB free" in capsys.readouterr().err
+
+
+def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    from simulator.simulation.simulation import Simulation
+
+    monkeypatch.setattr(checking, "SMALL", 0)
+    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 100_000)
+    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
+    particles = "particles: [{name: tracers, kind: tracer, count: 1000}]\n"
+    config = write_case(tmp_path, CASE + particles)
+    assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    # The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step holds two states, so
+    # that (100 / 2 - 14.8) kB / 80 B = 439 particles fit.
+    assert line.startswith(f"{config}:8: particles.0.count: 1000 tracers are most of the 190 kB or more")
+    assert "which has 100 kB free; what would fit: count: 439, or 2 devices like these" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_matter_that_cannot_fit_is_refused_with_the_number_that_does(tmp_path, capsys, monkeypatch) -> None:
+    from simulator.simulation.simulation import Simulation
+
+    monkeypatch.setattr(checking, "SMALL", 0)
+    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 100_000)
+    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
+    config = write_case(tmp_path, MATTER)
+    assert simulate(config, tmp_path / "out", "run.memory=low") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    # 64 bytes of a particle: seven doubles and the id; a step holds two states.
+    assert line.startswith(f"{config}:1: model.components.0.count: 1000 dark are most of the 128 kB or more")
+    fit = int(line.partition("what would fit: count: ")[2].partition(",")[0])
+    assert 775 <= fit <= 100_000 / 2 / 64
+    assert not (tmp_path / "out").exists()
+
+
+def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys) -> None:
+    """Their number and their records are read, and nothing is placed on the abstract devices."""
+    config = write_case(tmp_path, MATTER)
+    assert simulate(config, tmp_path / "out", "time.max_steps=1") == 0
+    start = f"initial={{kind: snapshot, path: {tmp_path / 'out' / 'snapshots' / '00000000'}}}"
+    assert main(["check", str(config), start]) == 0
+    capsys.readouterr()
+    assert main(["check", str(config), start, "model.components.0.count=64"]) == 2
+    assert "holds 1000 dark, and the model's count is 64" in capsys.readouterr().err
+
+
+# ---- folders ---------------------------------------------------------------------------------------------
+
+
+def test_a_home_folder_is_not_an_empty_one(tmp_path, monkeypatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for path in (home, tmp_path, Path("/")):
+        assert RunFolder(path).found() is Found.FOREIGN
+    other = tmp_path / "elsewhere"
+    (other / ".ssh").mkdir(parents=True)
+    (other / ".bashrc").touch()
+    assert RunFolder(other).found() is Found.FOREIGN
+    (home / "run").mkdir()
+    (home / "run" / ".lock-0123").touch()
+    assert RunFolder(home / "run").found() is Found.EMPTY
