@@ -78,8 +78,8 @@ def _formats(text: str) -> tuple[str, ...]:
 def execute(args: argparse.Namespace) -> int:
     """Draw, and print one file a line; pictures that could not be drawn are reported on stderr."""
     from simulator.errors import UserError
-    from simulator.measurements import KINDS
-    from simulator.plotting import Choice, plot_runs
+    from simulator.measure import KINDS
+    from simulator.show import Choice, plot_runs
 
     known = ("diagnostics", *KINDS)
     for kind in args.what or ():

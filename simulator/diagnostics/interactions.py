@@ -10,8 +10,8 @@ from simulator.diagnostics.measured import Measured, in_shells
 from simulator.models import State
 from simulator.models.fluid import transfer
 from simulator.spectral import Local, Transform
+from simulator.spectral.bins import flux
 from simulator.spectral.operators import cross, curl, divergence, squared
-from simulator.statistics.spectra import flux
 
 SIGNS = ("positive", "negative")
 

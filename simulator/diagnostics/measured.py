@@ -9,8 +9,8 @@ import numpy as np
 
 from simulator.models import Model, State
 from simulator.spectral import Layout
+from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
 from simulator.spectral.layout import PhysicalLayout
-from simulator.statistics.spectra import Bins, flux, shell_spectra, spectral_map
 
 
 @dataclass(frozen=True)

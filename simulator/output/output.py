@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
-from simulator.measurements import requested
+from simulator.measure import requested
 from simulator.models import State
 from simulator.output.recorder import Recorder
 from simulator.output.schedule import Event, Schedule

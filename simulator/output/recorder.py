@@ -11,8 +11,8 @@ import numpy as np
 
 from simulator.diagnostics.measured import Measured
 from simulator.files import UNRECORDED, Journal
-from simulator.measurements import Kind, Subject, Unsupported, requested
-from simulator.measurements.kind import ParticleSubject
+from simulator.measure import Kind, Subject, Unsupported, requested
+from simulator.measure.kind import ParticleSubject
 from simulator.models import State
 from simulator.output.carried import CarriedArrays, Memory
 from simulator.output.series import Series

@@ -5,7 +5,7 @@ from math import floor, prod
 from typing import Any
 
 from simulator.config import RunConfig
-from simulator.measurements import Cadence
+from simulator.measure import Cadence
 from simulator.planning.step import Step
 
 

@@ -9,7 +9,7 @@ from simulator.config import dump_config
 from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
 from simulator.files import remove_tree, replace_file
-from simulator.measurements import KINDS, requested
+from simulator.measure import KINDS, requested
 from simulator.output.output import Output
 from simulator.output.recorder import series_of
 from simulator.read.recompute import Recomputed

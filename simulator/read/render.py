@@ -12,7 +12,7 @@ from PIL import Image
 from simulator.config.overrides import Override
 from simulator.errors import UserError
 from simulator.files import replace_file
-from simulator.measurements.render import USUAL
+from simulator.measure.render import USUAL
 from simulator.output.recorder import measured
 from simulator.read.analyze import EVERY
 from simulator.read.open import open_run

@@ -16,7 +16,7 @@ from typing import Any
 
 from simulator.errors import UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
-from simulator.measurements import KINDS
+from simulator.measure import KINDS
 from simulator.output.ledger import NAME as LEDGER
 from simulator.output.ledger import Book
 from simulator.output.series import is_series

@@ -10,7 +10,7 @@ import numpy as np
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
 from simulator.errors import UserError
-from simulator.measurements.python import PythonOutputSettings
+from simulator.measure.python import PythonOutputSettings
 from simulator.models.equation import Equation
 from simulator.processes.start import Cluster
 from simulator.run.display import flat, picture, table

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from simulator.files import replace_file
-from simulator.plotting.style import WIDTH, draw, figure
+from simulator.show.style import WIDTH, draw, figure
 from simulator.validation.case import Case, Check, Curve, Result
 
 HEADER = ("case", "quantity", "expected", "measured", "error", "allowed", "")

@@ -11,7 +11,7 @@ from simulator.cli import main
 from simulator.config import dump_config, load_config
 from simulator.errors import UserError
 from simulator.planning.check_run import check
-from simulator.plotting import plot_run
+from simulator.show import plot_run
 
 CODE = """
 import jax.numpy as jnp

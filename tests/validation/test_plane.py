@@ -13,11 +13,11 @@ from simulator import Simulation, load_config
 from simulator.errors import UserError
 from simulator.initial.spectrum import solenoidal
 from simulator.models import State
+from simulator.models.resolution import dissipation_scale
 from simulator.output.recorder import series_of
 from simulator.spectral import Grid, Transform, make_transform
+from simulator.spectral.bins import Bins
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl
-from simulator.statistics.resolution import dissipation_scale
-from simulator.statistics.spectra import Bins
 
 EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
 
