@@ -31,7 +31,7 @@ class Cubes(Kind):
         import jax.numpy as jnp
         import numpy as np
 
-        from simulator.diagnostics.measured import Measured
+        from simulator.measure import Measured
 
         def compute(state):
             speed = subject.model.field_values("speed", state.fields)
@@ -56,7 +56,7 @@ class Means(Kind):
     def measured(self, subject, settings):
         import jax.numpy as jnp
 
-        from simulator.diagnostics.measured import Carried, Measured
+        from simulator.measure import Carried, Measured
 
         transform, template = subject.transform, subject.template.fields["velocity"]
         layout, physical = transform.layout, transform.physical

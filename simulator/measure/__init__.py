@@ -6,13 +6,21 @@ Rows are taken, files listed and pictures drawn in this order.
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.measure.cadence import Cadence, SeriesCadence
 from simulator.measure.cospectra import Cospectra
 from simulator.measure.field_statistics import FieldStatistics
 from simulator.measure.helicity import Helicity
 from simulator.measure.histograms import Histograms
 from simulator.measure.joint_histograms import JointHistograms
-from simulator.measure.kind import Curves, Kind, Subject, Unsupported
+from simulator.measure.kind import (
+    Cadence,
+    Carried,
+    Curves,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+)
 from simulator.measure.pair_correlation import PairCorrelation
 from simulator.measure.particle_statistics import ParticleStatistics
 from simulator.measure.probes import Probes
@@ -80,8 +88,10 @@ def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
 __all__ = [
     "KINDS",
     "Cadence",
+    "Carried",
     "Curves",
     "Kind",
+    "Measured",
     "SeriesCadence",
     "Subject",
     "Unsupported",

@@ -1,12 +1,9 @@
 """Spectra of fluxes and helicities, and of parts of the energy: cospectra.h5."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from simulator.measure.cadence import SeriesCadence
-from simulator.measure.kind import Curves, Kind, Subject, Unsupported
-
-if TYPE_CHECKING:
-    from simulator.diagnostics.measured import Measured
+from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
+from simulator.measure.lazy import shell_spectra
 
 
 class Cospectra(Kind):
@@ -14,10 +11,7 @@ class Cospectra(Kind):
     description = "Spectra of fluxes and helicities, and of parts of the energy, in cospectra.h5."
     curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
 
-    def measured(self, subject: Subject, settings: SeriesCadence) -> "Measured":
-        from simulator.diagnostics.measured import in_shells
-        from simulator.spectral.bins import shell_spectra
-
+    def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
         model, layout = subject.model, subject.model.density_transform.layout
         if not (names := subject.names(model.cospectra)):
             raise Unsupported("needs scalars, rotation, stratification, a magnetic field, gas or waves")

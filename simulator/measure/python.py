@@ -1,22 +1,30 @@
 """Measurements by a user's own functions: one series NAME.h5 for each function."""
 
+from __future__ import annotations
+
 import math
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
 
+import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator.errors import UserError
-from simulator.measure.cadence import SeriesCadence
-from simulator.measure.kind import Kind, Subject, Unsupported
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import (
+    Fields,
+    Layout,
+    Model,
+    NamedSharding,
+    PartitionSpec,
+    State,
+    jax,
+    jnp,
+    lax,
+    line_of,
+)
 from simulator.settings import InputPath
-
-if TYPE_CHECKING:
-    import jax
-
-    from simulator.diagnostics.measured import Measured
-    from simulator.models import State
 
 MOST = 2**20
 """The largest number of values in a row."""
@@ -67,13 +75,7 @@ class Python(Kind):
     def series(self, settings: Any) -> Mapping[str, Any]:
         return {function.series: function for function in settings or ()}
 
-    def measured(self, subject: Subject, settings: PythonOutputSettings) -> "Measured":
-        import jax
-
-        from simulator.diagnostics.field_view import FieldView
-        from simulator.diagnostics.measured import Measured
-        from simulator.initial.python import line_of
-
+    def measured(self, subject: Subject, settings: PythonOutputSettings) -> Measured:
         try:
             function = subject.files.function(str(settings.path), settings.function)
         except UserError as error:
@@ -85,7 +87,7 @@ class Python(Kind):
             place = line_of(error, settings.path) if error is not None else f"{settings.path}{begins}"
             return Unsupported(f"{place}: {settings.function}: {message}", key="function")
 
-        def compute(state: "State") -> dict[str, Any]:
+        def compute(state: State) -> dict[str, Any]:
             try:
                 result = function(
                     FieldView(subject.model, subject.model.contents(state)), state.time, **settings.parameters
@@ -104,11 +106,8 @@ class Python(Kind):
         return Measured(*_dimensions(shapes), compute, {"function": settings.function})
 
 
-def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported]) -> "dict[str, jax.Array]":
+def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported]) -> dict[str, jax.Array]:
     """The result of the function as arrays, replicated on every device."""
-    import jax.numpy as jnp
-    from jax import lax
-    from jax.sharding import NamedSharding, PartitionSpec
 
     if not isinstance(result, Mapping) or not result:
         raise refused(
@@ -134,8 +133,50 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported
 
 def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """A coordinate `index_N` from 0 to N - 1 for every length, and the dimensions of the variables."""
-    import numpy as np
 
     lengths = sorted({n for a in shapes.values() for n in a.shape})
     variables = {name: tuple(f"index_{n}" for n in a.shape) for name, a in shapes.items()}
     return {f"index_{n}": np.arange(n) for n in lengths}, variables
+
+
+class FieldView(Mapping[str, jax.Array]):
+    """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
+    dimensions there is no z.
+
+    Values are computed on access, so a function pays only for the fields that it uses. Everything is traced by JAX:
+    the arrays are distributed over the devices, and sums over points are sums over all devices.
+    """
+
+    def __init__(self, model: Model, fields: Fields):
+        self._model, self._fields = model, fields
+
+    def __getitem__(self, name: str) -> jax.Array:
+        if name not in self._model.specs():
+            raise KeyError(f"{name}; the model has {', '.join(self)}")
+        grid, seen = self._model.transform.grid, self._model.transform.physical.as_seen
+        inside = (slice(n) for n in grid.seen(grid.shape))
+        return seen(self._model.field_values(name, self._fields))[(..., *inside)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._model.specs())
+
+    def __len__(self) -> int:
+        return len(self._model.specs())
+
+    @property
+    def points(self) -> tuple[jax.Array, ...]:
+        """The coordinates x, y, z of the grid points, which broadcast to (x, y, z); in two dimensions x, y."""
+        physical = self._model.transform.physical
+        grid = physical.grid
+        x, y, z = physical.coordinates()
+        xyz = x[: grid.shape[0]], y[:, : grid.shape[1]], z[:, :, : grid.shape[2]]
+        return tuple(a[0] for a in grid.seen(xyz)) if grid.planar else xyz
+
+    def modes(self, name: str) -> jax.Array:
+        """Fourier coefficients of an evolved field, in the order of `layout`; padding is zero."""
+        return self._fields[name]
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the modes: `layout.wavenumbers()`, `layout.shell_sum(energy)`, ..."""
+        return self._model.transform.layout

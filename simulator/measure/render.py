@@ -1,20 +1,18 @@
 """Volume pictures of scalar fields, made on the devices: render.h5."""
 
-import itertools
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from __future__ import annotations
 
+import itertools
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import shortened
-from simulator.measure.cadence import SeriesCadence
-from simulator.measure.kind import Kind, Subject, Unsupported
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import Camera, Model, TransferFunction, Volume
 from simulator.measure.slices import check_scalar
 from simulator.settings import Integer, Positive, Real, Settings, wrong
-
-if TYPE_CHECKING:
-    from simulator.diagnostics.measured import Measured
-    from simulator.measure.volume import Volume
-    from simulator.models import Model
 
 FAMILIES = 4
 """The most fields in one picture: `rendering.transfer` has a hue for each."""
@@ -85,11 +83,7 @@ class Render(Kind):
     description = "Volume pictures of a field, rendered by the devices, in render.h5."
     Settings = RenderSettings
 
-    def measured(self, subject: Subject, settings: RenderSettings) -> "Measured":
-        import numpy as np
-
-        from simulator.diagnostics.measured import Measured
-
+    def measured(self, subject: Subject, settings: RenderSettings) -> Measured:
         shown = fields_of(subject.model, settings)
         for name in shown:
             check_scalar(name, subject, key="field" if settings.fields is None else "fields")
@@ -114,7 +108,7 @@ class Render(Kind):
         )
 
 
-def fields_of(model: "Model", settings: RenderSettings) -> dict[str, Any]:
+def fields_of(model: Model, settings: RenderSettings) -> dict[str, Any]:
     """The transfer function of each field to show. Raises Unsupported if nothing names a field."""
     if settings.fields is not None:
         return dict(settings.fields)
@@ -124,13 +118,9 @@ def fields_of(model: "Model", settings: RenderSettings) -> dict[str, Any]:
     return {name: settings.transfer}
 
 
-def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> "Volume":
+def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> Volume:
     """The renderer for fields on this transform, with the transfer `functions` of the settings."""
     from PIL import ImageColor
-
-    from simulator.measure.camera import Camera
-    from simulator.measure.colours import Transfer
-    from simulator.measure.volume import Volume
 
     def colour(name: str) -> tuple[float, ...]:
         return tuple(part / 255 for part in ImageColor.getrgb(name)[:3])
@@ -139,7 +129,7 @@ def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ..
     for number, function in enumerate(functions):
         family = number if len(functions) > 1 else None
         points = None if function == "auto" else tuple((v, colour(name), o) for v, name, o in function)
-        transfers.append(Transfer(points, family))  # pyright: ignore[reportArgumentType]
+        transfers.append(TransferFunction(points, family))  # pyright: ignore[reportArgumentType]
     camera = settings.camera
     seen = Camera(camera.azimuth, camera.elevation, camera.zoom, settings.size)
     return Volume(transform.physical, seen, tuple(transfers))

@@ -1,13 +1,18 @@
 """Shell spectra, and spectra across and along an axis: spectra.h5."""
 
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from simulator.measure.cadence import SeriesCadence
-from simulator.measure.kind import Kind, Subject, Unsupported
-
-if TYPE_CHECKING:
-    from simulator.diagnostics.measured import Measured
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
+from simulator.measure.lazy import (
+    Bins,
+    Layout,
+    Model,
+    State,
+    jax,
+)
 
 
 class SpectraSettings(SeriesCadence):
@@ -21,9 +26,7 @@ class Spectra(Kind):
     Settings = SpectraSettings
     default = SpectraSettings(every_steps=100)
 
-    def measured(self, subject: Subject, settings: SpectraSettings) -> "Measured":
-        from simulator.diagnostics.measured import directional_spectra, in_shells
-
+    def measured(self, subject: Subject, settings: SpectraSettings) -> Measured:
         model, layout = subject.model, subject.transform.layout
         shells = in_shells(
             layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
@@ -36,3 +39,19 @@ class Spectra(Kind):
         if settings.axis not in (axes := layout.grid.names.values()):
             raise Unsupported(f"the grid has no {settings.axis}; give {' or '.join(axes)}", key="axis")
         return shells.joined(directional_spectra(layout, model, settings.axis, energies))
+
+
+def directional_spectra(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
+    """Spectra of the wavenumber across and along an axis, `perpendicular/NAME` and `parallel/NAME`."""
+    bins = {d: Bins(layout, axis, d) for d in ("perpendicular", "parallel")}
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        energies = model.spectral_energies(state.fields)
+        return {f"{d}/{n}": b.spectrum(e) for d, b in bins.items() for n, e in energies.items()}
+
+    return Measured(
+        {f"k_{d}": b.wavenumbers() for d, b in bins.items()},
+        {f"{d}/{n}": (f"k_{d}",) for d in bins for n in names},
+        compute,
+        {"axis": axis},
+    )

@@ -1,15 +1,16 @@
 """Paths of some particles: trajectories.h5."""
 
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeAlias
+
+import numpy as np
 from pydantic import AfterValidator, Field
 
-from simulator.measure.cadence import SeriesCadence, distinct
-from simulator.measure.kind import Kind, Subject, Unsupported
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.lazy import COMPONENTS, Population, Populations, State, jax
 from simulator.settings import Integer
-
-if TYPE_CHECKING:
-    from simulator.diagnostics.measured import Measured
 
 
 class TrajectorySettings(SeriesCadence):
@@ -27,9 +28,7 @@ class Trajectories(Kind):
     description = "Paths of some particles in trajectories.h5."
     Settings = TrajectorySettings
 
-    def measured(self, subject: Subject, settings: TrajectorySettings) -> "Measured":
-        from simulator.diagnostics.particles import trajectories
-
+    def measured(self, subject: Subject, settings: TrajectorySettings) -> Measured:
         particles = subject.particles
         names = particles.species(settings.particles)
         particles.check(settings.sample, particles.quantities, "sample")
@@ -38,3 +37,66 @@ class Trajectories(Kind):
                 f"{matter[0]} is matter itself and moves with no fluid; leave the key out", "sample"
             )
         return trajectories(particles.populations, particles.sampled, names, settings.count, settings.sample)
+
+
+Sampled: TypeAlias = "Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]"
+"""(state, species, quantities) to the fluid at these particles, as records `fluid_velocity` and so on."""
+
+
+def _component_names(record: str, components: int) -> list[str]:
+    """The names of a record's variables: the record's own, or one for each component."""
+    ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
+    return [record + end for end in ends]
+
+
+def ready_after(population: Population, state: State, last: jax.Array | None) -> State:
+    """The state, with the positions of a population available only after `last`, so that exchanges keep their
+    order."""
+    if last is None:
+        return state
+    particles = state.particles[population.name]
+    position = population.domain.after(particles.records["position"], last)
+    changed = {**state.particles, population.name: particles.with_records({"position": position})}
+    return State(**{**vars(state), "particles": changed})
+
+
+def trajectories(
+    populations: Populations, sampled: Sampled, names: Sequence[str], most: int, see: tuple[str, ...]
+) -> Measured:
+    """Paths of at most `most` particles of each of the species `names`, with evenly spaced ids: `NAME/position_x`,
+    ... over the coordinate `NAME_id`, with `NAME/displacement_x`, ..., other records, and the quantities `see`."""
+    strides = {name: -(-populations[name].count // most) for name in names}
+    records = {
+        name: {
+            **{r: 3 for r in ("position", "displacement", "velocity") if r in populations[name].records},
+            **{f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
+        }
+        for name in names
+    }
+
+    def compute(state: State) -> dict[str, jax.Array]:
+        row: dict[str, jax.Array] = {}
+        last = None
+        for name in names:
+            state = ready_after(populations[name], state, last)
+            particles = state.particles[name]
+            values = {**particles.records, **(sampled(state, name, see) if see else {})}
+            for record, components in records[name].items():
+                array = values[record] if values[record].ndim > 1 else values[record][None]
+                last = populations[name].chosen(particles, array, strides[name])
+                for i, variable in enumerate(_component_names(record, components)):
+                    row[f"{name}/{variable}"] = last[i]
+            last = values[next(reversed(values))]
+        return row
+
+    return Measured(
+        {f"{name}_id": np.arange(0, populations[name].count, strides[name]) for name in names},
+        {
+            f"{name}/{variable}": (f"{name}_id",)
+            for name in names
+            for record, components in records[name].items()
+            for variable in _component_names(record, components)
+        },
+        compute,
+        {"box": [float(length) for length in populations[names[0]].domain.box]},
+    )

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.diagnostics.measured import Carried
+from simulator.measure import Carried
 from simulator.simulation.checkpoint import component_names, physical_axes, spectral_axes
 from simulator.spectral import Layout, Transform
 from simulator.storage import Axis, Dataset, open_snapshot, restore

@@ -9,9 +9,8 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from simulator.diagnostics.measured import Measured
 from simulator.files import UNRECORDED, Journal
-from simulator.measure import Kind, Subject, Unsupported, requested
+from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import ParticleSubject
 from simulator.models import State
 from simulator.output.carried import CarriedArrays, Memory

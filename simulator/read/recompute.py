@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from simulator.config import load_config
 from simulator.config.overrides import Override
-from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import UserError
+from simulator.measure.budget import RESIDUAL
 from simulator.models import State
 from simulator.particles import ParticleSet
 from simulator.particles.population import Populations

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from simulator import Simulation, load_config
-from simulator.diagnostics.interactions import band_edges, helical, shell_to_shell
-from simulator.diagnostics.measured import transfer
+from simulator.measure.helicity import helical
+from simulator.measure.shell_to_shell import band_edges, shell_to_shell
+from simulator.measure.transfer import transfer
 
 CASE = """\
 name: case

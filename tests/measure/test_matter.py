@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE
 
-from simulator.diagnostics.density import profile_edges
 from simulator.errors import UserError
+from simulator.measure.profiles import profile_edges
 from simulator.output.recorder import measured, series_of
 from simulator.spectral import Grid
 from simulator.spectral.collectives import collectives

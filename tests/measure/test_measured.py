@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 
-from simulator.diagnostics.histograms import histograms
-from simulator.diagnostics.measured import directional_spectra, transfer
-from simulator.diagnostics.structure import default_separations, structure_functions
+from simulator.measure.histograms import histograms
+from simulator.measure.spectra import directional_spectra
+from simulator.measure.structure_functions import default_separations, structure_functions
+from simulator.measure.transfer import transfer
 from simulator.spectral import Grid
 
 MODELS: Mapping[str, dict] = {

@@ -7,7 +7,7 @@ import pytest
 from run_support import simulate, write_case
 
 from simulator import open_run
-from simulator.diagnostics.over_time import empty, results, taken_in
+from simulator.measure.statistics import empty, results, taken_in
 
 
 @jax.jit

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flow_support import flow, measured
 
-from simulator.diagnostics.histograms import histograms
+from simulator.measure.histograms import histograms
 from simulator.models import State
 from simulator.models.fluid import drag_rate
 from simulator.models.resolution import RESOLVED, dissipation_scale, unresolved

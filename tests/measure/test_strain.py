@@ -7,7 +7,7 @@ import pytest
 
 from simulator import Simulation
 from simulator.config import run_config_class
-from simulator.diagnostics.strain import EIGENVALUES, eigensystem, strain
+from simulator.measure.strain import EIGENVALUES, eigensystem, strain
 from simulator.output.recorder import series_of
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)

@@ -5,13 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simulator.measure.camera import Camera
-from simulator.measure.colours import Transfer
-from simulator.measure.volume import Volume
+from simulator.measure.volume import Camera, TransferFunction, Volume
 from simulator.spectral import Grid, make_transform
 from simulator.spectral.collectives import collectives
 
-LINEAR = Transfer(((0.0, (1.0, 0.5, 0.25), 0.0), (1.0, (1.0, 0.5, 0.25), 0.1)))
+LINEAR = TransferFunction(((0.0, (1.0, 0.5, 0.25), 0.0), (1.0, (1.0, 0.5, 0.25), 0.1)))
 """Absorption in proportion to values between 0 and 1."""
 KAPPA = -np.log(0.9) / 0.01
 """Its coefficient at value 1, per shortest side of the box."""
@@ -85,7 +83,9 @@ def waves(x, y, z):
     return jnp.sin(7 * x + y) * jnp.cos(2 * y + 5 * z) + 0.3 * jnp.sin(x + 3 * z)
 
 
-TAILS = Transfer(((-1.2, (0.2, 0.6, 1.0), 0.6), (-0.2, (0.2, 0.6, 1.0), 0.0), (1.2, (1.0, 0.7, 0.3), 0.6)))
+TAILS = TransferFunction(
+    ((-1.2, (0.2, 0.6, 1.0), 0.6), (-0.2, (0.2, 0.6, 1.0), 0.0), (1.2, (1.0, 0.7, 0.3), 0.6))
+)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ TAILS = Transfer(((-1.2, (0.2, 0.6, 1.0), 0.6), (-0.2, (0.2, 0.6, 1.0), 0.0), (1
         ((16, 16, 16), (30, 25), TAILS),
         ((12, 10, 9), (100, -10), TAILS),
         ((12, 10, 9), (250, 60), TAILS),
-        ((12, 10, 9), (30, 25), Transfer()),
+        ((12, 10, 9), (30, 25), TransferFunction()),
     ],
 )
 def test_the_same_pixels_on_any_devices(shape, view, transfer):
@@ -115,7 +115,10 @@ def ripples(x, y, z):
 
 def test_several_fields_have_the_same_pixels_on_any_devices():
     """One positive and one of both signs, each in the hue of its own."""
-    camera, transfers = Camera(30, 25, size=(48, 40)), (Transfer(family=0), Transfer(family=3))
+    camera, transfers = (
+        Camera(30, 25, size=(48, 40)),
+        (TransferFunction(family=0), TransferFunction(family=3)),
+    )
     pictures = []
     for devices in (1, 2, 4):
         layout = physical((12, 10, 9), devices, (6.0, 5.0, 4.0))
@@ -133,7 +136,7 @@ def test_depths_of_several_fields_add_and_their_colours_mix():
 
     def linear(colour, share):
         """Absorption in proportion to the values: `share` of KAPPA at 1."""
-        return Transfer(((0.0, colour, 0.0), (1.0, colour, float(-np.expm1(-0.01 * share * KAPPA)))))
+        return TransferFunction(((0.0, colour, 0.0), (1.0, colour, float(-np.expm1(-0.01 * share * KAPPA)))))
 
     red, blue, mean = (1.0, 0.0, 0.0), (0.0, 0.0, 1.0), (1 / 3, 0.0, 2 / 3)
     values, nothing = placed(layout, blob), placed(layout, lambda *x: 0 * blob(*x))
@@ -159,7 +162,7 @@ def test_the_nearer_of_two_opaque_plates_is_seen(azimuth):
         return jnp.where(near, -1.0, jnp.where(far, 1.0, 0.0)) + 0 * (x + y + z)
 
     red, green = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
-    opaque = Transfer(((-0.5, red, 0.999), (-0.4, red, 0.0), (0.4, green, 0.0), (0.5, green, 0.999)))
+    opaque = TransferFunction(((-0.5, red, 0.999), (-0.4, red, 0.0), (0.4, green, 0.0), (0.5, green, 0.999)))
     picture = picture_of(Volume(layout, Camera(azimuth, 0, zoom=1.0, size=(21, 21)), (opaque,)), plates)
     seen = (
         (0, 255, 0) if azimuth in (0, 90) else (255, 0, 0)
