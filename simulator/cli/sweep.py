@@ -168,7 +168,7 @@ def table_of(args: argparse.Namespace) -> int:
 
 def plot_runs(args: argparse.Namespace) -> int:
     """Draws, and prints one file per line."""
-    from simulator.show.sweep_pictures import plot_sweep
+    from simulator.show.study import plot_sweep
     from simulator.sweeps import open_sweep
 
     _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])

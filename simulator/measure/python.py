@@ -139,7 +139,7 @@ def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tu
     return {f"index_{n}": np.arange(n) for n in lengths}, variables
 
 
-class FieldView(Mapping[str, jax.Array]):
+class FieldView(Mapping[str, Any]):
     """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
     dimensions there is no z.
 

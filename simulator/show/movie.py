@@ -1,16 +1,14 @@
 """`simulator movie RUN`: a plane of a field through time, as mp4, or as GIF and frames if there is no ffmpeg."""
 
 import importlib
-import io
 import os
 import shutil
-import struct
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -22,21 +20,23 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import reason
 from simulator.read.open import open_run
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
-from simulator.show.labels import Labels
-from simulator.show.scales import Scale, is_density, scale_of
+from simulator.show.kinds import volume_picture
 from simulator.show.slices import dots, interpolation
 from simulator.show.style import (
     DPI,
     RC,
+    Labels,
+    Scale,
     colour_map,
     fewer_colours,
     figure,
+    is_density,
     lengths,
     position,
     quantity,
     rendered,
-)
-from simulator.show.volumes import volume_picture
+    scale_of,
+)  # fmt: skip
 
 INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
 SUFFIXES = (".mp4", ".gif")
@@ -111,14 +111,11 @@ def movie(
                 picture = _Volume(shown, labels)
             else:
                 picture = _Picture(shown, field, axis, projected, scale_of(field, samples(shown)), labels)
-            sink = _Mp4(picture.figure, file, fps) if encoder and file.suffix == ".mp4" else _Gif(file, fps)
-            with sink:
-                for i in range(len(shown)):
-                    picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
-                    sink.add(picture.figure)
-                    if keep is not None:
-                        _save(picture.figure, keep / f"frame_{i:05d}.png")
-                    progress(i + 1, len(shown))
+            each = _shown(picture, shown, keep, progress)
+            if encoder and file.suffix == ".mp4":
+                _write_mp4(picture.figure, each, file, fps)
+            else:
+                _write_gif(picture.figure, each, file, fps)
     except subprocess.CalledProcessError as error:
         raise RunFailure(f"{target}: ffmpeg failed: {_last_line(error.stderr)}") from None
     except OSError as error:
@@ -143,8 +140,40 @@ def _last_line(text: Any) -> str:
     return (text.strip().splitlines() or ["it says nothing"])[-1]
 
 
-def _save(drawn: Figure, path: Path) -> None:
-    fewer_colours(rendered(drawn), colour_map(drawn)).save(path, optimize=True, dpi=(DPI, DPI))
+def _shown(
+    picture: "_Picture | _Volume", shown: Frames, keep: Path | None, progress: Callable[[int, int], None]
+) -> Iterator[None]:
+    """Draws one frame after the other."""
+    for i in range(len(shown)):
+        picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
+        if keep is not None:
+            image = fewer_colours(rendered(picture.figure), colour_map(picture.figure))
+            image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(DPI, DPI))
+        yield
+        progress(i + 1, len(shown))
+
+
+def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
+    """H.264 by ffmpeg, in the colour format that every player supports."""
+    quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
+    writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
+    with writer.saving(drawn, str(path), DPI):
+        for _ in each:
+            writer.grab_frame()
+
+
+def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
+    """An animated GIF that repeats for ever; most programs show delays below 20 ms slowly."""
+
+    def images() -> Iterator[Image.Image]:
+        for _ in each:
+            picture = rendered(drawn)
+            size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
+            yield fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), colour_map(drawn))
+
+    found = images()
+    delay = 10 * max(2, round(100 / fps))
+    next(found).save(path, "gif", save_all=True, append_images=found, duration=delay, loop=0, optimize=False)
 
 
 class _Picture:
@@ -232,93 +261,3 @@ def _words(field: str, projected: bool, labels: Labels) -> str:
     if field == "density":
         return labels.axis(quantity(field), "density")
     return f"mean {quantity(field)}" if projected else quantity(field)
-
-
-# ---- files -----------------------------------------------------------------------------------------------
-
-
-class _Sink(Protocol):
-    def add(self, drawn: Figure) -> None: ...
-    def __enter__(self) -> "_Sink": ...
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
-
-
-class _Mp4:
-    """H.264 by ffmpeg, in the colour format that every player supports."""
-
-    def __init__(self, drawn: Figure, path: Path, fps: float) -> None:
-        quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
-        self._writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
-        self._writer.setup(drawn, str(path), dpi=DPI)
-
-    def add(self, drawn: Figure) -> None:
-        try:
-            self._writer.grab_frame()
-        except OSError:  # ffmpeg has ended; its message is read at the end
-            self._writer.finish()
-            raise
-
-    def __enter__(self) -> "_Mp4":
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self._writer.finish()
-        else:
-            with suppress(Exception):
-                self._writer.finish()
-
-
-class _Gif:
-    """An animated GIF, written frame by frame; Pillow's own writer would hold them all.
-
-    Each frame is the one image of a GIF that Pillow makes, with its colours as a local table (GIF89a, sections 20 to
-    23).
-    """
-
-    def __init__(self, path: Path, fps: float) -> None:
-        self._file = path.open("wb")
-        self._delay = max(2, round(100 / fps))
-        """Delay in hundredths of a second; most programs show shorter delays slowly."""
-        self._begun = False
-
-    def add(self, drawn: Figure) -> None:
-        picture = rendered(drawn)
-        size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
-        small = fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), colour_map(drawn))
-        data = io.BytesIO()
-        small.save(data, "gif", optimize=False, interlace=0)
-        table, descriptor, pixels = _single(data.getvalue())
-        if not self._begun:
-            self._begun = True
-            # No global table; the animation repeats for ever.
-            self._file.write(b"GIF89a" + struct.pack("<HHBBB", *small.size, 0x70, 0, 0))
-            self._file.write(b"\x21\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00")
-        self._file.write(b"\x21\xf9\x04\x04" + struct.pack("<H", self._delay) + b"\x00\x00")
-        bits = (len(table) // 3).bit_length() - 2
-        self._file.write(descriptor[:9] + bytes([0x80 | bits]) + table + pixels)
-
-    def __enter__(self) -> "_Gif":
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        with self._file:
-            if kind is None:
-                self._file.write(b"\x3b")
-
-
-def _single(data: bytes) -> tuple[bytes, bytes, bytes]:
-    """The colour table, image descriptor and compressed pixels of a GIF with one image."""
-    start = 13 + 3 * 2 ** ((data[10] & 7) + 1)
-    table, place = data[13:start], start
-    while data[place] == 0x21:  # extensions
-        place = _after_blocks(data, place + 2)
-    end = _after_blocks(data, place + 11)
-    return table, data[place : place + 10], data[place + 10 : end]
-
-
-def _after_blocks(data: bytes, place: int) -> int:
-    """The position after a chain of sub-blocks."""
-    while data[place]:
-        place += data[place] + 1
-    return place + 1

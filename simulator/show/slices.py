@@ -12,9 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from simulator.output.series import SeriesReader
-from simulator.show.labels import Labels
-from simulator.show.scales import scale_of
-from simulator.show.style import WIDTH, figure, lengths, position, quantity
+from simulator.show.style import PLAIN, WIDTH, Labels, figure, lengths, position, quantity, scale_of
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
@@ -100,18 +98,16 @@ class _Layout:
                 left += width + _GAP_X
 
 
-def slices(series: SeriesReader, field: str, labels: Labels | None = None) -> Figure:
+def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
     """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale; for a
     two-dimensional run the plane at these times."""
-    labels = labels or Labels({})
     words = quantity(field)
     unit = labels.unit("density") if field == "density" else ""
     return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, _cut)
 
 
-def projections(series: SeriesReader, field: str, labels: Labels | None = None) -> Figure:
+def projections(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
     """The projections of a density along the three axes, arranged like `slices`."""
-    labels = labels or Labels({})
     words = labels.axis(r"surface density $\Sigma$", "column")
     if field != "density":
         words = f"{field.removesuffix('_density').replace('_', ' ')} {words}"

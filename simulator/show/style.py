@@ -1,10 +1,12 @@
-"""The style of figures, the names of quantities, and the conversion of a figure to a small PNG file."""
+"""The style of figures: names of quantities with their units, colour scales, ticks, and small PNG files."""
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -248,3 +250,138 @@ def _multiple_of_pi(multiple: float) -> str:
         return "0"
     number = "" if over == 1 else "-" if over == -1 else str(over)
     return rf"{number}\pi" if under == 1 else rf"{number}\pi/{under}"
+
+
+# ---- labels of a run --------------------------------------------------------------------------------------
+
+_ASTRONOMICAL = {
+    "length": r"\mathrm{kpc}",
+    "wavenumber": r"\mathrm{kpc}^{-1}",
+    "volume": r"\mathrm{kpc}^{3}",
+    "density": r"M_\odot\,\mathrm{kpc}^{-3}",
+    "column": r"M_\odot\,\mathrm{kpc}^{-2}",
+    "mass": r"M_\odot",
+    "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}",
+    "velocity": r"\mathrm{km\,s}^{-1}",
+}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """`model` is the block of a run's resolved configuration. Dimensionless runs have no units to show."""
+
+    model: Mapping[str, Any]
+
+    @property
+    def comoving(self) -> bool:
+        return bool(self.model.get("cosmology"))
+
+    def unit(self, dimension: str) -> str:
+        """`kpc` in mathematical text; empty if the run has no units."""
+        return _ASTRONOMICAL.get(dimension, "") if self.model.get("units") == "kpc_km_s_msun" else ""
+
+    def axis(self, words: str, dimension: str) -> str:
+        """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
+        unit = self.unit(dimension)
+        return ("comoving " if self.comoving else "") + words + (f" (${unit}$)" if unit else "")
+
+    @cached_property
+    def background(self) -> Any:
+        """The expanding background of the run; None without one."""
+        if not self.comoving:
+            return None
+        from simulator.models.cosmology import Background, CosmologySettings
+
+        return Background(CosmologySettings(**self.model["cosmology"]))
+
+    def scale_factor(self, time: float) -> float:
+        """a at a time of the run; 1 without expansion."""
+        return 1.0 if self.background is None else self.background.scale_factor_at(time)
+
+    def rows(self, times: Sequence[float] | np.ndarray, most: int) -> list[int]:
+        """At most `most` rows to show, including the first and the last, spread evenly in number; for an expanding
+        run in the logarithm of the scale factor."""
+        if self.background is None or len(times) <= most:
+            return evenly(len(times), most)
+        logs = np.log([self.scale_factor(float(time)) for time in times])
+        return sorted({int(abs(logs - target).argmin()) for target in np.linspace(logs[0], logs[-1], most)})
+
+    def moment(self, time: float) -> str:
+        """`t = 0.5`, or `a = 0.1` for an expanding run."""
+        if self.background is not None:
+            return f"$a = {self.scale_factor(time):.3g}$"
+        unit = self.unit("time")
+        return f"$t = {time:.4g}" + (rf"\,{unit}$" if unit else "$")
+
+
+PLAIN = Labels({})
+
+
+# ---- colour scales ----------------------------------------------------------------------------------------
+
+_MAPS = {"speed": "viridis"}
+_WIDE = 30.0
+"""A density that varies by more than this factor is shown by its logarithm."""
+_DECADES = 7.0
+"""The largest extent of a logarithmic scale below its upper end."""
+
+Extend = Literal["neither", "min", "max", "both"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours from `low` to `high`, of the values or of their decimal logarithm."""
+
+    low: float
+    high: float
+    colours: str
+    extend: Extend = "neither"
+    logarithmic: bool = False
+    smooth: bool = True
+    """Whether values may be interpolated between points."""
+
+    def shown(self, values: np.ndarray) -> np.ndarray:
+        """The values to be drawn, in single precision."""
+        if self.logarithmic:
+            values = np.log10(np.maximum(values, 10.0 ** (self.low - 1)))
+        return values.astype(np.float32)
+
+    def label(self, words: str) -> str:
+        return rf"$\log_{{10}}$ {words}" if self.logarithmic else words
+
+
+def is_density(field: str) -> bool:
+    return field == "density" or field.endswith("_density")
+
+
+def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
+    """The scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs, logarithmic
+    for densities with a large range, else starting at zero. A few extreme values are cut off, so that they do not
+    darken the rest."""
+    colours = _MAPS.get(field, "magma")
+    if field == "phase":
+        return Scale(-math.pi, math.pi, "twilight", smooth=False)
+    values = np.concatenate([np.ravel(sample) for sample in samples])
+    values = values[np.isfinite(values)]
+    if not len(values) or not values.any():
+        return Scale(0.0, 1.0, colours)
+    least, most = float(values.min()), float(values.max())
+    positive = values[values > 0]
+    if is_density(field) and least >= 0 and most > _WIDE * float(np.quantile(positive, 0.01)):
+        bottom = math.log10(float(np.quantile(positive, 0.002)))
+        top = math.log10(float(positive.max()))
+        low = max(bottom, top - _DECADES)
+        cut = low > math.log10(float(positive.min())) + 0.1 or least <= 0
+        return Scale(low, max(top, low + 0.1), colours, "min" if cut else "neither", logarithmic=True)
+    if least < -1e-3 * max(most, 0):
+        size = np.abs(values)
+        most, nearly = float(size.max()), float(np.quantile(size, 0.999))
+        cut = most > 1.25 * nearly > 0
+        end = nearly if cut else most
+        return Scale(-end, end, "RdBu_r", "both" if cut else "neither")
+    if is_density(field) and least > most / 2:
+        # Small waves on a background would be invisible on a scale from zero.
+        middle, half = (most + least) / 2, max((most - least) / 2, 1e-12 * most)
+        return Scale(middle - half, middle + half, colours)
+    nearly = float(np.quantile(values, 0.999))
+    return Scale(0.0, nearly, colours, "max") if most > 1.25 * nearly > 0 else Scale(0.0, most, colours)

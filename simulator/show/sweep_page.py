@@ -14,7 +14,7 @@ from simulator.show import page
 from simulator.show.captions import caption
 from simulator.show.health import Check, checks, worst
 from simulator.show.run_page import NAME, described, health_table
-from simulator.show.sweep_pictures import plot_sweep
+from simulator.show.study import plot_sweep
 from simulator.sweeps.runs import shown
 from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep

@@ -15,10 +15,10 @@ from simulator.read.open import open_run
 from simulator.run.state import RunState, write_state
 from simulator.show import Choice, plot_run
 from simulator.show.choice import window
-from simulator.show.overlays import overlays
+from simulator.show.kinds import spectrum
+from simulator.show.lines import time_series
+from simulator.show.runs import overlays
 from simulator.show.slices import slices
-from simulator.show.spectra import spectrum
-from simulator.show.time_series import time_series
 from simulator.storage import Axis, Dataset, save
 
 K = np.arange(20.0)
@@ -103,8 +103,9 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
     curves = axes.get_lines()[:2]
     for curve in curves:
-        np.testing.assert_allclose(curve.get_xdata(), K[1:] * ETA)
-        np.testing.assert_allclose(curve.get_ydata(), 1.6)
+        np.testing.assert_allclose(curve.get_xdata(), K * ETA)
+        np.testing.assert_allclose(curve.get_ydata()[1:], 1.6)
+        assert np.isnan(curve.get_ydata()[0]), "k = 0 is no point of a logarithmic axis"
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(1.6 + 0.16 / 3**0.5)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [

@@ -10,11 +10,10 @@ from simulator.initial.ground_state import radial_ground_state
 from simulator.models.cosmology import Background, CosmologySettings
 from simulator.output.series import Series, SeriesReader
 from simulator.show import plot_run
-from simulator.show.density import fitted_core, log_histogram, power, profile
-from simulator.show.labels import Labels
+from simulator.show.kinds import fitted_core, log_histogram, power, profile
+from simulator.show.lines import time_series
 from simulator.show.slices import projections
-from simulator.show.style import RC
-from simulator.show.time_series import time_series
+from simulator.show.style import RC, Labels
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
 KPC = {

@@ -16,7 +16,7 @@ from simulator.read.open import open_run
 from simulator.show import movie as module
 from simulator.show.frames import frames, readable
 from simulator.show.movie import ffmpeg, movie
-from simulator.show.scales import scale_of
+from simulator.show.style import scale_of
 
 ROOT = Path(__file__).parents[2]
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)

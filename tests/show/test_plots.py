@@ -18,10 +18,10 @@ from simulator.errors import UserError
 from simulator.output.series import Series, SeriesReader
 from simulator.output.table import Table
 from simulator.show import plot_run
+from simulator.show.kinds import spectrum
+from simulator.show.lines import time_series
 from simulator.show.slices import _THINNEST, slices
-from simulator.show.spectra import spectrum
 from simulator.show.style import RC, WIDTH, evenly, position
-from simulator.show.time_series import time_series
 
 ROOT = Path(__file__).parents[2]
 PI = math.pi

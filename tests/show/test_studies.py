@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulator.show.studies import Curve, Parameter, against, reduced, series, spectra
+from simulator.show.study import Curve, Parameter, against, reduced, series, spectra
 
 VISCOSITY = Parameter("model.viscosity", [0.1, 0.1, 0.01, 0.01])
 PRECISION = Parameter("precision", ["single", "double", "single", "double"])

@@ -12,7 +12,7 @@ import pytest
 from simulator.output.table import Table
 from simulator.planning import Step
 from simulator.run.state import RunState, write_state
-from simulator.show.sweep_pictures import plot_sweep
+from simulator.show.study import plot_sweep
 from simulator.sweeps.collect import parse
 from simulator.sweeps.record import begun, ended
 from simulator.sweeps.report import plan_lines, status_lines, table_lines

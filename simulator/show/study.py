@@ -1,12 +1,14 @@
-"""Pictures of many runs together: a quantity against a parameter, and overlays of series and spectra.
+"""`simulator sweep plot`: a quantity against a parameter, and series and spectra of all runs of a sweep.
 
-All data are plain arrays. A run is a mark or a curve; its colour encodes one parameter and its line style another.
+A run is a mark or a curve; its colour encodes one parameter and its line style another.
 """
 
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,24 +18,23 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from simulator.show.style import (
-    COLOURS,
-    SYMBOLS,
-    WIDTH,
-    figure,
-    note,
-    quantity,
-    sequence_colours,
-    spectrum_of,
-)
+from simulator.errors import UserError, did_you_mean
+from simulator.read.open import Run, open_run
+from simulator.show.kinds import over, wavenumbers
+from simulator.show.lines import PANELS, Curve, drawn, limits, panels
+from simulator.show.runs import series_of
+from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours, spectrum_of
+from simulator.sweeps import collect
+from simulator.sweeps.study_status import Status, statuses_of
+from simulator.sweeps.sweep import Sweep
+from simulator.sweeps.table import collected
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
 _MOST_NAMED = 8
 """The largest number of values in a legend; for more, a colour bar is drawn."""
-_DECADES = 11
 _PARAMETERS = {
     "viscosity": r"viscosity $\nu$",
     "diffusivity": r"diffusivity $\kappa$",
@@ -89,12 +90,151 @@ class Parameter:
         return [_hashable(v) for v in self.distinct].index(_hashable(value))
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One run's curve y(x)."""
+# ---- the pictures of a sweep ----------------------------------------------------------------------------
 
-    x: np.ndarray
-    y: np.ndarray
+
+def plot_sweep(
+    sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None
+) -> list[Path]:
+    """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns the files.
+
+    `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one), `y` are
+    expressions as in `collect` (by default those of the file). UserError if nothing has been written yet.
+    """
+    if x is not None and x not in sweep.swept and "." in x and _is_expression(x):
+        return _scattered(sweep, _expression(sweep, x, "--x"), [_expression(sweep, t) for t in y], hue)
+    across = _parameter(sweep, x, "--x") if x else _first(sweep)
+    # By default, line styles show a key only if it has few values.
+    others = [key for key in sweep.varied if key != across.key]
+    by = _parameter(sweep, hue, "--hue") if hue else None
+    if by is None and others and len(_values(sweep, others[0]).distinct) <= len(LINES):
+        by = _values(sweep, others[0])
+    expressions = [_expression(sweep, text) for text in y] or list(sweep.collected)
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    pictures = _against(sweep, across, by, expressions, statuses) | _overlays(sweep, across, by)
+    if not pictures:
+        raise UserError(
+            f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them"
+        )
+    folder = sweep.folder / "plots"
+    return [draw(picture, folder / f"{name}.png") for name, picture in pictures.items()]
+
+
+def _first(sweep: Sweep) -> Parameter:
+    parameters = [_values(sweep, key) for key in sweep.varied]
+    return next((parameter for parameter in parameters if parameter.numeric), parameters[0])
+
+
+def _values(sweep: Sweep, key: str) -> Parameter:
+    return Parameter(key, [run.values.get(key) for run in sweep.runs])
+
+
+def _parameter(sweep: Sweep, key: str, option: str) -> Parameter:
+    if key not in sweep.swept:
+        meant = did_you_mean(key, sweep.swept, f"; it sets {', '.join(sweep.swept)}")
+        raise UserError(f"{option}: the sweep does not set {key!r}{meant}")
+    return _values(sweep, key)
+
+
+def _expression(sweep: Sweep, text: str, option: str = "--y") -> collect.Expression:
+    try:
+        found = collect.parse(text)
+    except ValueError as error:
+        raise UserError(f"{option}: {error}") from None
+    message = collect.unknown_column(found, {name for run in sweep.runs for name in run.estimate.columns})
+    if message is not None:
+        raise UserError(f"{option}: {message}")
+    return found
+
+
+def _is_expression(text: str) -> bool:
+    """Whether it is a quantity that runs have, and not a key."""
+    try:
+        collect.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _scattered(
+    sweep: Sweep, x: collect.Expression, ys: Sequence[collect.Expression], hue: str | None
+) -> list[Path]:
+    """One quantity of all runs against another, means with their standard errors."""
+    by = _parameter(sweep, hue, "--hue") if hue else _first(sweep)
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    wanted = [e for y in (x, *(ys or sweep.collected)) for e in (y, y.error) if e is not None]
+    found = [collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)]
+
+    def points(e: collect.Expression) -> Points:
+        error = [values[e.error.text] for values in found] if e.error is not None else None
+        return Points(e.text, [values[e.text] for values in found], error)
+
+    return [
+        draw(partial(scatter, points(x), points(y), by), sweep.folder / "plots" / f"{name}.png")
+        for y in ys or sweep.collected
+        if (name := _file_name(f"{y.text}_against_{x.text}")) and y.text != x.text
+    ]
+
+
+def _against(
+    sweep: Sweep,
+    x: Parameter,
+    hue: Parameter | None,
+    expressions: Sequence[collect.Expression],
+    statuses: Sequence[Status],
+) -> dict[str, Callable[[], Figure]]:
+    rows = [collected(run, expressions, status) for run, status in zip(sweep.runs, statuses, strict=True)]
+    joined = set(sweep.varied) <= {x.key, hue.key if hue else x.key}
+    return {
+        _file_name(f"{e.text}_against_{x.key}"): partial(
+            against, x, [values[e.text] for values in rows], e.text, hue, joined=joined
+        )
+        for e in expressions
+        if any(values[e.text] == values[e.text] for values in rows)
+    }
+
+
+def _overlays(sweep: Sweep, colour: Parameter, line: Parameter | None) -> dict[str, Callable[[], Figure]]:
+    runs = [_opened(run.folder) for run in sweep.runs]
+    pictures: dict[str, Callable[[], Figure]] = {}
+    for name in PANELS:
+        curves = [_series(run, name) for run in runs]
+        if any(curves):
+            pictures[f"series_{name}"] = partial(series, curves, name, colour, line)
+    latest = [_latest_spectra(run) for run in runs]
+    for name in dict.fromkeys(name for spectra in latest for name in spectra):
+        curves = [spectra.get(name) for spectra in latest]
+        pictures[f"spectrum_{name}"] = partial(spectra, curves, name, colour, line)
+    return pictures
+
+
+def _opened(folder: Path) -> Run | None:
+    try:
+        return open_run(folder)
+    except UserError:
+        return None
+
+
+def _series(run: Run | None, name: str) -> Curve | None:
+    try:
+        columns = run.diagnostics if run is not None else {}
+    except UserError:
+        return None
+    return Curve(columns["time"], columns[name]) if name in columns and len(columns[name]) else None
+
+
+def _latest_spectra(run: Run | None) -> dict[str, Curve]:
+    spectra = series_of(run, "spectra")
+    if spectra is None:
+        return {}
+    return {name: Curve(wavenumbers(spectra), spectra.one(name, -1)) for name in over(spectra, "k")}
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[\W_]+", "_", text).strip("_")
+
+
+# ---- figures --------------------------------------------------------------------------------------------
 
 
 def against(
@@ -104,9 +244,7 @@ def against(
 
     `joined`: points of one colour form a curve, because the runs differ in nothing else.
     """
-    result = figure(WIDTH, 4.0)
-    axes = result.subplots()
-    result.subplots_adjust(left=0.15, right=0.97, top=0.965, bottom=0.135)
+    result, (axes,) = panels(x.label, reduced(name), height=4.0, right=0.97)
     positions = np.array(x.values if x.numeric else [x.place(value) for value in x.values], float)
     values = np.asarray(y, float)
     groups = [(None, np.ones(len(values), bool))]
@@ -130,13 +268,11 @@ def against(
             label=None if value is None else _text(value),
             zorder=3 + 0.1 * number,
         )
-    axes.set_xlabel(x.label)
-    axes.set_ylabel(reduced(name))
     finite = values[np.isfinite(values)]
     if not len(finite):
         note(axes, "no run has finished yet")
     _parameter_axis(axes, x, positions)
-    _value_axis(axes, finite)
+    limits(axes, finite, single=False)
     if hue is not None:
         _named_or_bar(result, axes, hue, axes.get_legend_handles_labels())
     return result
@@ -154,9 +290,7 @@ class Points:
 def scatter(x: Points, y: Points, hue: Parameter) -> Figure:
     """A quantity of every run against another, with error bars and one colour for each value of `hue`. nan is left
     out."""
-    result = figure(WIDTH, 4.0)
-    axes = result.subplots()
-    result.subplots_adjust(left=0.15, right=0.97, top=0.965, bottom=0.135)
+    result, (axes,) = panels(reduced(x.name), reduced(y.name), height=4.0, right=0.97)
     shades = _shades(hue)
     named: set[Hashable] = set()
     across, up = np.asarray(x.values, float), np.asarray(y.values, float)
@@ -170,79 +304,54 @@ def scatter(x: Points, y: Points, hue: Parameter) -> Figure:
             across[number], up[number], xerr=bars[0], yerr=bars[1], color=shades(value), label=label,
             marker=MARKS[hue.place(value) % len(MARKS)], markersize=5, linestyle="", elinewidth=1.0, capsize=2.5,
         )  # fmt: skip
-    axes.set_xlabel(reduced(x.name))
-    axes.set_ylabel(reduced(y.name))
     if not named:
         note(axes, "no run has finished yet")
         return result
     there = across[np.isfinite(across)]
     if there.min() > 0 and there.max() > 4 * there.min():
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
-    _value_axis(axes, up[np.isfinite(up)])
+        _ratios(axes)
+    limits(axes, up, single=False)
     _named_or_bar(result, axes, hue, axes.get_legend_handles_labels())
     return result
 
 
 def overlay(
     curves: Sequence[Curve | None],
+    words: tuple[str, str],
     colour: Parameter,
     line: Parameter | None,
-    *,
-    x_label: str,
-    y_label: str,
-    logarithmic: bool = False,
+    log: str = "",
 ) -> Figure:
     """The curves of all runs (None: no data yet): `colour` encodes one parameter, the line style another."""
-    result = figure(WIDTH, 4.2)
-    axes = result.subplots()
-    result.subplots_adjust(left=0.14, right=0.76, top=0.965, bottom=0.125)
+    result, (axes,) = panels(*words, right=0.76)
     shades = _shades(colour)
-    drawn = [curve for curve in curves if curve is not None and len(curve.x)]
-    floor = max((float(c.y.max()) for c in drawn), default=0.0) * 10.0**-_DECADES
+    each = []
     for i, curve in enumerate(curves):
-        if curve is None:
-            continue
-        # A gap instead of a steep drop where a spectrum holds only round-off.
-        y = np.where((curve.y > floor) & (curve.x > 0), curve.y, np.nan) if logarithmic else curve.y
-        axes.plot(
-            curve.x,
-            y,
-            color=shades(colour.values[i]),
-            linestyle="-" if line is None else LINES[line.place(line.values[i]) % len(LINES)],
-            # A wider line below a dashed one, so that both are visible if they coincide.
-            linewidth=1.3 if line is None or line.place(line.values[i]) else 2.2,
-            alpha=1.0 if line is None or line.place(line.values[i]) else 0.45,
-        )
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    if not drawn:
-        note(axes, "no run has written anything yet")
-    elif logarithmic:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        first = min(float(c.x[c.x > 0][0]) for c in drawn)
-        axes.set_xlim(0.9 * first, max(1.1 * max(float(c.x[-1]) for c in drawn), 10 * first))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.set_xlim(min(c.x[0] for c in drawn), max(c.x[-1] for c in drawn))
-        _value_axis(axes, np.concatenate([c.y[np.isfinite(c.y)] for c in drawn]))
+        if curve is not None and len(curve.x):
+            how = {"marker": None, **(_line(line.place(line.values[i])) if line is not None else {})}
+            each.append(Curve(curve.x, curve.y, colour=shades(colour.values[i]), how=how))
+    values = drawn(axes, each, log, "no run has written anything yet")
+    if values and not log:
+        axes.set_xlim(min(c.x[0] for c in each), max(c.x[-1] for c in each))
+        limits(axes, np.concatenate(values), single=False)
     _legends(result, axes, colour, line, shades)
     return result
 
 
+def _line(number: int) -> dict[str, Any]:
+    """A wider line below a dashed one, so that both are visible if they coincide."""
+    wide = {"linewidth": 1.3, "alpha": 1.0} if number else {"linewidth": 2.2, "alpha": 0.45}
+    return {"linestyle": LINES[number % len(LINES)], **wide}
+
+
 def spectra(curves: Sequence[Curve | None], name: str, colour: Parameter, line: Parameter | None) -> Figure:
     """The latest shell spectrum of every run."""
-    return overlay(
-        curves, colour, line, x_label=r"wavenumber $k$", y_label=spectrum_of(name), logarithmic=True
-    )
+    return overlay(curves, (r"wavenumber $k$", spectrum_of(name)), colour, line, "xy")
 
 
 def series(curves: Sequence[Curve | None], name: str, colour: Parameter, line: Parameter | None) -> Figure:
     """One diagnostic of every run against time."""
-    return overlay(curves, colour, line, x_label=r"time $t$", y_label=quantity(name))
+    return overlay(curves, (r"time $t$", quantity(name)), colour, line)
 
 
 def reduced(expression: str) -> str:
@@ -307,40 +416,24 @@ def _legends(
     result: Figure, axes: Axes, colour: Parameter, line: Parameter | None, shades: Callable[[Any], Any]
 ) -> None:
     """Beside the axes, because curves may pass through any corner."""
-    top = 1.0
+    beside: Any = {"loc": "upper left", "labelspacing": 0.35, "alignment": "left", "handlelength": 1.8}
+    top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
         handles = [Line2D([], [], color=shades(value), label=_text(value)) for value in colour.distinct]
-        legend = axes.legend(
-            handles=handles,
-            title=colour.label,
-            loc="upper left",
-            bbox_to_anchor=(1.01, top),
-            handlelength=1.4,
-            labelspacing=0.35,
-            alignment="left",
+        axes.add_artist(
+            axes.legend(handles=handles, title=colour.label, bbox_to_anchor=(1.01, 1.0), **beside)
         )
-        axes.add_artist(legend)
-        top -= (len(handles) + 1.6) * 0.068
+        top = 1.0 - (len(handles) + 1.6) * 0.068
     else:
         place = result.add_axes((0.79, 0.45, 0.02, 0.5))
         result.colorbar(_mappable(colour), cax=place, label=colour.label)
         place.grid(False)
-        top = 0.3
     if line is not None:
         handles = [
-            Line2D([], [], color="#444444", linestyle=LINES[i % len(LINES)], label=_text(value),
-                   linewidth=1.3 if i else 2.2, alpha=1.0 if i else 0.45)
+            Line2D([], [], color="#444444", label=_text(value), **_line(i))
             for i, value in enumerate(line.distinct)
-        ]  # fmt: skip
-        axes.legend(
-            handles=handles,
-            title=line.label,
-            loc="upper left",
-            bbox_to_anchor=(1.01, top),
-            handlelength=1.8,
-            labelspacing=0.35,
-            alignment="left",
-        )
+        ]
+        axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
 
 
 # ---- axes ------------------------------------------------------------------------------------------------
@@ -354,10 +447,7 @@ def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
         axes.set_xlim(-0.5, len(distinct) - 0.5)
         return
     if x.logarithmic:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+        _ratios(axes)
     if len(distinct) <= _MOST_NAMED:
         axes.xaxis.set_major_locator(FixedLocator([float(value) for value in distinct]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
@@ -366,20 +456,16 @@ def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
         axes.set_xlim(*_around(float(positions[0])))
 
 
+def _ratios(axes: Axes) -> None:
+    """A logarithmic horizontal axis with plain numbers."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+
+
 def _around(value: float) -> tuple[float, float]:
     return (value / 2, value * 2) if value > 0 else (value - 1, value + 1)
-
-
-def _value_axis(axes: Axes, values: np.ndarray) -> None:
-    """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
-    if not len(values):
-        return
-    low, high = float(values.min()), float(values.max())
-    if low >= 0 and high > 0 and high - low > 0.15 * high:
-        axes.set_ylim(0, 1.08 * high)
-    elif high > 0 and high - low < 1e-3 * high:
-        axes.set_ylim(low - 0.02 * high, high + 0.02 * high)
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=bool((values == np.round(values)).all())))
 
 
 def _text(value: Any) -> str:
