@@ -11,14 +11,13 @@ PAGE = ROOT / "simulator/docs/developers.md"
 
 DEFERRED = {
     "cli": "each command loads what it needs",
-    "measure": "files of runs are read, and series drawn, without JAX",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
     "planning.abstract_run": "the plan's child process chooses its devices before JAX is loaded",
     "planning.steps": "only runs whose dt follows from the flow need the model",
     "planning.suggest": "only a plan without steps needs them",
-    "show.density": "only pictures of wave functions need the ground state",
-    "show.run_plots": "only pictures of snapshots load the storage of arrays",
-    "show.labels": "only runs in an expanding box need the background",
+    "show.kinds": "only pictures of wave functions need the ground state",
+    "show.runs": "only pictures of snapshots load the storage of arrays",
+    "show.style": "only runs in an expanding box need the background",
     "processes.doctor": "the doctor reports a JAX that cannot be loaded",
     "read.open": "`open_run` answers for tables without loading the storage of arrays",
     "read.verify_run": "the configuration is read only where it is damaged",

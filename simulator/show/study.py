@@ -195,7 +195,7 @@ def _against(
 
 
 def _overlays(sweep: Sweep, colour: Parameter, line: Parameter | None) -> dict[str, Callable[[], Figure]]:
-    runs = [_opened(run.folder) for run in sweep.runs]
+    runs = [opened(run.folder) for run in sweep.runs]
     pictures: dict[str, Callable[[], Figure]] = {}
     for name in PANELS:
         curves = [_series(run, name) for run in runs]
@@ -208,7 +208,8 @@ def _overlays(sweep: Sweep, colour: Parameter, line: Parameter | None) -> dict[s
     return pictures
 
 
-def _opened(folder: Path) -> Run | None:
+def opened(folder: Path) -> Run | None:
+    """The run in a folder; None if there is none yet."""
     try:
         return open_run(folder)
     except UserError:

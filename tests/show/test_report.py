@@ -16,9 +16,8 @@ from simulator.output.series import Series
 from simulator.output.table import Table
 from simulator.read.open import open_run
 from simulator.run.state import RunState, write_state
-from simulator.show.captions import caption
 from simulator.show.health import checks, worst
-from simulator.show.report import report_run
+from simulator.show.report import caption, report_run
 
 pytestmark = pytest.mark.smoke
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
