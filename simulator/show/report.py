@@ -25,6 +25,7 @@ from simulator.sweeps.runs import shown
 from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
 from simulator.sweeps.sweep import Sweep
 from simulator.sweeps.table import rows
+from simulator.words import size
 
 NAME = "report.html"
 _SPENT = re.compile(r"^\S+ \S+ [\d.]+ \S+ in all: (.*)$", re.MULTILINE)
