@@ -62,7 +62,8 @@ def power_of(position: np.ndarray) -> np.ndarray:
     k = np.fft.fftfreq(N)
     window = np.sinc(k)[:, None, None] ** 2 * np.sinc(k)[:, None] ** 2 * np.sinc(k) ** 2
     square = np.abs(np.fft.fftn(mesh) / mesh.sum() / window) ** 2
-    shell = np.rint(N * np.sqrt(k[:, None, None] ** 2 + k[:, None] ** 2 + k**2)).astype(int)
+    k = N * np.sqrt(k[:, None, None] ** 2 + k[:, None] ** 2 + k**2)
+    shell = np.floor(k + 0.5 + 1e-9).astype(int)
     counts, sums = np.bincount(shell.ravel()), np.bincount(shell.ravel(), square.ravel())
     return (BOX**3 * sums / counts)[1 : N // 2]
 

@@ -11,7 +11,7 @@ from simulator.words import size
 
 
 def check_fits(
-    simulation: Simulation, compiled: Any, smaller: Callable[[tuple[int, int, int]], Simulation]
+    simulation: Simulation, compiled: Any, smaller: Callable[[tuple[int, ...]], Simulation]
 ) -> None:
     """Raises UserError if a step needs more memory than is free, with the difference and a shape that fits.
 
@@ -22,12 +22,12 @@ def check_fits(
     need = Memory.of(compiled).total
     if free is None or need <= free:
         return
-    shape = simulation.grid.shape
+    shape = simulation.grid.seen(simulation.grid.shape)
     text = (
         f"grid.shape: a step on {' x '.join(map(str, shape))} needs {size(need)} on each of "
         f"{len(cluster.devices)} devices, {size(need - free)} more than the {size(free)} that are free"
     )
-    fitting, factor = shape, (free / need) ** (1 / 3)
+    fitting, factor = shape, (free / need) ** (1 / len(shape))
     while max(fitting) > 8:
         fitting = _scaled(shape, factor)
         if Memory.of(smaller(fitting).compiled_loop()).total <= free:
@@ -36,10 +36,9 @@ def check_fits(
     raise UserError(text)
 
 
-def _scaled(shape: tuple[int, int, int], factor: float) -> tuple[int, int, int]:
+def _scaled(shape: tuple[int, ...], factor: float) -> tuple[int, ...]:
     """Extents of at most `factor` times these, even and with small prime factors."""
-    x, y, z = (_smooth(max(1, math.floor(n * factor))) if n > 1 else 1 for n in shape)
-    return x, y, z
+    return tuple(_smooth(max(1, math.floor(n * factor))) if n > 1 else 1 for n in shape)
 
 
 def _smooth(n: int) -> int:

@@ -44,8 +44,8 @@ class GridSettings(Settings):
     modes of spherical and moves the grid between the two stages of rk2, which leaves an aliasing error of order dt^2
     in every step. none keeps all modes and their aliasing."""
     shell_width: Positive | None = None
-    """Width dk of the shells n = round(|k| / dk) of spectra, transfers and random fields; by default the largest
-    2 pi / L_i, which in a long box is coarse."""
+    """Width dk of the shells n = floor(|k| / dk + 1/2 + 1e-9) of spectra, transfers and random fields; by
+    default the largest 2 pi / L_i, which in a long box is coarse."""
 
     @model_validator(mode="before")
     @classmethod

@@ -74,7 +74,7 @@ def field_statistics(model: Model, names: Sequence[str], start: float) -> Measur
         count = arrays["samples"] + on
         fields, found = state.fields, {"samples": count}
         for name in names:
-            values, mean = model.field_values(name, fields), arrays[f"mean_{name}"]
+            values, mean = model.whole_values(name, fields), arrays[f"mean_{name}"]
             away = jnp.where(on, values - mean, 0)
             mean = mean + away / jnp.maximum(count, 1).astype(dtype)
             squares = arrays[f"squares_{name}"] + away * jnp.where(on, values - mean, 0)

@@ -109,7 +109,7 @@ def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, 
                 found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
         for name in names:
             if name not in found:
-                values = model.field_values(name, fields)
+                values = model.whole_values(name, fields)
                 mean = physical.mean(values)
                 found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
         return found

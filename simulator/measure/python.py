@@ -153,9 +153,9 @@ class FieldView(Mapping[str, Any]):
     def __getitem__(self, name: str) -> jax.Array:
         if name not in self._model.specs():
             raise KeyError(f"{name}; the model has {', '.join(self)}")
-        grid, seen = self._model.transform.grid, self._model.transform.physical.as_seen
+        grid = self._model.transform.grid
         inside = (slice(n) for n in grid.seen(grid.shape))
-        return seen(self._model.field_values(name, self._fields))[(..., *inside)]
+        return self._model.field_values(name, self._fields)[(..., *inside)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._model.specs())

@@ -94,7 +94,7 @@ class Render(Kind):
 
         def compute(state: Any) -> dict[str, Any]:
             contents = subject.model.contents(state)
-            return {"image": volume.image(*(subject.model.field_values(name, contents) for name in shown))}
+            return {"image": volume.image(*(subject.model.whole_values(name, contents) for name in shown))}
 
         return Measured(
             {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},

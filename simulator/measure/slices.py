@@ -71,7 +71,7 @@ PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 def values_of(model: Model, name: str) -> Callable[[State], jax.Array]:
     """The values (..., x, y, z) of a field as a function of the state."""
-    return lambda state: model.field_values(name, model.contents(state))
+    return lambda state: model.whole_values(name, model.contents(state))
 
 
 def mid_planes(transform: Transform, scalars: Mapping[str, Callable[[State], jax.Array]]) -> Measured:

@@ -70,7 +70,8 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> Potential:
         if values.ndim > 3 or any(
             n not in (1, m) for n, m in zip(values.shape[::-1], shape[::-1], strict=False)
         ):
-            raise UserError(f"{where} has shape {values.shape}; {shape} is needed")
+            own = values.shape[1:] if grid.planar else values.shape
+            raise UserError(f"{where} has shape {own}; {grid.seen(shape)} is needed")
         return values
 
     return potential

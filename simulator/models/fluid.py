@@ -290,7 +290,7 @@ def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> Fields:
 
 def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, jax.Array]:
     """For each scalar the mean, the variance <theta'^2> (without the mean), its dissipation 2 D <|grad theta|^2>, and
-    its production -2 <theta u> . G: d variance/dt = production - dissipation."""
+    its production -2 <theta' u'> . G: d variance/dt = production - dissipation."""
     columns = {}
     for s in scalars:
         theta = fields[s.name]
@@ -300,7 +300,7 @@ def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields
         columns[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
         if any(s.mean_gradient):
             columns[f"{s.name}_production"] = -2 * layout.inner(
-                theta, along(s.mean_gradient, fields["velocity"])
+                fluctuations, along(s.mean_gradient, fields["velocity"])
             )
     return columns
 

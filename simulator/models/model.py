@@ -102,7 +102,12 @@ class Model:
         return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
 
     def field_values(self, name: str, fields: Fields) -> jax.Array:
-        """The values of one field, evolved or derived, (..., x, y, z), zero in padding."""
+        """The values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y), zero in
+        padding."""
+        return self.transform.physical.as_seen(self.whole_values(name, fields))
+
+    def whole_values(self, name: str, fields: Fields) -> jax.Array:
+        """The same, always with three axes."""
         if name in self.fields:
             return self.transform_of(name).inverse(fields[name])
         return self.derived()[name].values(fields)

@@ -135,7 +135,10 @@ class _Check:
         given = self._traced("inputs", model.inputs, state)
         for leaf in jax.tree.leaves(given):
             if leaf.shape[-3:] != self._layout.shape:
-                self._refuse("inputs", f"has an array of shape {leaf.shape}; spectral fields are needed")
+                self._refuse(
+                    "inputs",
+                    f"has an array of shape {self._layout.seen_part(leaf.shape)}; spectral fields are needed",
+                )
         products = self._pointwise(given)
         coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
         self._fields("combine", self._traced("combine", model.combine, coefficients, state))
@@ -164,12 +167,16 @@ class _Check:
         result = self._traced(method, self._model.pointwise, values, points, parameters)
         if not isinstance(result, Local):
             self._refuse(method, f"returned {type(result).__name__}; a Local(products, maxima) is needed")
+        seen = self._transform.physical.seen_part
         every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
         for leaf in every:
             try:
                 np.broadcast_shapes(leaf.shape[-3:], POINTS)
             except ValueError:
-                self._refuse(method, f"returned shape {leaf.shape} for values of shape (..., {POINTS})")
+                self._refuse(
+                    method,
+                    f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}",
+                )
         mixed = mixing(jax.make_jaxpr(self._model.pointwise)(values, points, parameters))
         if mixed is not None:
             operation, trace = mixed
@@ -210,9 +217,8 @@ class _Check:
             except ValueError:
                 fits = False
             if not fits:
-                self._refuse(
-                    method, f"{name} has shape {value.shape}, which does not fit the field's {whole}"
-                )
+                own, needed = map(self._layout.seen_part, (value.shape, whole))
+                self._refuse(method, f"{name} has shape {own}, which does not fit the field's {needed}")
 
     def _refuse(self, method: str, problem: str) -> None:
         raise UserError(f"{self._place(method)}: {method}: {problem}")

@@ -16,8 +16,9 @@ STYLES = ("screen", "paper")
 
 @dataclass(frozen=True)
 class Choice:
-    """`what`: series and `diagnostics` (None: all). `fields`: draw only these. `time`: first and last time.
-    `compensate`: spectra are multiplied by k to this power. `average`: means over time instead of single times."""
+    """`what`: series and `diagnostics` (None: all). `fields`: draw only these. `time`: first and last time, infinite
+    at an open end. `compensate`: spectra are multiplied by k to this power. `average`: means over time instead of
+    single times."""
 
     what: tuple[str, ...] | None = None
     fields: tuple[str, ...] = ()
@@ -26,6 +27,10 @@ class Choice:
     average: bool = False
     formats: tuple[Format, ...] = ("png",)
     style: str = "screen"
+
+    def __post_init__(self) -> None:
+        if self.time is not None and not self.time[0] <= self.time[1]:
+            raise UserError(f"time: a first and a last time are needed, not {self.time}")
 
     def takes(self, kind: str) -> bool:
         """Whether a series, or `diagnostics`, is chosen."""
@@ -36,11 +41,19 @@ class Choice:
         return not self.fields or any(name == field or name.endswith(f"_{field}") for field in self.fields)
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
-        """The indices of the chosen times."""
+        """The indices of the chosen times; either end is widened by its round-off."""
         time = np.asarray(time)
         low, high = self.time or (-np.inf, np.inf)
-        margin = 1e-9 * max(abs(low), abs(high)) if self.time else 0.0
-        return np.flatnonzero((time >= low - margin) & (time <= high + margin))
+        return np.flatnonzero((time >= low - 1e-9 * abs(low)) & (time <= high + 1e-9 * abs(high)))
+
+    def chosen_rows(self, time: Sequence[float] | np.ndarray, where: object) -> np.ndarray:
+        """The indices of the chosen times. Raises UserError if there are none."""
+        rows = self.rows(time)
+        if self.time is not None and not len(rows):
+            low, high = self.time
+            there = f"its times go from {time[0]:g} to {time[-1]:g}" if len(time) else "it has no rows yet"
+            raise UserError(f"--time: {where} has no row from {low:g} to {high:g}; {there}")
+        return rows
 
 
 class Window(SeriesReader):
@@ -66,11 +79,4 @@ def window(series: SeriesReader, choice: Choice) -> SeriesReader:
     """The chosen rows of a series. Raises UserError if there are none."""
     if choice.time is None:
         return series
-    rows = choice.rows(series.time)
-    if not len(rows):
-        low, high = choice.time
-        raise UserError(
-            f"--time: {series.path} has no row from {low:g} to {high:g}; its times go from {series.time[0]:g} "
-            f"to {series.time[-1]:g}"
-        )
-    return Window(series, rows)
+    return Window(series, choice.chosen_rows(series.time, series.path))

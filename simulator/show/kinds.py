@@ -110,7 +110,8 @@ def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: 
     reached = k[np.isfinite(shown).any(0)][-1]
     axes.set_xlim(first * 0.9, max(reached * 1.15, 10 * first))
     highest = _guide(axes, k, shown[-1], np.nan_to_num(shown).max(0)) if guide else 0.0
-    axes.set_ylim(max(float(np.nanmin(shown)) / 2, top * 1e-3), max(top, highest) * 2)
+    lowest = min(float(np.nanmin(shown)) / 2, top * 1e-3)
+    axes.set_ylim(max(lowest, top * 1e-11), max(top, highest) * 2)
     logarithmic(axes, "xy")
     return result
 
@@ -657,10 +658,16 @@ def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
             g, pairs = (series.one(f"{name}/{variable}", row) for variable in ("g", "pairs"))
             y, last = np.where(pairs > 0, g, np.nan), row == len(series) - 1
             how = {} if last else {"alpha": 0.3, "linewidth": 0.8, "marker": None}
-            error = g / np.sqrt(np.maximum(pairs, 1)) if last else None
-            curves.append(Curve(r, y, f"{name}, {moment}" if last else None, f"C{number}", error, how))
+            curves.append(Curve(r, y, f"{name}, {moment}" if last else None, f"C{number}", how=how))
+            if last:
+                axes.errorbar(
+                    r, y, y / np.sqrt(np.maximum(pairs, 1)), fmt="none", color=f"C{number}", elinewidth=1.0
+                )
     level(axes, 1.0)
-    if drawn(axes, curves, "xy", "no pairs at these distances"):
+    shown = drawn(axes, curves, "xy", "no pairs at these distances")
+    if shown:
+        axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
+        powers_of_ten(axes.yaxis)
         axes.legend()
     return result
 

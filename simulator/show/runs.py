@@ -247,7 +247,7 @@ def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice:
     for run, label in zip(runs, labels, strict=True):
         columns = run.diagnostics
         if name in columns:
-            rows = choice.rows(columns["time"])
+            rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv")
             curves.append(Curve(columns["time"][rows], columns[name][rows], label))
     result, (axes,) = panels(r"time $t$", quantity(name), right=0.76)
     log = "y" if any(grows(curve.y) for curve in curves) else ""

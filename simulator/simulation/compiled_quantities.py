@@ -63,9 +63,8 @@ class CompiledQuantities:
         if name not in self.field_names:
             raise KeyError(name)
         if name not in self._values:
-            seen = self.model.transform.physical.as_seen
             self._values[name] = jax.jit(
-                lambda state: seen(self.model.field_values(name, self.model.contents(state)))
+                lambda state: self.model.field_values(name, self.model.contents(state))
             )
         return self._values[name]
 

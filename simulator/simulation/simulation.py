@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.config import RunConfig
 from simulator.forcing import Forcing
-from simulator.models import Model, State
+from simulator.models import MODELS, Model, State
 from simulator.particles import population
 from simulator.particles.population import Populations
 from simulator.processes import discover
@@ -24,7 +24,7 @@ from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import fits
 from simulator.simulation.placement import Placement, connect, place
-from simulator.simulation.varied import with_value
+from simulator.simulation.varied import with_values
 from simulator.stepping import INTEGRATORS
 
 Report = Callable[[str], None]
@@ -65,12 +65,13 @@ class Simulation(CompiledQuantities):
         self._state: State | None = None
 
     def varied(self, values: Mapping[str, Any]) -> "Simulation":
-        """The same simulation on the same devices, with other values of keys (`model.viscosity`). The values are not
-        validated: they may be traced, so that one program serves many values or is differentiated by them."""
+        """The same simulation on the same devices, with other values of numbers (`model.viscosity`). The values are
+        not validated: they may be traced, so that one program serves many values or is differentiated by them.
+
+        Raises UserError for a key that does not exist or is no number of `model`, `forcing`, `initial` or `time`."""
         other = Simulation.__new__(Simulation)
-        other.config, other.report = self.config, self.report
-        for key, value in values.items():
-            other.config = with_value(other.config, key, value)
+        own = self.model.settings if MODELS[self.config.model.kind].open else None
+        other.config, other.report = with_values(self.config, values, own), self.report
         other.cluster, other.inputs, other.integrator = self.cluster, self.inputs, self.integrator
         settings = other.config.time
         other.time_step = TimeStep(settings.dt, settings.cfl, settings.max_dt)

@@ -11,6 +11,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from simulator.spectral import Layout
+from simulator.spectral.grid import shell_at
 from simulator.spectral.program import Program
 
 Direction = Literal["perpendicular", "parallel"]
@@ -31,7 +32,8 @@ class Bins:
     name for the user.
 
     dk is the largest fundamental wavenumber of the axes concerned; for `perpendicular` the shells' width, if it was
-    set. Every mode is in one bin, n = round(k / dk), so the sums over all bins are the sums over all modes.
+    set. Bins are numbered as shells (`shell_at`), and every mode is in one: the sums over all bins are those over all
+    modes.
     """
 
     def __init__(self, layout: Layout, axis: str, direction: Direction):
@@ -46,7 +48,7 @@ class Bins:
         self.width = max(present, default=layout.shell_width)
         if direction == "perpendicular" and layout.grid.given_shell_width is not None:
             self.width = layout.grid.given_shell_width
-        self.count = round(sum(mode_numbers[a] ** 2 for a in axes) ** 0.5 / self.width) + 1
+        self.count = int(shell_at(sum(mode_numbers[a] ** 2 for a in axes) ** 0.5 / self.width)) + 1
 
     def wavenumbers(self) -> np.ndarray:
         """Central wavenumber of each bin."""
@@ -58,7 +60,7 @@ class Bins:
         along = k.pop(self._axis)
         across = sum(other**2 for other in k.values())
         radius = abs(along) if self._direction == "parallel" else jnp.sqrt(across)  # type: ignore[arg-type]
-        return jnp.minimum(jnp.rint(radius / self.width).astype(jnp.int32), self.count - 1)
+        return jnp.minimum(shell_at(radius / self.width).astype(jnp.int32), self.count - 1)
 
     def spectrum(self, energy: jax.Array) -> jax.Array:
         """The energy of modes (*order) per wavenumber in each bin, (bins,)."""

@@ -13,6 +13,16 @@ AXES = "xyz"
 T = TypeVar("T")
 
 
+def shell_at(ratio: Any) -> Any:
+    """The shell n of a mode with |k| / dk = `ratio`, a number or an array: shell n holds (n - 1/2) dk <= |k| < (n +
+    1/2) dk.
+
+    In a box of rational proportions many modes lie exactly between two shells. They belong to the upper one, whatever
+    the round-off of k, which is why 1e-9 is added.
+    """
+    return (ratio + (0.5 + 1e-9)) // 1
+
+
 @dataclass(frozen=True)
 class Grid:
     """A periodic box of `box` lengths with `shape` points.
@@ -93,7 +103,7 @@ class Grid:
 
     @property
     def shell_width(self) -> float:
-        """dk of the shells n = round(|k| / dk): by default max_i 2 pi / L_i over the axes that have modes."""
+        """dk of the shells (see `shell_at`): by default max_i 2 pi / L_i over the axes that have modes."""
         if self.given_shell_width is not None:
             return self.given_shell_width
         units = [u for u, n in zip(self.fundamental, self.shape, strict=True) if n > 1]

@@ -158,9 +158,7 @@ class JaxdecompTransform:
         return evaluate_whole(self, inputs, pointwise, parameters)
 
     def _checked(self, array: jax.Array, source: Layout | PhysicalLayout) -> jax.Array:
-        if array.shape[-3:] != source.shape:
-            raise ValueError(f"{self.name} takes arrays (..., {source.shape}), not {array.shape}")
-        return array.astype(np.result_type(self.dtype, np.complex64))
+        return source.whole(array, self.name).astype(np.result_type(self.dtype, np.complex64))
 
 
 def _sharded(mesh: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:

@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simulator.processes.mesh import spatial
-from simulator.spectral.grid import AXES, Grid
+from simulator.spectral.grid import AXES, Grid, shell_at
 from simulator.spectral.program import Program
 
 
@@ -87,6 +87,25 @@ class _Arrangement:
         """An array (..., *seen_order) as (..., *order)."""
         lead = array.shape[: array.ndim - len(self.seen_order)]
         return array.reshape(*lead, *self.shape) if self.grid.planar else array
+
+    def whole(self, array: jax.Array, taker: str) -> jax.Array:
+        """An array (..., *order) or (..., *seen_order) as (..., *order). Raises ValueError, which names the `taker`,
+        for another shape."""
+        if array.shape[-3:] == self.shape:
+            return array
+        if array.shape[array.ndim - len(self.seen_order) :] == self.seen_shape:
+            return self.from_seen(array)
+        needed = ", ".join(map(str, self.seen_shape))
+        raise ValueError(f"{taker} takes arrays of shape (..., {needed}), not {array.shape}")
+
+    def seen_part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape (..., *order) as (..., *seen_order); shorter ones as they are."""
+        if len(shape) < len(self.order):
+            return shape
+        return (
+            *shape[:-3],
+            *(n for n, axis in zip(shape[-3:], self.order, strict=True) if axis in self.grid.axes),
+        )
 
     @cached_property
     def valid(self) -> tuple[int, int, int]:
@@ -274,7 +293,7 @@ class Layout(_Arrangement):
         if self.truncated:  # a layout may store more modes than belong to the state
             largest = [min(n, kept) for n, kept in zip(largest, self.grid.kept, strict=True)]
         corner = sum((n * unit) ** 2 for n, unit in zip(largest, self.grid.fundamental, strict=True))
-        return round(corner**0.5 / self.shell_width) + 1
+        return int(shell_at(corner**0.5 / self.shell_width)) + 1
 
     @cached_property
     def _shell_program(self) -> Program:
@@ -295,12 +314,12 @@ class Layout(_Arrangement):
         )
 
     def shell_numbers(self) -> jax.Array:
-        """n = round(|k| / dk) of every entry, of the array's (padded) shape; at most the number of the last shell."""
-        n = jnp.rint(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
+        """The shell of every entry, of the array's (padded) shape; at most the number of the last shell."""
+        n = shell_at(jnp.sqrt(self.k_squared()) / self.shell_width).astype(jnp.int32)
         return self.constrain(jnp.minimum(jnp.broadcast_to(n, self.shape), self.shells - 1))
 
     def shell_sum(self, values: jax.Array) -> jax.Array:
-        """Sums of real `values` (..., *order) over the shells n = round(|k| / dk): (..., shells).
+        """Sums of real `values` (..., *order) over the shells: (..., shells).
 
         Their sum over the shells is `sum`, up to round-off.
         """

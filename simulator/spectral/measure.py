@@ -74,7 +74,9 @@ def measured(
         return Choice(candidates[0].backend, candidates[0].plan, {}, list(candidates[0].mesh))
     times = broadcast(_time_all(modes, candidates, devices, dtype, kernels))
     if not any(t is not None for t in times):
-        raise UserError(f"fft.backend: auto: no transform of {modes.grid.shape} fits on these devices")
+        raise UserError(
+            f"fft.backend: auto: no transform of {modes.grid.seen(modes.grid.shape)} fits on these devices"
+        )
     ranked = sorted((t, i) for i, t in enumerate(times) if t is not None)
     best = candidates[ranked[0][1]]
     choice = Choice(

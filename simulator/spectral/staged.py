@@ -232,8 +232,7 @@ class StagedTransform:
         return PartitionSpec(None, *map(self.physical.sharded.get, self.kept_order or ""))
 
     def _apply(self, direction: str, array: jax.Array, source, dtype) -> jax.Array:
-        if array.shape[-3:] != source.shape:
-            raise ValueError(f"{direction} takes arrays (..., {source.shape}), not {array.shape}")
+        array = source.whole(array, direction)
         flat = array.astype(dtype).reshape(-1, *source.shape)
         (result,) = self._program(direction)(flat)
         return result.reshape(*array.shape[:-3], *result.shape[1:])

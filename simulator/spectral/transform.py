@@ -63,7 +63,8 @@ class Transform(Protocol):
     """Axis order of the values that `evaluate` can keep; None if it keeps none."""
 
     def forward(self, values: jax.Array) -> jax.Array:
-        """Values (..., x, y, z) to coefficients (..., *layout.order) of the modes that are kept."""
+        """Values (..., x, y, z), or (..., x, y) in two dimensions, to coefficients (..., *layout.order) of the modes
+        that are kept."""
         ...
 
     def inverse(self, modes: jax.Array) -> jax.Array:

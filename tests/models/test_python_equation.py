@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from run_support import call
 
-from simulator import Simulation, load_config
+from simulator import Simulation, differentiate, load_config
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.models.navier_stokes import NavierStokes
@@ -216,6 +216,24 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)
     assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
+
+
+def test_a_gradient_by_a_parameter(tmp_path) -> None:
+    """Parameters are varied as `model.parameters.NAME`, those that the configuration leaves out as well. Another key,
+    which would have no effect, is refused and the true one named: a slope of zero would be wrong."""
+    code = BURGERS.replace("    viscosity:", "    speed: float = 1.0\n    viscosity:")
+    code = code.replace("-0.5 *", "-0.5 * self.speed *")
+    own = simulation(written(tmp_path, code=code))
+    slopes = differentiate(
+        own, lambda state: own.transform.layout.inner(*2 * [state.fields["u"]]), steps=3, dt=0.1
+    )
+    for name in ("viscosity", "speed"):
+        with pytest.raises(UserError, match=f"^model.{name}: .* did you mean model.parameters.{name}\\?"):
+            slopes({f"model.{name}": 0.1})
+        key = f"model.parameters.{name}"
+        assert float(slopes({key: 0.1})[1][key]) != 0
+    with pytest.raises(UserError, match=r"did you mean model\.parameters\.viscosity"):
+        own.varied({"model.parameters.viscocity": 0.1})
 
 
 @pytest.mark.spmd

@@ -1,6 +1,8 @@
 """What `simulator plot` draws of one run and of several: choices, means, formats, and what axes show."""
 
 import itertools
+import math
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -9,11 +11,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from simulator.cli import main
+from simulator.errors import UserError
 from simulator.output.series import Series, SeriesReader
 from simulator.output.table import Table
 from simulator.read.open import open_run
 from simulator.run.state import RunState, write_state
 from simulator.show import Choice, plot_run
+from simulator.show import runs as run_plots
 from simulator.show.choice import window
 from simulator.show.kinds import spectrum
 from simulator.show.lines import time_series
@@ -83,12 +87,56 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
     assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
 
 
-def test_a_window_has_the_rows_between_two_times(tmp_path):
-    series = open_run(a_run(tmp_path / "run")).spectra
-    shown = window(series, Choice(time=(0.5, 1.5)))
-    assert list(shown.time) == [0.5, 1.0, 1.5] and len(shown) == 3
-    np.testing.assert_array_equal(shown.at(-1)["kinetic_energy"], series.at(3)["kinetic_energy"])
-    np.testing.assert_array_equal(shown["kinetic_energy"], series["kinetic_energy"][1:4])
+WINDOWS = {
+    "0.5:1.5": [0.5, 1.0, 1.5],
+    "1:": [1.0, 1.5, 2.0],
+    ":0.6": [0.0, 0.5],
+    "0:0": [0.0],
+    ":": list(TIMES),
+}
+
+
+@pytest.mark.parametrize(("text", "times"), WINDOWS.items())
+def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text, times):
+    """Series, snapshots and diagnostics, of one run and of several, whether an end is open or not."""
+    folder = a_run(tmp_path / "run")
+    snapshots(folder)
+    drawn = []
+
+    def caught(shown, *_):
+        drawn.append(list(shown["time"] if isinstance(shown, dict) else shown.time))
+        return Figure()
+
+    for name in ("time_series", "slices"):
+        monkeypatch.setattr(run_plots, name, caught)
+    planes = [t for t in (0.0, 2.0) if t in times]
+    what = "diagnostics,slices" if planes else "diagnostics"
+    assert main(["plot", str(folder), "--time", text, "--what", what]) == 0
+    assert drawn == [times, *[planes] * (2 if planes else 0)]
+    low, _, high = text.partition(":")
+    choice = Choice(time=(float(low or -math.inf), float(high or math.inf)))
+    series = open_run(folder).spectra
+    shown, rows = window(series, choice), [list(TIMES).index(t) for t in times]
+    assert list(shown.time) == times and len(shown) == len(times)
+    np.testing.assert_array_equal(shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"])
+    np.testing.assert_array_equal(shown["kinetic_energy"], series["kinetic_energy"][rows])
+    (axes,) = built([folder, folder], replace(choice, what=("diagnostics",)))["series_energy"].axes
+    assert [list(line.get_xdata()) for line in axes.get_lines()] == [times] * 2
+    averaged = replace(choice, what=("spectra",), average=True)
+    (axes,) = built([folder], averaged)["spectrum_kinetic_energy"].axes
+    mean = shown["kinetic_energy"].mean(0)[1:]
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), mean, rtol=1e-14)
+
+
+def test_a_window_without_rows_is_refused(tmp_path):
+    folder = a_run(tmp_path / "run")
+    choice = Choice(time=(7.0, math.inf))
+    for draw in (lambda: window(open_run(folder).spectra, choice), lambda: built([folder, folder], choice)):
+        with pytest.raises(UserError, match="has no row from 7 to inf; its times go from 0 to 2"):
+            draw()
+    for times in ((3.0, 2.0), (math.nan, 2.0)):
+        with pytest.raises(UserError, match="time: a first and a last time are needed"):
+            Choice(time=times)
 
 
 def built(runs, choice):

@@ -208,8 +208,22 @@ def test_it_stays_sharded(flow) -> None:
         ({"time.dt": 1.0}, "fields, and numbers of model, forcing and initial, can vary"),
         ({"fields": {"b": 0}}, "'b' is not a field of the model, which has velocity"),
         ({"fields": {}, "initial.energy": 1.0}, "exclude each other"),
+        ({"model.viscocity": 1.0}, "model.viscocity: is not a number .*, did you mean model.viscosity?"),
+        ({"initial.viscosity": 1.0}, "did you mean model.viscosity?"),
+        ({"model.kind": 1.0}, "model.kind: is not a number of this configuration"),
+        ({"model.hyperviscosity.order": 1.0}, "model.hyperviscosity.order: is not a number"),
+        ({"model.scalars.0.diffusivity": 1.0}, "model.scalars.0.diffusivity: is not a number"),
+        ({"forcing.amplitude": 1.0}, "forcing.amplitude: is not a number"),
     ],
 )
 def test_what_cannot_vary(flow, variables, message: str) -> None:
     with pytest.raises(UserError, match=message):
         differentiate(flow, energies(flow), steps=2, dt=DT).value(variables)
+
+
+def test_a_variant_differs_in_what_it_was_asked_for(flow) -> None:
+    """Keys that the variant would ignore, such as those of the placement, are refused too."""
+    for key in ("grid.shape", "time.integrator", "time.stop", "precision", "model.nonsense"):
+        with pytest.raises(UserError, match=f"^{key}: is not a number of this configuration"):
+            flow.varied({key: 0.5})
+    assert flow.varied({"time.max_dt": 0.5}).config.time.max_dt == 0.5

@@ -103,6 +103,34 @@ def test_nothing_is_padded_for_the_axis_that_is_not_there(count: int) -> None:
     assert Modes(transform.grid).counts == (1, 2 * kept + 1, kept + 1)
 
 
+def test_arrays_and_messages_have_no_third_axis(case, tmp_path) -> None:
+    """Values on the grid are (..., x, y), a transform takes them as they are, and refusals tell shapes like this."""
+    plane = simulation(case)
+    fields, forward = plane.state.fields, plane.transform.forward
+    for name, shape in (("velocity", (2, 20, 16)), ("dye", (20, 16)), ("velocity_magnitude", (20, 16))):
+        values = plane.model.field_values(name, fields)
+        assert values.shape == plane.fields[name].shape == shape
+        if name in fields:
+            np.testing.assert_allclose(forward(values), fields[name], rtol=0, atol=1e-15)
+    for backend in ("custom_partitioning", "jaxdecomp"):
+        transform = make_transform(Grid.of((32, 16), (1.0, 1.0)), jax.devices()[:1], backend=backend)
+        with pytest.raises(ValueError, match=r"takes arrays of shape \(\.\.\., 32, 16\), not \(2, 20, 16\)"):
+            transform.forward(np.zeros((2, 20, 16)))
+    linear = "linear(self):\n        return {"
+    wrong = {
+        linear: linear + '"velocity": jnp.zeros((3, 4, 5, 1))}\n        {',
+        '{"uu": u[0] * u,': '{"uu": jnp.zeros((7, 4, 5)),',
+    }
+    needed = (
+        r"velocity has shape \(3, 4, 5\), which does not fit the field's \(2, 6, 13\)",
+        r"returned shape \(4, 5\) for values of shape \(103, 107\)",
+    )
+    for (old, new), message in zip(wrong.items(), needed, strict=True):
+        (tmp_path / "stirred.py").write_text("import jax.numpy as jnp\n" + CODE.replace(old, new))
+        with pytest.raises(UserError, match=message):
+            simulation(case, f"model.path={tmp_path / 'stirred.py'}")
+
+
 def test_files_have_no_third_axis(ran) -> None:
     run = open_run(ran)
     last = run.snapshots[-1]

@@ -1,5 +1,7 @@
 """Operators, sums over modes and shells, and random fields, in every layout."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from spectral_cases import PLANS, Case, coefficients, error, points, put, sample
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
+from simulator.spectral.bins import Bins
 from simulator.spectral.poisson import solve_poisson
 from simulator.spectral.random import gaussian
 
@@ -86,7 +89,7 @@ def test_shells_of_a_long_box(width):
     k = np.linalg.norm(
         np.stack(np.meshgrid(np.arange(-26, 27) / 10, *2 * [np.arange(-2, 3)], indexing="ij")), axis=0
     )
-    shell = np.rint(k / dk).astype(int)
+    shell = np.floor(k / dk + 0.5 + 1e-9).astype(int)
     assert layout.shells == shell.max() + 1
     for n in range(layout.shells):
         waves = k[(shell == n) & (k > 0)]
@@ -94,13 +97,33 @@ def test_shells_of_a_long_box(width):
         assert mean[n] == pytest.approx(waves.mean() if len(waves) else n * dk, rel=1e-13)
     assert modes.sum() == 53 * 25
     if width is None:
-        assert modes[0] == 11 and mean[0] == pytest.approx(0.3)  # kx = 0 to 0.5, which rounds to even
+        assert modes[0] == 9 and mean[0] == pytest.approx(0.25)  # kx = 0 to 0.4: 0.5 is in the next shell
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 / 3, 0.7, 50.0])
+def test_modes_between_two_shells_belong_to_the_upper_one(scale):
+    """A box of 2:1:1, in which |k| / dk = sqrt(i^2 / 4 + j^2 + l^2) is halfway between two shells where i^2 + 4 j^2 +
+    4 l^2 is the square of an odd number: counted in integers. Another unit of length changes nothing."""
+    side = 2 * np.pi * scale
+    layout = make_transform(Grid((32, 16, 16), (2 * side, side, side)), jax.devices()[:1]).layout
+    i, j, k = np.meshgrid(np.arange(-10, 11), *2 * [np.arange(-5, 6)], indexing="ij")
+    count = jax.jit(layout.shell_modes)()[0]
+    np.testing.assert_array_equal(count, np.bincount(_shells(i * i + 4 * (j * j + k * k))))
+    assert count[:5].tolist() == [1, 28, 112, 212, 404]
+    across = Bins(layout, "y", "perpendicular")
+    count = across.width * across.spectrum(jnp.ones(layout.shape))
+    np.testing.assert_array_equal(np.rint(count), np.bincount(_shells(i * i + 4 * k * k)))
+
+
+def _shells(four_k_squared: np.ndarray) -> list[int]:
+    """floor(|k| + 1/2), in integers."""
+    return [(math.isqrt(square) + 1) // 2 for square in four_k_squared.ravel().tolist()]
 
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES)
 def test_sums_and_shells(case):
-    """Shells n = round(|k| / dk) hold all energy; a single mode lies in its own shell alone."""
+    """The shells hold all energy; a single mode lies in its own shell alone."""
     t = transform(case)
     layout = t.layout
     f, _, _ = known(case)

@@ -217,6 +217,30 @@ def test_mhd_without_a_magnetic_field_is_navier_stokes():
     np.testing.assert_allclose(also, pressure, atol=1e-13 * abs(pressure).max())
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_variance_of_a_scalar_with_a_mean_flow_along_its_gradient(kind):
+    """d<theta'^2>/dt by the equations is production - dissipation, to round-off; the mean flow moves the scalar's
+    mean alone."""
+    dye = {"name": "dye", "diffusivity": 0.01, "mean_gradient": [1.0, 0.0, 0.5]}
+    others = {**OTHERS[kind], "scalars": {**OTHERS[kind]["scalars"], "dye": {"peak": 2}}}
+    own = flow(
+        *(24, 24, 24),
+        initial={"kind": "random", "peak": 2, "seed": 7, **others},
+        model={"kind": kind, **MODELS[kind], "scalars": [dye]},
+    )
+    model, layout = own.model, own.transform.layout
+    means = {"velocity": jnp.array([1.5, 0.0, -0.4]).reshape(3, 1, 1, 1), "dye": 0.8}
+    zero = layout.k_squared() == 0
+    fields = {n: jnp.where(zero, means[n], f) if n in means else f for n, f in own.state.fields.items()}
+    row = measured(own, replace(own.state, fields=fields))
+    rate = jax.jit(
+        lambda f: model.tendency(f, own.state.time)[0]["dye"] + model.linear_terms()["dye"] * f["dye"]
+    )
+    change = 2 * float(layout.inner(jnp.where(zero, 0, fields["dye"]), rate(fields)))
+    assert row["mean_velocity_x"] == pytest.approx(1.5) and row["dye_mean"] == pytest.approx(0.8)
+    assert change == pytest.approx(row["dye_production"] - row["dye_dissipation"], rel=1e-12)
+
+
 def test_numbers_of_rotation_stratification_and_magnetic_diffusion():
     """As their definitions relate them to one another and to other columns."""
     stratified = simulation("boussinesq", parameters={"rotation": [0.0, 0.3, 0.4]})
