@@ -8,16 +8,29 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class UserError(Exception):
+def printable(text: str) -> str:
+    """`text` on one line without control characters: names and texts of the user as messages print them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class _OneLineEach(Exception):
+    """A message of one line, or of one line for each of several mistakes."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__("\n".join(printable(line) for line in str(message).split("\n")))
+
+
+class UserError(_OneLineEach):
     """The user made a mistake. The message is one line that names the place and the cure; exit code 2."""
 
 
-class RunFailure(Exception):
+class RunFailure(_OneLineEach):
     """The computation or the machine failed (a non-finite field, a full disk). One line; exit code 1."""
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """`text`, cut off after `most` characters: an echoed value must not bury the message."""
+    """`text` on one line, cut off after `most` characters: an echoed value must not bury the message."""
+    text = printable(text[: most + 1])
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

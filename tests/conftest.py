@@ -49,9 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_enable_x64", True)
     jax.devices()  # at once: else a test that starts a run of one device would decide for all
     _share_compiled_programs(config)
-    hypothesis.settings.register_profile("default", deadline=None)
-    hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+    # Random tests are the same every day; with --slow they are drawn anew, and a failure says how to repeat it.
+    hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+    hypothesis.settings.register_profile("anew", deadline=None, derandomize=False, print_blob=True)
+    hypothesis.settings.load_profile("anew" if config.getoption("slow") else "same")
 
 
 def _share_compiled_programs(config: pytest.Config) -> None:

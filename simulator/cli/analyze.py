@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simulator.cli.parser import EXECUTES
+
 
 def add_parser(subparsers: Any) -> None:
     """Register the command."""
@@ -13,7 +15,7 @@ def add_parser(subparsers: Any) -> None:
         help="measure a run again, from its snapshots",
         description="Measure every snapshot of a run with the code that measures while it runs, on the devices of "
         "this machine, into RUN/analysis: diagnostics.csv and a file for each series. `simulator plot RUN/analysis` "
-        "draws them.",
+        "draws them. " + EXECUTES,
         epilog="example: simulator analyze outputs/taylor_green --what transfer,histograms",
     )
     parser.add_argument(

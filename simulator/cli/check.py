@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from simulator.cli.parser import add_config_arguments
+from simulator.cli.parser import EXECUTES, add_config_arguments
 from simulator.errors import UserError
 
 
@@ -12,7 +12,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "check",
         help="validate a configuration and print it, resolved",
-        description="Validate a configuration and write it, complete with all defaults, as YAML to stdout.",
+        description="Validate a configuration and write it, complete with all defaults, as YAML to stdout. "
+        + EXECUTES,
         epilog="example: simulator check configs/taylor_green.yaml time.stop=2 grid.shape=32,32,32",
     )
     add_config_arguments(parser, required=False)

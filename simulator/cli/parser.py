@@ -6,6 +6,9 @@ from typing import Any, NoReturn
 
 from simulator.errors import UserError, did_you_mean
 
+EXECUTES = "Python files that the configuration names are executed, with your permissions."
+"""Part of the help of commands that do so without looking as if they did."""
+
 
 class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that raises UserErrors and accepts `key=value` before, between and after options.

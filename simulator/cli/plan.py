@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import Any
 
-from simulator.cli.parser import add_config_arguments
+from simulator.cli.parser import EXECUTES, add_config_arguments
 from simulator.errors import UserError
 
 
@@ -14,7 +14,8 @@ def add_parser(subparsers: Any) -> None:
         "plan",
         help="memory, files and time of a run, before it is submitted",
         description="Say what a run needs: memory of each device, what would fit, seconds, files, and what to ask "
-        "Slurm for. The run's programs are compiled, not run (with --device here, short measurements are).",
+        "Slurm for. The run's programs are compiled, not run (with --device here, short measurements are). "
+        + EXECUTES,
         epilog="example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100",
     )
     add_config_arguments(parser)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simulator.cli.parser import add_config_arguments, with_output
+from simulator.cli.parser import EXECUTES, add_config_arguments, with_output
 
 # every option has the name of a key of the `slurm` block
 _OPTIONS = {
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
         help="submit a run to Slurm",
         description="Write a job script into the run folder and submit it. Resources that are not given are taken "
         "from the `slurm` block of the configuration, then from slurm.yaml in the user's configuration folder "
-        "(~/.config/simulator); otherwise Slurm's defaults apply.",
+        "(~/.config/simulator); otherwise Slurm's defaults apply. " + EXECUTES,
         epilog="example: simulator submit configs/taylor_green.yaml time.stop=20 --nodes 2 --tasks-per-node 4 "
         "--time 2:00:00",
     )

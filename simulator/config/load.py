@@ -12,7 +12,7 @@ from simulator.config.messages import explain
 from simulator.config.overrides import Override, apply_overrides, parse_override
 from simulator.config.run_config import Places, RunConfig, run_config_class
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
-from simulator.errors import UserError
+from simulator.errors import UserError, printable
 
 _MOST_BYTES = 1 << 24
 """Far more than a configuration has; ends the reading of files without an end, such as /dev/zero."""
@@ -23,7 +23,7 @@ def read_yaml(
 ) -> Document:
     """The document in the file at `path`, a mapping. Raises UserError if it is missing, unreadable or empty. `needs`
     is the message for an empty file; if it is "", the file may be empty."""
-    name = os.fspath(path)
+    name = printable(os.fspath(path))
     try:
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -96,7 +96,7 @@ def _validated(
     config_class: type[RunConfig] | None = None,
 ) -> RunConfig:
     data: dict[str, Any] = document.value
-    places = {key: f"{name}:{line}" for key, line in document.lines.items()}
+    places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
     apply_overrides(data, places, _parsed(overrides))
     context = {
         "folder": os.path.dirname(os.path.abspath(name)),

@@ -26,7 +26,7 @@ def parse_override(text: str) -> Override:
     """Parses `grid.shape=64,64,64`. The value is read by the rules of YAML 1.2; a comma outside of
     brackets and quotes makes a list. Raises UserError: `command line: key: ...`."""
     key, separator, value = text.partition("=")
-    key = key.strip()
+    key, named = key.strip(), shortened(key.strip(), 200)
     if not separator:
         raise UserError(
             f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2"
@@ -34,14 +34,14 @@ def parse_override(text: str) -> Override:
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
         raise UserError(f"{COMMAND_LINE}: {shortened(text)}: a key is written with dots, e.g. time.stop=2")
     if not value.strip():
-        raise UserError(f"{COMMAND_LINE}: {key}: has no value; {key}=null removes the key")
+        raise UserError(f"{COMMAND_LINE}: {named}: has no value; {named}=null removes the key")
     if "," in value and value.lstrip()[0] not in "[{'\"!&":
         value = f"[{value}]"
     try:
         document = parse_yaml(value, COMMAND_LINE)
     except UserError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
-        raise UserError(f"{COMMAND_LINE}: {key}: {reason}; quotes around the value may help") from None
+        raise UserError(f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help") from None
     path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
     return Override(path, _from_command_line(document.value))
 
@@ -126,12 +126,13 @@ def _entry(block: Any, path: Path, depth: int, override: Override) -> Any:
     part = path[depth]
     if has(block, part):
         return block[part]
+    named = shortened(dotted(path[:depth]), 200)
     problem = (
-        f"{dotted(path[:depth])} has {len(block)} entries, counted from 0"
+        f"{named} has {len(block)} entries, counted from 0"
         if isinstance(block, list)
-        else f"{dotted(path[:depth])} is {shown(block)}, not a block of keys"
+        else f"{named} is {shown(block)}, not a block of keys"
     )
-    raise UserError(f"{override.place}: {dotted(path)}: {problem}")
+    raise UserError(f"{override.place}: {shortened(dotted(path), 200)}: {problem}")
 
 
 def _record(places: dict[Path, str], path: Path, value: Any, place: str) -> None:

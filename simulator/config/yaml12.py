@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
+from yaml.composer import Composer, ComposerError
 from yaml.parser import Parser
 from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
@@ -24,6 +24,13 @@ Path = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 100_000
+_NAMED = {
+    "\t": "a tab (indent with spaces)",
+    "\ufeff": "a byte order mark (U+FEFF)",
+    "\0": "the end",
+    "\n": "the end of the line",
+}
+"""Invisible characters in PyYAML's messages."""
 _CORE_SCHEMA = (
     ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
     ("bool", re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
@@ -49,6 +56,14 @@ class _Loader(Reader, Scanner, Parser, Composer, _Resolver):
         Parser.__init__(self)
         Composer.__init__(self)
         _Resolver.__init__(self)
+        self.count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.count += 1
+        if self.count > _MOST_NODES:  # while scanning, which takes a minute for a million values
+            mark = self.peek_event().start_mark
+            raise ComposerError(None, None, f"more than {_MOST_NODES} values", mark)
+        return super().compose_node(parent, index)
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,8 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     if error.context == "expected a single document in the stream":
         return "more than one document ('---'); keep one"
     text = ", ".join(part for part in (error.context, error.problem) if part)
+    for character, word in _NAMED.items():
+        text = text.replace(f"character {character!r}", word).replace(repr(character), word)
     return " ".join(text.split())
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import xxhash
 
-from simulator.files import AppendedFile, Journal, checksum, pieces_of, replace_file
+from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
 NAME = "ledger.jsonl"
 GROWING = ("diagnostics.csv", "run.log")
@@ -37,6 +37,8 @@ MARK_EVERY = 60.0
 Record = tuple[int, str]
 """Number of bytes, and xxh3."""
 _SAVES = ("snapshots/", "checkpoints/")
+_BY_WRITER = (*_SAVES, "snapshots.vtkhdf")
+"""Beginnings of the names that the background thread writes."""
 _TAIL = re.compile(rb', "chain": "([0-9a-f]{16})"\}\n\Z')
 _STEM = re.compile(r"\w+/\d+")
 _START = b"0" * 16
@@ -79,13 +81,16 @@ class Book:
     def read(self) -> bool:
         """Read the new lines; returns whether there were any. An incomplete last line is left."""
         before = self.lines
-        with open(self.path, "rb") as file:
-            file.seek(self.size)
-            for line in file:
-                if line.endswith(b"\n"):
-                    self.size += len(line)
-                    self.lines += 1
-                    self._line(line)
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.size)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        self.size += len(line)
+                        self.lines += 1
+                        self._line(line)
+        except OSError as error:  # a folder, perhaps
+            self.problems.append(f"cannot be read ({reason(error)})")
         return self.lines > before
 
     def acceptable(self, name: str) -> list[Record | None]:
@@ -114,7 +119,7 @@ class Book:
         self.has_state |= "state" in entry
         if "writing" in entry:
             name = entry["writing"]
-            self._settle(is_save(name))
+            self._settle(name.startswith(_BY_WRITER))
             self.before[name] = self.records.get(name)
             self._keep(name, entry["is"])
         for name, record in entry.get("kept", {}).items():
@@ -136,8 +141,8 @@ class Book:
     def _below(self, gone: str) -> Iterable[str]:
         return [gone + suffix for suffix in self._suffixes] if is_save(gone) else [gone]
 
-    def _settle(self, saves: bool, pending: Iterable[str] = ()) -> None:
-        for name in [n for n in self.before if is_save(n) == saves and n not in pending]:
+    def _settle(self, by_writer: bool, pending: Iterable[str] = ()) -> None:
+        for name in [n for n in self.before if n.startswith(_BY_WRITER) == by_writer and n not in pending]:
             del self.before[name]
 
     def _keep(self, name: str, record: Iterable[Any]) -> None:
@@ -224,7 +229,7 @@ class Ledger(Journal):
             for name in changed:
                 self._growing[name].sync()
             entry: dict[str, Any] = {"upto": changed}
-            if pending := sorted(name for name in self._pending if not is_save(name)):
+            if pending := sorted(name for name in self._pending if not name.startswith(_BY_WRITER)):
                 entry["pending"] = pending
             self._append(entry | ({"ended": ended} if ended else {}))
             self._marked |= changed

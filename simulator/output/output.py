@@ -247,7 +247,7 @@ class Output:
     def _indexed(self, folder: Path) -> None:
         """Records a new snapshot and adds it to the index of all snapshots."""
         self._record(folder)
-        write_time_index(folder.parent)
+        write_time_index(folder.parent, self._journal)
 
     def _record(self, folder: Path) -> None:
         """Records a snapshot or checkpoint that was committed."""

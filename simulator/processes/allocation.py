@@ -24,6 +24,8 @@ PROCESS_ID = "SIMULATOR_PROCESS_ID"
 # set only by the launcher of --processes, whose processes share the cores and GPUs of one host
 LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
 LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
+SECRET = "SIMULATOR_SECRET"
+"""A text that only the processes of one run know. Never written to a record or a message."""
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
 # ids of Slurm steps that were not started by an srun command line (slurm.h)
@@ -58,6 +60,7 @@ class Allocation:
     coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is its host and
     `rendezvous` a name that is unique to the processes of this step.
     port: a port derived from `rendezvous`, for commands without a shared folder.
+    secret: that in SIMULATOR_SECRET, which the launcher sets; empty if the processes share another one (`join`).
     """
 
     source: Literal["local", "explicit", "slurm"] = "local"
@@ -75,6 +78,7 @@ class Allocation:
     rendezvous: str | None = None
     job: Job | None = None
     warnings: tuple[str, ...] = ()
+    secret: str = field(default="", repr=False)
 
     @property
     def port(self) -> int | None:
@@ -193,7 +197,15 @@ def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: 
         gpus=_local_share(visible_gpus(environ), rank, sharers),
         coordinator=explicit.coordinator,
         job=_job(environ),
+        secret=_secret(environ),
     )
+
+
+def _secret(environ: Mapping[str, str]) -> str:
+    secret = environ.get(SECRET, "")
+    if secret and not 16 <= len(secret) <= 256:
+        raise UserError(f"{SECRET}: must have 16 to 256 characters; make one with: openssl rand -hex 16")
+    return secret
 
 
 def _local_share(visible: tuple[str, ...] | None, rank: int, sharers: int) -> GpuShare:
@@ -335,6 +347,7 @@ def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str |
         rendezvous=key,
         job=step.job,
         warnings=tuple(warnings),
+        secret=_secret(environ),
     )
 
 

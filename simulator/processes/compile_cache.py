@@ -4,6 +4,8 @@ By default programs with `custom_partitioning` never hit JAX's cache, because th
 Without the pointer they hit, but the key no longer depends on the partitioning rule, whose body is Python and not
 part of the program. Therefore the folder's name contains a hash of all sources of the rules, and values that a rule
 closes over (parameters, a plan) must be in the jitted function's name.
+
+A cached program is executed with the user's permissions. Therefore no cache is used that others could have written.
 """
 
 import contextlib
@@ -11,6 +13,8 @@ import hashlib
 import importlib.metadata
 import os
 import re
+import shlex
+import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -68,12 +72,40 @@ def folder_name(platform: str, package: Path | None = None) -> str:
 
 
 def prepare(environ: Mapping[str, str], platform: str) -> Path:
-    """The folder to use, created and tested by writing to it. Raises OSError if it is not writable."""
-    folder = base_folder(environ) / folder_name(platform)
-    folder.mkdir(parents=True, exist_ok=True)
+    """The folder to use, created and tested by writing to it. Raises OSError if it is not writable or not private."""
+    folder = private_folder(base_folder(environ) / folder_name(platform))
     with tempfile.TemporaryFile(dir=folder) as probe:
         probe.write(bytes(1 << 16))
     return folder
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made if it is missing, for files that will be executed. Raises OSError if that is impossible, or if
+    others than the user and root own the folder, the cache that it lies in, or a file in it, or may write there."""
+    mode = 0o700 if os.geteuid() else 0o755  # anybody may use what root has made, as in a container
+    folder.parent.mkdir(mode, parents=True, exist_ok=True)
+    folder.mkdir(mode, exist_ok=True)
+    _check_private(folder.parent, sticky=stat.S_ISVTX)
+    if stat.S_IMODE(_check_private(folder)) & 0o077:  # else nobody gets to the files
+        for path in folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
+                _check_private(path)
+    return folder
+
+
+def _check_private(path: Path, sticky: int = 0) -> int:
+    """The mode of a private file or folder; in a folder with the bit `sticky` others may only add entries. Raises
+    PermissionError if it is not private."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        raise PermissionError(
+            f"{path} belongs to another user ({status.st_uid}), whose programs are not executed"
+        )
+    if status.st_mode & 0o022 and not status.st_mode & sticky:
+        raise PermissionError(
+            f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}"
+        )
+    return status.st_mode
 
 
 def use(folder: Path | None) -> None:

@@ -1,21 +1,31 @@
-"""Connects the processes of a run: they meet, then `jax.distributed` is initialized."""
+"""Connects the processes of a run: they meet, then `jax.distributed` is initialized.
+
+Every run has a secret, which a process needs to take part: that in SIMULATOR_SECRET, else one that process 0 draws
+and publishes in the run folder, in a file that only the user may read. Tasks of a Slurm step without a run folder
+(`devices`, `bench`) use the step's name, which keeps steps apart, but is no secret on the cluster. JAX's own service,
+which starts when all are here, knows no secrets.
+"""
 
 import contextlib
 import os
 import resource
+import secrets
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
 
 from simulator.errors import RunFailure, UserError
-from simulator.processes import meeting, rendezvous
-from simulator.processes.allocation import Allocation
+from simulator.processes import failure, meeting, rendezvous
+from simulator.processes.allocation import SECRET, Allocation
+from simulator.processes.rendezvous import Place
 
 HEARTBEAT = 10  # seconds after which a silent process counts as dead (JAX's default: 100)
 SHUTDOWN = 20  # seconds to wait for the others at the end (JAX's default: 300)
-_CONNECTION = 300  # minimum timeout in seconds for JAX to connect processes that have met
+CONNECTION = 60.0  # seconds for JAX to connect processes that have met; longer for more than 512
+_BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
 def join(
@@ -37,47 +47,71 @@ def join(
     _allow_connections(allocation.num_processes)
 
     def initialize(address: str) -> None:
-        _initialize(allocation, local_ids, address, timeout=max(_CONNECTION, round(wait)))
+        _initialize(allocation, local_ids, address, meeting.patience(CONNECTION, allocation.num_processes))
 
     if allocation.process_id > 0:
-        initialize(meeting.attend(_address(allocation, folder), allocation, wait, say))
+        initialize(meeting.attend(_finder(allocation, folder), allocation, wait, say))
         return None
+    name, secret, shared = _meeting_place(allocation, folder)
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
         if not _free(port):
             raise UserError(f"port {port} of this host is in use: choose another for --coordinator")
         server = meeting.open_server(_interface(host), port, allocation.num_processes)
+        with _published(shared, name, Place(allocation.coordinator, secret)):
+            guests = meeting.await_all(server, allocation, secret, wait, say)
         # possibly no other port is open between the hosts: once all are here, the service takes this one
-        return _serve(server, allocation, wait, say, host, initialize, port)
-    if allocation.rendezvous is None or allocation.port is None:
+        return _serve(guests, host, initialize, port)
+    if allocation.port is None:
         raise AssertionError("several processes need a coordinator or a Slurm step")
     host = _own_name(allocation)
-    place = rendezvous.claim_port() if folder else rendezvous.claim_port([allocation.port])
+    claim = rendezvous.claim_port() if shared else rendezvous.claim_port([allocation.port])
     try:
-        server = meeting.open_server("", place.port, allocation.num_processes)
-        if folder is not None:
-            rendezvous.publish(folder, allocation.rendezvous, host, place.port)
-        return _serve(server, allocation, wait, say, host, initialize)
-    finally:  # all are here, or the wait is over
-        place.release()
-        if folder is not None:
-            rendezvous.retract(folder, allocation.rendezvous)
-            # The run is not yet certain, so an empty folder is removed. Another step may still use it.
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        server = meeting.open_server("", claim.port, allocation.num_processes)
+        with _published(shared, name, Place(f"{host}:{claim.port}", secret)):
+            guests = meeting.await_all(server, allocation, secret, wait, say)
+        return _serve(guests, host, initialize)
+    finally:
+        claim.release()
+
+
+def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:
+    """Name and secret of the meeting, on process 0; and the folder in which they are published, None if the others
+    know both already.
+
+    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET.
+    """
+    name, given = allocation.rendezvous or _BY_HAND, allocation.secret
+    if folder is not None and not (allocation.coordinator and given):
+        return name, given or secrets.token_hex(16), folder
+    if given or allocation.rendezvous:
+        return name, given or name, None
+    raise UserError(
+        f"processes started by hand without a run folder need {SECRET}, the same for all; make it with: "
+        f"export {SECRET}=$(openssl rand -hex 16)"
+    )
+
+
+@contextlib.contextmanager
+def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
+    """Publishes the place in the folder, if there is one, until all are here or the wait is over."""
+    if folder is None:
+        yield
+        return
+    try:
+        rendezvous.publish(folder, name, place)
+        yield
+    finally:
+        rendezvous.retract(folder, name)
+        # The run is not yet certain, so an empty folder is removed. Another step may still use it.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _serve(
-    server: socket.socket,
-    allocation: Allocation,
-    wait: float,
-    say: Callable[[str], None],
-    host: str,
-    initialize: Callable[[str], None],
-    port: int | None = None,
+    guests: meeting.Guests, host: str, initialize: Callable[[str], None], port: int | None = None
 ) -> rendezvous.Claim | None:
-    """Process 0: waits for the others, then starts JAX's service and tells them its port."""
-    guests = meeting.await_all(server, allocation, wait, say)
+    """Process 0: starts JAX's service and tells the others its port."""
     try:
         return rendezvous.start_service(
             lambda chosen: initialize(f"{host}:{chosen}"), lambda chosen: guests.tell(go=chosen), port
@@ -86,13 +120,13 @@ def _serve(
         guests.close()
 
 
-def _address(allocation: Allocation, folder: Path | None) -> Callable[[], str | None]:
-    """A function that returns the address of process 0, or None while it is not published."""
-    name, coordinator = allocation.rendezvous, allocation.coordinator
-    if coordinator is None and folder is not None and name is not None:
-        return lambda: rendezvous.find(folder, name)
-    address = coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}"
-    return lambda: address
+def _finder(allocation: Allocation, folder: Path | None) -> Callable[[], Place | None]:
+    """A function that returns the place of process 0, or None while it is not published."""
+    name, secret, shared = _meeting_place(allocation, folder)
+    if shared is not None:
+        return lambda: rendezvous.find(shared, name)
+    place = Place(allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}", secret)
+    return lambda: place
 
 
 def _split(address: str) -> tuple[str, int]:
@@ -133,12 +167,16 @@ def _allow_connections(processes: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
 
 
-def _initialize(allocation: Allocation, local_ids: list[int] | None, address: str, timeout: int) -> None:
+def _initialize(allocation: Allocation, local_ids: list[int] | None, address: str, seconds: float) -> None:
     host, port = _split(address)
     if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
         # otherwise gRPC would try to reach other nodes through the site's web proxy
         os.environ.setdefault("no_grpc_proxy", host.strip("[]"))
     bind = {"": "[::]", "::1": "[::1]"}.get(_interface(host), _interface(host))
+    # JAX's own timeout ends the process with a C++ stack, so ours comes first.
+    timer = threading.Timer(seconds, _give_up, (allocation, address, seconds))
+    timer.daemon = True
+    timer.start()
     try:
         jax.distributed.initialize(
             coordinator_address=address,
@@ -147,7 +185,7 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
             local_device_ids=local_ids,
             cluster_detection_method="deactivate",
             coordinator_bind_address=f"{bind}:{port}",
-            initialization_timeout=timeout,
+            initialization_timeout=round(seconds) + 60,
             heartbeat_timeout_seconds=HEARTBEAT,
             shutdown_timeout_seconds=SHUTDOWN,
         )
@@ -157,3 +195,14 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
             f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()} "
             f"did not join the others at {address}: {reason}"
         ) from error
+    finally:
+        timer.cancel()
+
+
+def _give_up(allocation: Allocation, address: str, seconds: float) -> None:
+    name = failure.describe(allocation.process_id, allocation.num_processes)
+    line = (
+        f"simulator: {name}: the processes met, but not all connected to {address} within {seconds:.0f} s: "
+        "one has ended since, or cannot reach that port"
+    )
+    failure.leave(1, line) if allocation.process_id == 0 else failure.leave(1, log=line)

@@ -7,6 +7,7 @@ command. The other children write to log files; their output before that is capt
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def launch(
     claim = claim_port(host="127.0.0.1")
     children: list[_Child] = []
     signals = _Signals(children)
-    began = time.time()
+    began, secret = time.time(), secrets.token_hex(16)
     try:
         with signals:
             for process in range(n):
@@ -56,6 +57,7 @@ def launch(
                     allocation.LOCAL_RANK: str(process),
                     allocation.LOCAL_PROCESSES: str(n),
                     allocation.LAUNCHER: str(os.getpid()),
+                    allocation.SECRET: secret,
                 }
                 children.append(_Child.start(process, command, env))
             failed = _first_failure(children)

@@ -5,12 +5,16 @@ listens on a TCP port, and every other process connects, identifies itself, and 
 missing processes; when all are here, it starts JAX's service and sends its port to all of them, so that JAX's wait
 takes only seconds.
 
-Both sides send lines of JSON. A process sends `{"run", "process", "processes", "node", "host", "pid"}`; process 0
+Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host", "pid"}`; process 0
 answers with one of `waiting` (the missing processes), `go` (the port), `over` (the reason for giving up), `refused`
-(the problem with that process) and `other` (the port belongs to another run).
+(the problem with that process) and `other` (the secret is not this run's).
+
+Anybody in the network may connect and send anything: messages are short, every field has its type, and only a process
+that knows the run's secret gets an answer of more than `other`. Process 0 says in a line that it refused somebody.
 """
 
 import contextlib
+import hmac
 import json
 import selectors
 import socket
@@ -21,13 +25,19 @@ from os import getpid
 from typing import Any
 
 from simulator.errors import RunFailure, UserError
-from simulator.processes.allocation import Allocation
+from simulator.processes.allocation import SECRET, Allocation
+from simulator.processes.rendezvous import Place
 
 DEFAULT = 900.0
 """Default of `run.rendezvous`: seconds that processes wait for one another."""
 _PER = 512
 _FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
 _LONGEST_MESSAGE = 4096
+_MOST_STRANGERS = 256
+"""Connections of processes that have not said who they are; more close the oldest."""
+_MOST_REFUSALS = 5
+"""Lines about refused strangers."""
+_HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
 
 Say = Callable[[str], None]
 
@@ -47,7 +57,7 @@ def patience(seconds: float, processes: int) -> float:
 
 def open_server(address: str, port: int, processes: int) -> socket.socket:
     """Listens for the others. address: of one interface, or empty for all interfaces. Raises OSError."""
-    backlog = min(processes, 4096)
+    backlog = min(max(processes, 128), 4096)
     if not address and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -57,8 +67,9 @@ def open_server(address: str, port: int, processes: int) -> socket.socket:
 class Guests:
     """The processes that have connected to process 0, and their connections."""
 
-    def __init__(self, allocation: Allocation) -> None:
+    def __init__(self, allocation: Allocation, secret: str, say: Say) -> None:
         self._allocation, self._hosts = allocation, allocation.hosts
+        self._secret, self._say, self._refused = secret, say, 0
         if allocation.local_processes == allocation.num_processes:
             self._hosts = (allocation.host or socket.gethostname(),) * allocation.num_processes
         self._here: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
@@ -76,6 +87,9 @@ class Guests:
         except OSError:
             return None
         connection.setblocking(False)
+        if len(self._unread) >= _MOST_STRANGERS + self._allocation.num_processes:
+            with contextlib.suppress(OSError):
+                next(iter(self._unread)).shutdown(socket.SHUT_RDWR)  # `hear` closes it
         self._unread[connection] = b""
         return connection
 
@@ -100,17 +114,18 @@ class Guests:
 
     def _admit(self, connection: socket.socket, message: bytes) -> None:
         """Admits the process that sent `message`, or answers with the reason and closes the connection."""
-        try:
-            hello = json.loads(message)
-            process, known = hello["process"], hello["run"] == (self._allocation.rendezvous or "")
-            node, name = hello["node"], f"{hello['host']}, pid {hello['pid']}"
-        except (ValueError, KeyError, TypeError):  # a port scanner, a browser
+        hello = _read_hello(message)
+        if hello is None or not hmac.compare_digest(_bytes(hello["secret"]), _bytes(self._secret)):
+            self._refuse(
+                connection, "this run has another secret" if hello else "that is no process of this run"
+            )
+            if hello is not None:
+                _send(connection, {"other": True})
             connection.close()
             return
-        number = self._allocation.num_processes
-        if not known:
-            answer: dict[str, Any] = {"other": True}
-        elif hello["processes"] != number or process not in range(1, number):
+        process, number = hello["process"], self._allocation.num_processes
+        node, name = hello["node"], f"{hello['host']}, pid {hello['pid']}"
+        if hello["processes"] != number or process not in range(1, number):
             answer = {
                 "refused": f"process {process} of {hello['processes']} joined a run of {number} processes: "
                 "--num-processes and --process-id do not fit"
@@ -128,6 +143,15 @@ class Guests:
             return
         _send(connection, answer)
         connection.close()
+
+    def _refuse(self, connection: socket.socket, why: str) -> None:
+        """Says in a line that somebody was refused, a few times."""
+        self._refused += 1
+        if self._refused > _MOST_REFUSALS:
+            return
+        with contextlib.suppress(OSError):
+            last = "; further ones are not reported" if self._refused == _MOST_REFUSALS else ""
+            self._say(f"warning: refused a connection from {connection.getpeername()[0]}: {why}{last}")
 
     def tell(self, **message: Any) -> None:
         for connection, _ in self._here.values():
@@ -149,12 +173,28 @@ class Guests:
         return ", ".join(names) + (", ..." if len(processes) > 20 else "")
 
 
-def await_all(server: socket.socket, allocation: Allocation, seconds: float, say: Say) -> Guests:
-    """Process 0: waits for all others and returns their connections. Closes the server.
+def _read_hello(message: bytes) -> dict[str, Any] | None:
+    """The message of a process; None if it is anything else, such as a port scanner's."""
+    try:
+        hello = json.loads(message)
+    except (ValueError, RecursionError):
+        return None
+    # `true` is an int to Python, but not to us
+    if isinstance(hello, dict) and all(type(hello.get(name)) is kind for name, kind in _HELLO.items()):
+        return hello
+    return None
+
+
+def _bytes(secret: str) -> bytes:
+    return secret.encode(errors="surrogatepass")
+
+
+def await_all(server: socket.socket, allocation: Allocation, secret: str, seconds: float, say: Say) -> Guests:
+    """Process 0: waits for all others, which know `secret`, and returns their connections. Closes the server.
 
     say: gets a line from time to time while processes are missing. Raises NotAllCame after `seconds`.
     """
-    guests, clock, began = Guests(allocation), _Lines(seconds), time.monotonic()
+    guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
     try:
         with server, selectors.DefaultSelector() as selector:
             server.setblocking(False)
@@ -183,11 +223,11 @@ def await_all(server: socket.socket, allocation: Allocation, seconds: float, say
     return guests
 
 
-def attend(find: Callable[[], str | None], allocation: Allocation, seconds: float, say: Say) -> str:
+def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: float, say: Say) -> str:
     """Any other process: connects to process 0 and waits for all; returns the address of JAX's service.
 
-    find: returns the address of process 0 (`host:port`), or None while it is unknown. say: as in `await_all`, but
-    used only if this process's output goes elsewhere than that of process 0.
+    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but used only if this
+    process's output goes elsewhere than that of process 0.
 
     Raises NotAllCame when process 0 gives up, or cannot be reached for `seconds`; UserError if it refuses this one.
     """
@@ -196,13 +236,17 @@ def attend(find: Callable[[], str | None], allocation: Allocation, seconds: floa
     alone = allocation.source == "explicit" and allocation.local_processes == 1  # a terminal of its own
     speaks = alone or allocation.process_id == 1 or (allocation.node == 1 and allocation.local_rank == 0)
     while True:
-        if address := find():
+        if place := find():
             try:
-                if port := _come(address, allocation, say if alone else lambda line: None):
-                    return f"{address.rpartition(':')[0]}:{port}"
-                problem = f"it closed the connection to {address}"
+                if port := _come(place, allocation, say if alone else lambda line: None):
+                    return f"{place.address.rpartition(':')[0]}:{port}"
+                problem = f"it closed the connection to {place.address}"
+            except _Other:  # the file of an earlier start, perhaps
+                problem = (
+                    f"the run at {place.address} has another secret ({SECRET}, or its file in the run folder)"
+                )
             except OSError as error:
-                problem = f"{address}: {error.strerror or error}"
+                problem = f"{place.address}: {error.strerror or error}"
         if clock.over:
             raise NotAllCame(
                 f"{first} did not come within {_duration(seconds)} (run.rendezvous): "
@@ -214,14 +258,18 @@ def attend(find: Callable[[], str | None], allocation: Allocation, seconds: floa
         time.sleep(min(0.1, seconds / 20))
 
 
-def _come(address: str, allocation: Allocation, say: Say) -> int | None:
+class _Other(Exception):
+    """The port belongs to a run with another secret."""
+
+
+def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
     """Waits for the answer of process 0: the port of JAX's service, or None if the connection ends without it."""
-    host, _, port = address.rpartition(":")
+    host, _, port = place.address.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
         connection.settimeout(None)
         _keep_alive(connection)
         hello = {
-            "run": allocation.rendezvous or "",
+            "secret": place.secret,
             "process": allocation.process_id,
             "processes": allocation.num_processes,
             "node": allocation.host or socket.gethostname(),
@@ -239,6 +287,8 @@ def _come(address: str, allocation: Allocation, say: Say) -> int | None:
                             say(text)
                         case {"refused": str(text)}:
                             raise UserError(text)
+                        case {"other": True}:
+                            raise _Other
                         case {"over": str(text)}:
                             connection.settimeout(5)
                             with contextlib.suppress(OSError):  # let process 0 exit first

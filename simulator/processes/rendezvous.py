@@ -1,9 +1,10 @@
-"""Lets the processes of a Slurm step find process 0, and claims the ports that it listens on.
+"""Lets the processes of a run find process 0, and claims the ports that it listens on.
 
-Process 0 claims a port and publishes host and port as a file in the shared run folder, by rename; the others connect
-to it (`meeting`). The file's name contains job, step, restart count and the port of the srun that started the step,
-so that no two steps read each other's file. The others list the folder, because a listing, unlike a stat, is not
-answered from the negative cache of a network file system.
+Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run folder, by rename;
+only the user may read it. The others connect to the port (`meeting`). In a Slurm step the file's name contains job,
+step, restart count and the port of the srun that started the step, so that no two steps read each other's file. The
+others list the folder, because a listing, unlike a stat, is not answered from the negative cache of a network file
+system.
 """
 
 import contextlib
@@ -20,6 +21,14 @@ from simulator.errors import RunFailure
 from simulator.processes.allocation import PORTS
 
 _PREFIX = ".coordinator-"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The address of process 0 (`host:port`), and the secret of the run that it belongs to."""
+
+    address: str
+    secret: str = field(repr=False)
 
 
 @dataclass
@@ -118,16 +127,16 @@ def _announce(
     announce(port)
 
 
-def publish(folder: Path, name: str, host: str, port: int) -> None:
-    """Process 0: publishes its address in the folder, until `retract`. Raises RunFailure if it cannot."""
+def publish(folder: Path, name: str, place: Place) -> None:
+    """Process 0: publishes its place in the folder, until `retract`. Raises RunFailure if it cannot."""
     path = folder / f"{_PREFIX}{name}"
     draft = _draft(path)
-    draft.write_text(json.dumps({"host": host, "port": port}))
+    draft.write_text(json.dumps({"address": place.address, "secret": place.secret}))
     draft.replace(path)
 
 
 def _draft(path: Path) -> Path:
-    """An empty file beside `path`, which proves that the folder is writable and keeps it from being removed.
+    """An empty file of mode 600 beside `path`; it proves that the folder is writable and keeps it from being removed.
 
     Raises RunFailure if it cannot be written. Other jobs that meet in the same folder remove it while it is empty.
     """
@@ -135,8 +144,9 @@ def _draft(path: Path) -> Path:
     for attempt in range(10):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            draft.touch()
+            for old in (path, draft):  # of a start that was killed
+                old.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             return draft
         except FileNotFoundError:
             if attempt == 9:
@@ -152,11 +162,10 @@ def retract(folder: Path, name: str) -> None:
         (folder / f"{_PREFIX}{name}").unlink()
 
 
-def find(folder: Path, name: str) -> str | None:
-    """The other processes: `host:port` of process 0, or None while it is not published."""
+def find(folder: Path, name: str) -> Place | None:
+    """The other processes: the place of process 0, or None while it is not published."""
     path = folder / f"{_PREFIX}{name}"
     with contextlib.suppress(OSError, ValueError):
         if path.name in os.listdir(folder):
-            address = json.loads(path.read_text())
-            return f"{address['host']}:{address['port']}"
+            return Place(**json.loads(path.read_text()))
     return None

@@ -3,16 +3,21 @@
 Nothing is cached: each access shows the present files. JAX is not needed except for snapshots.
 """
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from simulator.errors import UserError
+from simulator.output.ledger import Ledger
 from simulator.output.series import SeriesReader
 from simulator.output.table import read_table
+from simulator.run.audit import Audit
 from simulator.run.folder import CONFIG
+from simulator.run.lock import RunLock
 from simulator.run.state import RunState, read_state
 from simulator.simulation import provenance
 
@@ -109,6 +114,13 @@ class Run:
         from simulator.storage.time_index import write_time_index
 
         time_index = write_time_index(self.path / "snapshots")
+        audit = Audit(self.path)
+        if time_index and audit.knows(time_index.name) and audit.problem(time_index.name):
+            # a live run does it itself, with its next snapshot
+            with suppress(UserError), RunLock.acquire(self.path, os.environ) as lock:
+                ledger = Ledger(self.path, check=lock.check)
+                ledger.kept([time_index])
+                ledger.close()
         plain = all(s.manifest.compression == "none" for s in self.snapshots[:])
         return [
             *([time_index] if time_index else []),

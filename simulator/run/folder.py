@@ -27,7 +27,7 @@ from simulator.run.state import RunState, read_state, write_state
 CONFIG = "config.yaml"
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")
 _INDICES = ("snapshots.vtkhdf", "snapshots.json", "report.html")
-"""Files derived from the others; the ledger does not record them."""
+"""Files derived from the others; the ledger records the first one only."""
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
@@ -211,7 +211,7 @@ class RunFolder:
         from simulator.storage.commit import committed, derived_files
         from simulator.storage.manifest import NAME as MANIFEST
 
-        for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
+        for name in (CONFIG, *_WRITTEN, _INDICES[0], *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():
                 yield path
         for kind in _ARRAYS:

@@ -159,7 +159,7 @@ def forget_after(folder: Path, output: Output, step: int, journal: Journal, log:
                 journal.removing(saved, f"later than step {step}, from which the run continues")
                 remove(saved)
                 removed.append(f"{name} {saved.name}")
-    write_time_index(folder / "snapshots")
+    write_time_index(folder / "snapshots", journal)
     if removed:
         log.say(f"removed the output later than step {step}: {', '.join(removed)}")
 

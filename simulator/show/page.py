@@ -1,21 +1,29 @@
 """Pieces of a self-contained HTML page: its frame, tables, pictures with captions, and word-sized curves.
 
-Nothing is loaded from elsewhere: styles and pictures are embedded. Text is escaped here; functions take plain text
-unless they mention HTML.
+Nothing is loaded from elsewhere: styles and pictures are embedded. The texts of a run may come from anybody, so all
+text is escaped here, and browsers are told to execute nothing; functions take plain text unless they mention HTML.
 """
 
 import base64
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import numpy as np
 
 Verdict = Literal["good", "warn", "bad", "note"]
 _MARKS: Mapping[Verdict, str] = {"good": "✓", "warn": "!", "bad": "✗", "note": "·"}
 
+
+class Cell(str):
+    """A table cell as HTML; any other text in a table is escaped."""
+
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root { --ink: #1c1e21; --soft: #5d646d; --line: #dfe3e8; --ground: #fff; --raised: #f6f7f9; --accent: #0072b2;
   --good: #007a57; --warn: #a65a00; --bad: #b3261e; }
@@ -66,13 +74,15 @@ svg.spark { display: block; width: 120px; height: 26px; }
 def page(title: str, body: Iterable[str], refresh: int | None = None) -> str:
     """The whole document. `refresh`: seconds after which a browser reloads it."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
-    return (
+    text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
         + "\n".join(body)
         + "\n</main></body></html>\n"
     )
+    return text.encode(errors="backslashreplace").decode()  # a file's name need not be UTF-8
 
 
 def heading(title: str, word: str, verdict: Verdict) -> str:
@@ -101,9 +111,9 @@ def facts(rows: Mapping[str, str]) -> str:
     return f'<div class="wide"><table>{cells}</table></div>' if cells else ""
 
 
-def marked(verdict: Verdict, text: str) -> str:
+def marked(verdict: Verdict, text: str) -> Cell:
     """A table cell with a mark before its text."""
-    return f'<td class="{verdict}"><span class="mark">{_MARKS[verdict]}</span>{escape(text)}</td>'
+    return Cell(f'<td class="{verdict}"><span class="mark">{_MARKS[verdict]}</span>{escape(text)}</td>')
 
 
 def table(
@@ -113,8 +123,8 @@ def table(
     *,
     close: bool = False,
 ) -> str:
-    """Rows of cells; a cell that begins with `<td` is HTML. Columns in `numbers` are aligned to the right. `close`:
-    each row is one line, and a table that is too wide is scrolled."""
+    """Rows of cells. Columns in `numbers` are aligned to the right. `close`: each row is one line, and a table that
+    is too wide is scrolled."""
     right = set(numbers)
 
     def kind(i: int) -> str:
@@ -124,7 +134,7 @@ def table(
     head = f"<thead><tr>{head}</tr></thead>" if any(header) else ""
     body = "".join(
         "<tr>"
-        + "".join(c if c.startswith("<td") else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(row))
+        + "".join(c if isinstance(c, Cell) else f"<td{kind(i)}>{escape(c)}</td>" for i, c in enumerate(row))
         + "</tr>"
         for row in rows
     )
@@ -164,26 +174,26 @@ def folded(title: str, text: str) -> str:
     return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>" if text else ""
 
 
-def link(path: str, text: str) -> str:
-    """HTML: a link relative to the page."""
-    return f'<a href="{escape(path, quote=True)}">{escape(text)}</a>'
+def link(path: str, text: str) -> Cell:
+    """A table cell with a link to a file relative to the page, whatever scheme its name looks like."""
+    return Cell(f'<td><a href="./{quote(os.fsencode(path))}">{escape(text)}</a></td>')
 
 
-def spark(x: np.ndarray, y: np.ndarray, most: int = 60) -> str:
+def spark(x: np.ndarray, y: np.ndarray, most: int = 60) -> Cell:
     """A table cell with the curve y(x), the size of a few words, starting at zero if y has one sign."""
     good = np.isfinite(x) & np.isfinite(y)
     x, y = x[good], y[good]
     if len(x) < 2 or x[-1] <= x[0]:
-        return "<td></td>"
+        return Cell("<td></td>")
     step = max(1, math.ceil(len(x) / most))
     x, y = np.append(x[::step], x[-1]), np.append(y[::step], y[-1])
     low, high = min(0.0, float(y.min())), max(0.0, float(y.max()))
     if high == low:
-        return "<td></td>"
+        return Cell("<td></td>")
     across = 118 * (x - x[0]) / (x[-1] - x[0]) + 1
     down = 24 - 22 * (y - low) / (high - low)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, down, strict=True))
-    return (
+    return Cell(
         '<td><svg class="spark" viewBox="0 0 120 26" preserveAspectRatio="none">'
         f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="1.5"/></svg></td>'
     )

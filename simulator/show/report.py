@@ -234,11 +234,11 @@ def _links(run: Run) -> str:
     for name in names:
         path = run.path / name
         if path.is_file():
-            rows.append([f"<td>{page.link(name, name)}</td>", size(path.stat().st_size)])
+            rows.append([page.link(name, name), size(path.stat().st_size)])
     for kind in ("snapshots", "checkpoints"):
         steps = [p.name for p in sorted((run.path / kind).glob("[0-9]*")) if p.is_dir()]
         if steps:
-            rows.append([f"<td>{page.link(kind + '/', kind)}</td>", f"{len(steps)}, the last {steps[-1]}"])
+            rows.append([page.link(f"{kind}/", kind), f"{len(steps)}, the last {steps[-1]}"])
     return page.table(["file", ""], rows, [1]) if rows else ""
 
 
@@ -304,7 +304,7 @@ def _table(
         verdict = _VERDICTS.get(status.stage, "note")
         body.append(
             [
-                f"<td>{page.link(where, str(run.index))}</td>",
+                page.link(where, str(run.index)),
                 *(shown(run.values[key]) if key in run.values else "" for key in sweep.varied),
                 page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",

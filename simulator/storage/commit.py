@@ -14,10 +14,9 @@ from pathlib import Path
 
 from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
-from simulator.storage.manifest import NAME, Manifest
+from simulator.storage.manifest import COMMITTED, NAME, Manifest
 from simulator.storage.options import Hook
 
-_COMMITTED = re.compile(r"\d{8,}")
 _DERIVED = re.compile(r"(\d{8,})\.(h5|vtkhdf)")
 _OLD = re.compile(re.escape(TEMPORARY) + r"old-(\d{8,})-.*")
 
@@ -37,7 +36,7 @@ def committed_names(parent: Path) -> list[str]:
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:
-        return sorted((e.name for e in entries if _COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
+        return sorted((e.name for e in entries if COMMITTED.fullmatch(e.name) and e.is_dir()), key=int)
 
 
 def committed(parent: Path) -> list[Path]:

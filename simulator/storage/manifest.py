@@ -22,6 +22,8 @@ from simulator.storage.dataset import Axis, component_names
 FORMAT = "simulator shards"
 VERSION = 1
 NAME = "manifest.json"
+COMMITTED = re.compile(r"\d{8,}")
+"""Names of committed folders: the step."""
 _TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
 
@@ -197,13 +199,16 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a committed folder.
 
     Raises UserError if `folder` does not exist or is not a snapshot or checkpoint of this program, Damaged if
-    its manifest is missing or altered.
+    its manifest is missing or altered, or of another step than the folder's name says.
     """
     path = folder / NAME
     if folder.name.startswith(TEMPORARY):
         raise UserError(f"{folder}: never finished; the next start of its run removes it")
     try:
-        return decode(path.read_bytes(), path)
+        manifest = decode(path.read_bytes(), path)
+        if COMMITTED.fullmatch(folder.name) and int(folder.name) != manifest.step:
+            raise Damaged(f"{path}: is of step {manifest.step}, a copy under another step's name")
+        return manifest
     except FileNotFoundError:
         if not folder.exists():
             raise UserError(f"{folder}: no such snapshot or checkpoint") from None

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from simulator.errors import RunFailure, UserError
-from simulator.files import write_durably
+from simulator.files import UNRECORDED, Journal, write_durably
 from simulator.storage.commit import committed_names, derived_files
 from simulator.storage.index import as_attribute
 from simulator.storage.manifest import FieldEntry, Manifest, read_manifest
@@ -38,7 +38,7 @@ class _Entry:
     types: Mapping[str, str]
 
 
-def write_time_index(parent: Path) -> Path | None:
+def write_time_index(parent: Path, journal: Journal = UNRECORDED) -> Path | None:
     """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder, replacing any.
 
     Only manifests of snapshots that the file does not list yet are read, and the newest one, which describes the
@@ -58,12 +58,14 @@ def write_time_index(parent: Path) -> Path | None:
                 known[name] = _Entry(name, manifest.time, types)
             entries.append(known[name])
     if newest is None:
-        path.unlink(missing_ok=True)
+        if path.exists():
+            journal.removing(path, "no snapshot is left")
+            path.unlink()
         return None
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", libver=LIBVER) as file:
         _fill(file, parent, newest, entries)
-    write_durably(path, [buffer.getbuffer()])
+    write_durably(path, [buffer.getbuffer()], journal)
     return path
 
 

@@ -246,3 +246,14 @@ def test_check_says_what_it_needs(capsys, line: str, message: str) -> None:
 def test_check_prints_the_schema(capsys) -> None:
     assert cli.main(["check", "--schema"]) == 0
     assert set(json.loads(capsys.readouterr().out)["properties"]) == set(run_config_class().model_fields)
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "submit", "analyze"])
+def test_the_help_of_commands_that_execute_a_users_python_says_so(capsys, command):
+    assert cli.main([command, "--help"]) == 0
+    assert "Python files that the configuration names are executed" in capsys.readouterr().out
+
+
+def test_errors_reach_the_terminal_without_control_characters(capsys, tmp_path):
+    assert cli.main(["check", str(tmp_path / "\x1b[2J\nb.yaml")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path}/\\x1b[2J\\nb.yaml: no such file\n"

@@ -1,10 +1,13 @@
 # ruff: noqa: E501 - tables of texts and messages
 """`key.path=value` on the command line: how values are read, what they replace, where mistakes are blamed."""
 
+import contextlib
 import itertools
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulator.config import Override, parse_override
 from simulator.errors import UserError
@@ -164,3 +167,19 @@ def test_input_paths_start_at_the_current_folder_only_on_the_command_line(
     assert path("initial.path=fields.py") == here / "fields.py"
     assert path("initial={kind: python, path: ./fields.py}") == here / "fields.py"
     assert path("initial.path=${CASES}/fields.py") == folder / "fields.py"
+
+
+@given(st.text() | st.text(alphabet="a.=[]{}\n\t\x1b\x85\u2028\ufeff\ud800", max_size=8))
+def test_a_refusal_is_one_line_without_control_characters(text: str) -> None:
+    with contextlib.suppress(UserError):
+        parse_override(text)
+        return
+    with pytest.raises(UserError) as refusal:
+        parse_override(text)
+    assert str(refusal.value).isprintable()
+
+
+def test_a_line_break_is_refused_on_one_line() -> None:
+    with pytest.raises(UserError) as refusal:
+        parse_override("\n")
+    assert str(refusal.value) == r"command line: \n: an override is written key=value, e.g. time.stop=2"

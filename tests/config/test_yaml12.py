@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.config import yaml12
 from simulator.config.yaml12 import Document, dump_yaml, parse_yaml
 from simulator.errors import UserError
 
@@ -104,7 +105,7 @@ REFUSED = [
     ("a: !!int one", "x:1: a: 'one' is no int"),
     ("a: 1" + 1000 * "0", "x:1: a: a whole number of more than 1000 digits"),
     ("a: b: c", "x:1: unreadable YAML: mapping values are not allowed here"),
-    ("a: 1\n\tb: 2", "x:2: unreadable YAML: while scanning for the next token, found character '\\t' that cannot start any token"),
+    ("a: 1\n\tb: 2", "x:2: unreadable YAML: while scanning for the next token, found a tab (indent with spaces) that cannot start any token"),
     ("a: 1\nb: \x07", "x:2: unreadable YAML: a character that YAML does not allow"),
     ("[" * 10_000, "x: unreadable YAML: nested too deeply"),
 ]  # fmt: skip
@@ -166,3 +167,39 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return type(one) is type(other) and one == other
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [" + 300_000 * "1, " + "]", "a:\n" + 300_000 * "- 1\n"], ids=["flow", "block"]
+)
+def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str) -> None:
+    monkeypatch.setattr(yaml12, "_MOST_NODES", 100)
+    scanned = 0
+
+    def scan(loader):
+        nonlocal scanned
+        scanned += 1
+        return fetch(loader)
+
+    fetch = yaml12._Loader.fetch_more_tokens
+    monkeypatch.setattr(yaml12._Loader, "fetch_more_tokens", scan)
+    with pytest.raises(UserError, match=r"x:\d+: unreadable YAML: more than 100 values"):
+        parse_yaml(text, "x")
+    assert scanned < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("\ta: 1", "found a tab (indent with spaces)"), ("a: *\ufeff", "found a byte order mark (U+FEFF)")],
+)
+def test_invisible_characters_are_named(text: str, named: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        parse_yaml(text, "x")
+    assert named in str(refusal.value) and str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("text", ['"a\\nb": 1\n"a\\nb": 2', "a: !<\x85> 1", '"\\e[2J": !!x 1'])
+def test_keys_and_tags_are_printed_escaped_on_one_line(text: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        parse_yaml(text, "x")
+    assert str(refusal.value).isprintable(), "no control character, and no line break"

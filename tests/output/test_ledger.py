@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from run_support import simulate, write_case
 
+from simulator import open_run
 from simulator.cli import main
 from simulator.files import checksum, pieces_of, replace_file
 from simulator.output.ledger import NAME, Book, Ledger
@@ -21,7 +22,7 @@ from simulator.output.series import Series
 from simulator.output.table import Table
 from simulator.read.verify_run import verification
 from simulator.run.folder import RunFolder
-from simulator.storage import Axis, Dataset, committed, save
+from simulator.storage import Axis, Dataset, committed, newest_good, save
 
 START = """\
 import jax.numpy as jnp
@@ -92,6 +93,7 @@ KINDS = (
     "snapshots/00000004/shards/p00000.h5",
     "snapshots/00000008.h5",
     "snapshots/00000008.vtkhdf",
+    "snapshots.vtkhdf",
     "checkpoints/00000006/manifest.json",
     "checkpoints/00000008/shards/p00000.h5",
 )
@@ -102,7 +104,7 @@ def test_every_file_of_a_run_is_known(finished: Path):
     book = Book(finished)
     shards = {str(p.relative_to(finished)) for p in finished.glob("*/*/shards/*")}
     files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
-    assert files - shards - book.records.keys() == {NAME, "state.json", "snapshots.vtkhdf"}
+    assert files - shards - book.records.keys() == {NAME, "state.json"}
     assert book.records.keys() <= files and book.ended and not book.problems
     assert wrong(finished) == {}
 
@@ -187,6 +189,35 @@ def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
     shutil.rmtree(run / "checkpoints" / "00000006")
     shutil.copytree(run / "checkpoints" / "00000008", run / "checkpoints" / "00000006")
     assert wrong(run) == {"checkpoints/00000006/manifest.json": "not the one that was committed"}
+
+
+@pytest.mark.parametrize("kind", ["snapshots", "checkpoints"])
+def test_a_copy_under_another_steps_name_is_no_save(place: Path, run: Path, kind: str):
+    """It may carry the newest step's name, from which a start would continue."""
+    saved = committed(run / kind)
+    shutil.copytree(saved[-1], run / kind / "00000099")
+    (path, problem), *more = wrong(run).items()
+    assert (path, more) == (f"{kind}/00000099/manifest.json", [])
+    assert problem == f"is of step {int(saved[-1].name)}, a copy under another step's name"
+    if kind == "checkpoints":
+        assert newest_good(run / kind)[0] == saved[-1]
+
+
+def test_an_index_made_again_by_hand_is_good(run: Path):
+    index = run / "snapshots.vtkhdf"
+    index.write_bytes(index.read_bytes()[:-1])
+    assert list(wrong(run)) == ["snapshots.vtkhdf"]
+    open_run(run).write_index()
+    assert wrong(run) == {}
+
+
+@pytest.mark.parametrize("name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"])
+def test_a_folder_in_the_place_of_a_file_is_named(run: Path, name: str, capsys):
+    (run / name).unlink()
+    (run / name).mkdir()
+    assert name in wrong(run)
+    assert main(["verify", str(run), "--quiet"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_users_own_files_are_none_of_its_business(run: Path):

@@ -238,6 +238,12 @@ def test_a_coordinator_alone_joins_a_slurm_step():
         (BY_HAND | {"SIMULATOR_NUM_PROCESSES": "two"}, {}, "SIMULATOR_NUM_PROCESSES: 'two'"),
         (BY_HAND, {"coordinator": "head"}, "--coordinator: 'head' is not an address"),
         (BY_HAND | {"SIMULATOR_COORDINATOR": "http://head:1"}, {}, "SIMULATOR_COORDINATOR: "),
+        (BY_HAND | {"SIMULATOR_SECRET": "short"}, {}, "SIMULATOR_SECRET: must have 16 to 256 characters"),
+        (
+            environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"},
+            {},
+            "SIMULATOR_SECRET: must have 16 to 256",
+        ),
     ],
 )
 def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message):
@@ -245,6 +251,12 @@ def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message)
         discover(environ, **flags)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_secret_is_not_shown_with_the_rest():
+    allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
+    assert allocation.secret == "known to few people"
+    assert "few" not in repr(allocation)
 
 
 def test_one_process_by_hand_needs_no_coordinator():

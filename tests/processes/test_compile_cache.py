@@ -135,6 +135,48 @@ def test_an_unusable_cache_is_one_warning(tmp_path):
     assert done.stderr.startswith("simulator: warning: compiled programs are not kept")
 
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+
+@pytest.mark.parametrize(
+    ("which", "opened", "reason"),
+    [
+        ("base", lambda path: path.chmod(0o775), "others may write to {}"),
+        ("file", lambda path: path.chmod(0o646), "others may write to {}"),
+        pytest.param(
+            *("folder", lambda path: os.chown(path, 54321, -1), "{} belongs to another user (54321)"),
+            marks=as_root,
+        ),
+    ],
+    ids=["base", "file", "folder"],
+)
+def test_programs_that_others_could_have_written_are_not_executed(tmp_path, which, opened, reason):
+    base = tmp_path / "cache"
+    assert answer(base, "2")[:2] == ["2.0", "miss"]
+    file = next(base.rglob("*-cache"))
+    file.parent.chmod(0o755)
+    path = {"base": base, "folder": file.parent, "file": file}[which]
+    opened(path)
+    done = run(base, "2")
+    assert done.stdout.split() == ["2.0", "miss"]
+    (line,) = done.stderr.splitlines()
+    assert (
+        line.startswith("simulator: warning: compiled programs are not kept") and reason.format(path) in line
+    )
+
+
+@pytest.mark.smoke
+def test_a_cache_is_made_for_the_user_alone_and_a_sticky_base_is_good(tmp_path):
+    before = os.umask(0o002)
+    try:
+        folder = compile_cache.private_folder(tmp_path / "base" / "cpu-x")
+    finally:
+        os.umask(before)
+    assert not (folder.stat().st_mode | folder.parent.stat().st_mode) & 0o022
+    folder.parent.chmod(0o1777)
+    assert compile_cache.private_folder(folder) == folder
+
+
 def test_a_damaged_cache_is_no_failure(tmp_path):
     assert answer(tmp_path, "2")[:2] == ["2.0", "miss"]
     files = [path for path in tmp_path.rglob("*-cache")]

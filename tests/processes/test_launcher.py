@@ -73,6 +73,17 @@ def test_each_process_is_told_its_place(script, tmp_path):
     assert [place[1:] for place in places] == [["3", str(i), str(i), "3"] for i in range(3)]
 
 
+def test_all_processes_share_a_secret_that_every_launch_draws_anew(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMULATOR_SECRET", "of the shell around the launcher")
+    command = script('(here / f"{me}.txt").write_text(os.environ["SIMULATOR_SECRET"])')
+    secrets = []
+    for _ in range(2):
+        assert run(command, 2, tmp_path) == 0
+        secrets.append({(tmp_path / f"{i}.txt").read_text() for i in range(2)})
+    assert [len(each) for each in secrets] == [1, 1] and not secrets[0] & secrets[1]
+    assert all(len(secret) == 32 for each in secrets for secret in each)
+
+
 def test_only_the_first_ones_output_is_shown(script, tmp_path, capfd):
     assert run(script('print(f"output of {me}"); print(f"error of {me}", file=sys.stderr)'), 2, tmp_path) == 0
     shown = capfd.readouterr()

@@ -1,7 +1,10 @@
 """How processes wait for one another: threads stand for the others, and real processes where JAX takes part."""
 
+import contextlib
 import json
+import re
 import socket
+import subprocess
 import sys
 import textwrap
 import threading
@@ -10,12 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import simulator
 from simulator.errors import UserError
 from simulator.processes import Allocation, discover, launcher, meeting
+from simulator.processes.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
 from simulator.processes.launcher import launch
+from simulator.processes.rendezvous import Place
 
+OURS = "f3c95dd1d2cd1a0e"
+HELLO = {"secret": OURS, "process": 3, "processes": 4, "node": "n2", "host": "n2", "pid": 1}
 NODES = ("n1", "n1", "n2", "n2")
 STEP = Allocation(
     source="slurm", num_processes=4, nodes=("n1", "n2"), local_processes=2, hosts=NODES,
@@ -39,7 +48,7 @@ class Room:
 
         def wait() -> None:
             try:
-                self.guests = meeting.await_all(server, allocation, seconds, self.said.append)
+                self.guests = meeting.await_all(server, allocation, OURS, seconds, self.said.append)
                 self.guests.tell(go=4321)
                 self.guests.close()
             except meeting.NotAllCame as error:
@@ -48,8 +57,23 @@ class Room:
         self._thread = threading.Thread(target=wait)
         self._thread.start()
 
-    def attend(self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None) -> str:
-        return meeting.attend(lambda: self.address, allocation, seconds, say)
+    def attend(
+        self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS
+    ) -> str:
+        return meeting.attend(lambda: Place(self.address, secret), allocation, seconds, say)
+
+    def send(self, message: bytes) -> bytes:
+        """What process 0 answers to these bytes before it closes the connection."""
+        host, _, port = self.address.partition(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as connection,
+            contextlib.suppress(OSError),  # it may be closed before all is sent
+        ):
+            connection.sendall(message)
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as answer:
+                return answer.read()
+        return b""
 
     def ends(self) -> None:
         self._thread.join(20)
@@ -57,9 +81,12 @@ class Room:
 
 
 class Guest(threading.Thread):
-    def __init__(self, room: Room, allocation: Allocation, after: float = 0.0, seconds: float = 10) -> None:
+    def __init__(
+        self, room: Room, allocation: Allocation, after: float = 0.0, seconds: float = 10, secret: str = OURS
+    ) -> None:
         super().__init__()
         self.room, self.allocation, self.after, self.seconds = room, allocation, after, seconds
+        self.secret = secret
         self.said: list[str] = []
         self.found: object = None
         self.start()
@@ -67,7 +94,7 @@ class Guest(threading.Thread):
     def run(self) -> None:
         time.sleep(self.after)
         try:
-            self.found = self.room.attend(self.allocation, self.seconds, self.said.append)
+            self.found = self.room.attend(self.allocation, self.seconds, self.said.append, self.secret)
         except Exception as error:
             self.found = error
 
@@ -113,7 +140,7 @@ def test_a_process_that_never_comes_ends_the_wait_of_all_with_one_line():
 def test_process_0_may_come_late_too():
     found: list[str] = []
     said: list[str] = []
-    where: dict[str, str] = {}
+    where: dict[str, Place] = {}
     waiter = threading.Thread(
         target=lambda: found.append(
             meeting.attend(lambda: where.get("here"), process(1, num_processes=2), 4, said.append)
@@ -122,7 +149,7 @@ def test_process_0_may_come_late_too():
     waiter.start()
     time.sleep(1.5)
     room = Room(allocation=replace(STEP, num_processes=2))
-    where["here"] = room.address
+    where["here"] = Place(room.address, OURS)
     waiter.join()
     assert found == ["127.0.0.1:4321"]
     assert said == ["waiting for process 0 of 2 (localhost), 3 s left"]
@@ -149,8 +176,8 @@ def test_an_address_that_nobody_answers_is_named():
         pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"),
     ):
         unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
-        meeting.attend(lambda: address, process(1), 0.3, lambda line: None)
+        place = Place(f"127.0.0.1:{unused.getsockname()[1]}", OURS)
+        meeting.attend(lambda: place, process(1), 0.3, lambda line: None)
 
 
 @pytest.mark.smoke
@@ -158,8 +185,7 @@ def test_who_is_killed_while_waiting_is_missing_again():
     room = Room(seconds=1.5)
     host, _, port = room.address.partition(":")
     with socket.create_connection((host, int(port))) as connection:
-        hello = {"run": "7.0.0.9", "process": 3, "processes": 4, "node": "n2", "host": "n2", "pid": 1}
-        connection.sendall(json.dumps(hello).encode() + b"\n")
+        connection.sendall(json.dumps(HELLO).encode() + b"\n")
         time.sleep(0.3)
     room.ends()
     assert str(room.error).endswith(": 1 (n1), 2 (n2), 3 (n2)")
@@ -176,15 +202,99 @@ def test_strangers_disturb_nobody():
     silent.settimeout(10)
     time.sleep(0.3)  # it is accepted before all have come
     guests = [Guest(room, process(i)) for i in (1, 2, 3)]
-    other = Guest(room, process(1, rendezvous="8.0.0.9"), seconds=1)  # of another step, sent here by mistake
+    other = Guest(room, process(1), seconds=1, secret="of another run, sent here by mistake")
     for guest in guests:
         guest.join()
         assert guest.found == "127.0.0.1:4321"
     room.ends()
     other.join()
     assert isinstance(other.found, meeting.NotAllCame)
+    assert len(room.said) >= 4 and all("warning: refused a connection from " in line for line in room.said)
     with silent:
         assert silent.recv(1) == b""  # who says nothing is not kept waiting
+
+
+def all_come(room: Room) -> None:
+    for guest in [Guest(room, process(i)) for i in (1, 2, 3)]:
+        guest.join()
+        assert guest.found == "127.0.0.1:4321"
+    room.ends()
+
+
+@pytest.mark.smoke
+def test_brackets_that_no_parser_survives_are_refused_in_a_line():
+    room = Room(seconds=20)
+    room.send(b"[" * 4090 + b"\n")
+    all_come(room)
+    (line,) = room.said
+    assert line == "warning: refused a connection from 127.0.0.1: that is no process of this run"
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(list(HELLO.values())),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(list(HELLO)), inner),
+)
+one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(lambda p: HELLO[p[0]] != p[1])
+messages = (
+    st.binary()
+    | st.binary().map(lambda b: b + b"\n")
+    | st.tuples(st.sampled_from([b"[", b'{"secret":', b'"', b"1"]), st.integers(1, 5000)).map(
+        lambda p: p[0] * p[1]
+    )
+    | json_values.map(lambda v: json.dumps(v).encode() + b"\n")
+    | one_wrong.map(lambda p: json.dumps(HELLO | dict([p])).encode() + b"\n")
+)
+
+
+@pytest.mark.smoke
+def test_no_bytes_disturb_the_meeting_or_take_a_place():
+    room = Room(seconds=60)
+
+    @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+    @given(messages)
+    def anything(message: bytes) -> None:
+        room.send(message)
+
+    anything()
+    all_come(room)
+    refusals = [line for line in room.said if "refused" in line]
+    assert len(refusals) == 5 and refusals[-1].endswith("; further ones are not reported")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "wrong",
+    [{"process": True}, {"process": 1.0}, {"process": "1"}, {"processes": 4.0}, {"pid": None}, {"secret": 1}],
+    ids=str,
+)
+def test_a_field_of_another_type_takes_no_place(wrong: dict):
+    room = Room(seconds=20)
+    assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
+    all_come(room)
+
+
+@pytest.mark.smoke
+def test_who_does_not_know_the_secret_is_told_nothing_about_the_run():
+    room = Room(seconds=20)
+    for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
+        answer = room.send(json.dumps(HELLO | {"secret": secret}).encode() + b"\n")
+        assert json.loads(answer) == {"other": True}
+    all_come(room)
+
+
+@pytest.mark.smoke
+def test_hundreds_of_silent_connections_are_survived():
+    room = Room(seconds=60)
+    host, _, port = room.address.partition(":")
+    with contextlib.ExitStack() as kept:
+        for _ in range(400):
+            kept.enter_context(socket.create_connection((host, int(port))))
+        all_come(room)
 
 
 @pytest.mark.smoke
@@ -234,6 +344,83 @@ CHILD = """
     with failure.contained(allocation):
         start(allocation, platform="cpu", count=2, wait={wait}).close()
 """
+
+
+BY_HAND = """
+    import os, sys
+    from simulator.processes import discover, failure, join
+    from simulator.processes.start import start
+    join.CONNECTION = 4.0
+    allocation = discover(os.environ)
+    with failure.contained(allocation):
+        start(allocation, platform="cpu", count=2, wait=60).close()
+    print("joined")
+"""
+
+
+@contextlib.contextmanager
+def by_hand(tmp_path: Path, i: int, port: int, secret: str):
+    """Process `i` of two, in a terminal of its own."""
+    root = str(Path(simulator.__file__).parents[1])
+    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: str(i), SECRET: secret}
+    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def a_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def connected(port: int) -> socket.socket:
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
+        time.sleep(0.1)
+    raise AssertionError("nobody listens")
+
+
+@pytest.mark.spmd
+def test_an_impostor_does_not_become_process_1(tmp_path: Path):
+    port = a_port()
+    with by_hand(tmp_path, 0, port, OURS) as first:
+        hello = HELLO | {"process": 1, "processes": 2}
+        for wrong in ({"secret": ""}, {"secret": "guessed, as it seems"}, {"process": True}):
+            with connected(port) as impostor, impostor.makefile("rb") as answer:
+                impostor.sendall(json.dumps(hello | wrong).encode() + b"\n")
+                assert answer.read() in (b"", b'{"other": true}\n')
+        with connected(port) as stranger:
+            stranger.sendall(b"[" * 4090 + b"\n")
+        with by_hand(tmp_path, 1, port, OURS) as second:
+            said = first.communicate(timeout=60), second.communicate(timeout=60)
+        assert (first.returncode, second.returncode) == (0, 0), said
+        assert said[0][0] == said[1][0] == "joined\n"
+        refusals = [line for line in said[0][1].splitlines() if "refused a connection from 127.0.0.1" in line]
+        assert len(refusals) == 4 and OURS not in str(said)
+
+
+@pytest.mark.spmd
+def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
+    port = a_port()
+    with by_hand(tmp_path, 0, port, OURS) as first:
+        with connected(port) as leaving, leaving.makefile("rb") as answer:
+            leaving.sendall(json.dumps(HELLO | {"process": 1, "processes": 2}).encode() + b"\n")
+            assert json.loads(answer.readline()) == {"go": port}
+        out, err = first.communicate(timeout=30)
+    assert (first.returncode, out) == (1, "")
+    assert re.fullmatch(
+        r"simulator: process 0 of 2 \(.*\): the processes met, but not all connected to "
+        rf"127.0.0.1:{port} within 4 s: one has ended since, or cannot reach that port\n",
+        err,
+    ), err
 
 
 @pytest.mark.spmd

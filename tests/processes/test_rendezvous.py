@@ -1,12 +1,14 @@
 """How processes find their coordinator: claims on ports, publication by rename."""
 
 import socket
+import stat
 import threading
 
 import pytest
 
 from simulator.errors import RunFailure
 from simulator.processes import rendezvous
+from simulator.processes.rendezvous import Place
 from simulator.run.folder import Found, RunFolder
 
 pytestmark = pytest.mark.smoke
@@ -45,7 +47,7 @@ def test_claiming_goes_on_until_a_port_is_free():
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFailure, match="file/run: the processes cannot meet there"):
-        rendezvous.publish(tmp_path / "file" / "run", "name", "host", 1)
+        rendezvous.publish(tmp_path / "file" / "run", "name", Place("host:1", "secret"))
 
 
 def test_listens_means_this_process(tmp_path):
@@ -68,8 +70,10 @@ def listen_on(port: int) -> socket.socket:
 def test_the_address_is_there_from_its_publication_to_its_end(tmp_path):
     folder = tmp_path / "run"
     assert rendezvous.find(folder, "1.0.0.9") is None
-    rendezvous.publish(folder, "1.0.0.9", "first", 4321)
-    assert rendezvous.find(folder, "1.0.0.9") == "first:4321"
+    place = Place("first:4321", "secret")
+    rendezvous.publish(folder, "1.0.0.9", place)
+    assert rendezvous.find(folder, "1.0.0.9") == place
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600], "it holds the secret"
     assert rendezvous.find(folder, "1.1.0.9") is None, "another step's"
     assert RunFolder(folder).found() is Found.EMPTY, "the folder still counts as empty"
     rendezvous.retract(folder, "1.0.0.9")

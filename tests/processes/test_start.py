@@ -173,8 +173,10 @@ def test_a_coordinators_port_in_use_is_refused():
         other.listen()
         port = other.getsockname()[1]
         allocation = discover({}, coordinator=f"localhost:{port}", num_processes=2, process_id=0)
-        with pytest.raises(UserError, match=f"port {port} of this host is in use"):
+        with pytest.raises(UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"):
             join(allocation, None, None, 1, print)
+        with pytest.raises(UserError, match=f"port {port} of this host is in use"):
+            join(replace(allocation, secret=16 * "s"), None, None, 1, print)
 
 
 GPUS = GpuShare(visible=("0", "1"))

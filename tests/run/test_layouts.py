@@ -25,6 +25,8 @@ from run_support import (
 )
 
 from simulator import Simulation, load_config, open_run
+from simulator.processes import rendezvous
+from simulator.processes.rendezvous import Place
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
 from simulator.storage import committed
@@ -123,10 +125,13 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
         "SIMULATOR_NUM_PROCESSES": "2",
         "SIMULATOR_PROCESS_ID": "1",
     }
-    with started(*arguments, *flags) as first, started(*arguments, **by_environment) as second:
+    left = Place("127.0.0.1:1", "of a start that was killed")
+    rendezvous.publish(tmp_path / "run", "by-hand", left)
+    with started(*arguments, **by_environment) as second, started(*arguments, *flags) as first:
         shown = first.communicate(timeout=120), second.communicate(timeout=30)
     assert (first.returncode, second.returncode) == (0, 0), shown
     assert "finished at" in shown[0][0] and shown[1][0] == ""
+    assert not list((tmp_path / "run").glob(".coordinator*")), "the secret is gone"
     assert_alike(tmp_path / "run", one_device)
 
 

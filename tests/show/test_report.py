@@ -1,11 +1,13 @@
 """The page about a run or a sweep: what it says, that it needs nothing beside itself, and how a browser shows it."""
 
+import os
 import re
 import shutil
 import subprocess
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -63,8 +65,11 @@ class Reader(HTMLParser):
     def __init__(self):
         super().__init__()
         self.addresses, self.open, self.text = [], [], []
+        self.tags, self.names = set(), set()
 
     def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.names.update(name for name, _ in attrs)
         self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset")]
         if tag not in self.EMPTY:
             self.open.append(tag)
@@ -103,6 +108,32 @@ def test_the_page_holds_everything_and_loads_nothing(tmp_path):
     assert sum(address.startswith("data:") for address in page.addresses) == 2  # diagnostics and a spectrum
 
 
+HOSTILE = "<td><script>alert(1)</script><img src=x onerror='alert(2)'>\""
+
+
+def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(tmp_path):
+    folder = a_run(tmp_path / "run", log=f"2026-01-01 00:00:00 warning: {HOSTILE}\n")
+    (folder / "diagnostics.csv").unlink()
+    with Table(folder / "diagnostics.csv", ["step", "time", HOSTILE.replace(",", "")]) as table:
+        for step in range(3):
+            table.append({"step": step, "time": float(step), HOSTILE: 1.0 + step})
+    config = CONFIG.replace("a <run> & more", f"'{HOSTILE.replace(chr(39), '')}'")
+    (folder / "config.yaml").write_text(config)
+    write_state(folder, RunState("failed", 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0, reason=HOSTILE))
+    names = ["javascript:alert(1)&.h5", "data:text,#?%41.h5", "<b>.h5", os.fsdecode(b"\xff.h5")]
+    for name in names:
+        shutil.copy(folder / "spectra.h5", folder / name)
+    made = report_run(folder)
+    page = read(made)
+    assert not {"script", "b"} & page.tags and not [name for name in page.names if name.startswith("on")]
+    links = [address for address in page.addresses if not address.startswith("data:image/png;base64,")]
+    assert all(link.startswith("./") for link in links)
+    there = {os.path.basename(os.fsdecode(unquote_to_bytes(link))) for link in links}
+    assert there >= set(names), "and they lead to the files"
+    assert "default-src 'none'" in made.read_text()
+    assert HOSTILE in " ".join(page.text), "it is shown as text"
+
+
 @pytest.mark.parametrize(
     ("changes", "name", "verdict"),
     [
@@ -135,7 +166,7 @@ def test_a_run_that_goes_on_is_looked_at_again(tmp_path):
     folder = a_run(tmp_path / "run", state="running")
     assert '<meta http-equiv="refresh" content="7">' in report_run(folder, refresh=7).read_text()
     write_state(folder, RunState("finished", 4, 1.0, 1.0, 100.0, 5.0, 0.1))
-    assert "http-equiv" not in report_run(folder, refresh=7).read_text()
+    assert '"refresh"' not in report_run(folder, refresh=7).read_text()
 
 
 def test_watching_ends_with_the_run(tmp_path, capsys):

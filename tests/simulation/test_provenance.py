@@ -18,6 +18,7 @@ ENVIRON = {
     "JAX_TOKEN": "secret",
     "NCCL_PASSWORD": "secret",
     "SIMULATOR_P": "secret",
+    "SIMULATOR_SECRET": "secret",
 }
 
 

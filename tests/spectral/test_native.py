@@ -1,6 +1,7 @@
 """The native kernels: all variants, deterministic results, how they are built, and what is said without them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,30 @@ def test_a_compiler_that_fails_is_named(tmp_path) -> None:
     with pytest.raises(build.Unavailable, match=r"broken cannot compile them \(error: no such instruction\)"):
         build.library(environ)
     assert not list(tmp_path.rglob("*.so"))
+
+
+@needs_kernels
+@pytest.mark.parametrize("which", ["folder", "library"])
+def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str) -> None:
+    environ = {"PATH": os.environ["PATH"], "SIMULATOR_CACHE": str(tmp_path / "cache")}
+    there = build.library(os.environ)
+    (folder := tmp_path / "cache" / "kernels").mkdir(parents=True)
+    for path in (there, there.with_suffix(".sum")):
+        shutil.copy(path, folder)
+    made = build.library(environ)
+    assert made == folder / there.name
+    path = {"folder": folder, "library": made}[which]
+    path.chmod(path.stat().st_mode | 0o002)
+    with pytest.raises(build.Unavailable, match=f"others may write to {path}; empty it, then: chmod go-w"):
+        build.library(environ)
+    done = subprocess.run(
+        [sys.executable, "-m", "simulator", "devices", CONFIG, "devices.platform=cpu"],
+        env={k: v for k, v in os.environ.items() if k != "CXX"} | environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and f"xla (others may write to {path}" in done.stdout
 
 
 def test_gpus_have_no_native_kernels() -> None:

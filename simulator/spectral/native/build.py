@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from simulator.processes.compile_cache import own_folder
+from simulator.processes.compile_cache import own_folder, private_folder
 
 SOURCES = Path(__file__).parent
 VARIANTS = {
@@ -60,11 +60,11 @@ def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
     # CXX is part of the name, so that a library made by another compiler is not taken for this one's.
     asked = hashlib.sha256(environ["CXX"].encode()).hexdigest()[:8] if environ.get("CXX") else "any"
     path = folder / f"{platform.machine()}-{asked}-{key}.so"
-    if not anew and _intact(path):
-        return path
-    with_compiler = compiler(environ)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
+        if not anew and _intact(path):
+            return path
+        with_compiler = compiler(environ)
         with _alone(folder / "lock"):
             if anew or not _intact(path):  # else another process made it meanwhile
                 with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -75,7 +75,8 @@ def library(environ: Mapping[str, str], *, anew: bool = False) -> Path:
                     made.replace(path)
                 _prune(folder)
     except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror or error}; name a writable SIMULATOR_CACHE") from None
+        problem = f"{folder}: {error.strerror}" if error.strerror else str(error)
+        raise Unavailable(f"{problem}; name a folder of your own in SIMULATOR_CACHE") from None
     return path
 
 
