@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, create_model
 
 from simulator.errors import did_you_mean
 from simulator.measure.kind import Carried, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
-from simulator.measure.lazy import Model, State, jax, jnp
+from simulator.measure.lazy import jax, jnp, models
 from simulator.settings import Real
 
 Names: Any = Annotated[tuple[str, ...], AfterValidator(distinct)]
@@ -58,7 +58,7 @@ class FieldStatistics(Kind):
 KINDS = ("mean", "squares")
 
 
-def field_statistics(model: Model, names: Sequence[str], start: float) -> Measured:
+def field_statistics(model: models.Model, names: Sequence[str], start: float) -> Measured:
     """Statistics over the samples from the time `start` on, updated as by Welford (1962, Technometrics 4, 419): two
     arrays more for every component, in the run's precision. A row holds the number of `samples`; `NAME_mean` and
     `NAME_variance`, that over n - 1, go into snapshots and are zero where there are too few."""
@@ -69,7 +69,7 @@ def field_statistics(model: Model, names: Sequence[str], start: float) -> Measur
         arrays = {f"{kind}_{name}": jnp.zeros(s, dtype) for name, s in shapes.items() for kind in KINDS}
         return {"samples": jnp.int64(0), **arrays}
 
-    def update(state: State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def update(state: models.State, arrays: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         on = state.time >= start * (1 - 1e-12)
         count = arrays["samples"] + on
         fields, found = state.fields, {"samples": count}

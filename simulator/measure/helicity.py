@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
-from simulator.measure.lazy import (
-    Local,
-    State,
-    Transform,
-    cross,
-    curl,
-    flux,
-    jax,
-    jnp,
-    squared,
-    transfer,
-)
+from simulator.measure.lazy import cross, curl, flux, jax, jnp, models, spectral, squared, transfer
 
 
 def check_flow(subject: Subject) -> None:
@@ -38,7 +27,7 @@ class Helicity(Kind):
 SIGNS = ("positive", "negative")
 
 
-def helical_parts(transform: Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
+def helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
     """u+ and u- (3, *order): the parts of every mode except k = 0 with i k x u = +|k| u and -|k| u (Waleffe 1992,
     Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
@@ -48,16 +37,16 @@ def helical_parts(transform: Transform, velocity: jax.Array) -> tuple[jax.Array,
     return (without_mean + scaled_curl) / 2, (without_mean - scaled_curl) / 2
 
 
-def helical(transform: Transform) -> Measured:
+def helical(transform: spectral.Transform) -> Measured:
     """As functions of the shells' wavenumbers `k`: `helicity`, the sum of Re(u* . omega), and for both signs of
     helicity `energy/SIGN`, `transfer/SIGN` = Re(u_SIGN* . (u x omega)^) and `flux/SIGN`. The sum of both transfers is
     that of the kinetic energy."""
     layout = transform.layout
 
-    def terms(values, points, parameters) -> Local:
-        return Local({"force": cross(values["velocity"], values["vorticity"])})
+    def terms(values, points, parameters) -> spectral.Local:
+        return spectral.Local({"force": cross(values["velocity"], values["vorticity"])})
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         u = state.fields["velocity"]
         omega = curl(layout, u)
         force = transform.evaluate({"velocity": u, "vorticity": omega}, terms).products["force"]

@@ -11,17 +11,15 @@ from pydantic import Field, model_validator
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises
 from simulator.measure.lazy import (
-    Fields,
-    PartitionSpec,
     Program,
-    State,
-    Transform,
     curl,
     fluctuation,
     gradient,
     jax,
     jnp,
     lax,
+    models,
+    spectral,
     wavenumbers,
 )
 from simulator.measure.profiles import Densities, densities, shell_sums
@@ -68,7 +66,7 @@ class Histograms(Kind):
 class _Counter:
     """Counts values (component, x, y, z) in bins, on each device."""
 
-    def __init__(self, transform: Transform, bins: int, reach: float):
+    def __init__(self, transform: spectral.Transform, bins: int, reach: float):
         self._transform, self._bins, self._reach = transform, bins, reach
 
     @cached_property
@@ -82,7 +80,9 @@ class _Counter:
             counts = jnp.zeros(bins + 1, jnp.float64).at[index].add(1.0)[:bins]
             return (lax.psum(counts, axes) if physical.devices > 1 else counts,)
 
-        return Program(local, physical.mesh, [physical.spec_of(4)], [PartitionSpec()], name="histogram")
+        return Program(
+            local, physical.mesh, [physical.spec_of(4)], [jax.sharding.PartitionSpec()], name="histogram"
+        )
 
     def density(self, modes: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The probability density of all components of `modes` (component, *order) together, each about its own mean,
@@ -98,7 +98,7 @@ class _Counter:
 
 
 def histograms(
-    transform: Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
+    transform: spectral.Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
 ) -> Measured:
     """`NAME` (sigma,): probability density of a quantity as a function of its deviation from the mean, in standard
     deviations. The components of a vector are taken together, each about its own mean; `NAME_deviation` is the root
@@ -108,10 +108,10 @@ def histograms(
     (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
     """
     layout, counter = transform.layout, _Counter(transform, bins, reach)
-    quantities: dict[str, Callable[[Fields], jax.Array]] = {}
+    quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
 
-    def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[Fields], jax.Array]:
-        def modes(fields: Fields) -> jax.Array:
+    def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[models.Fields], jax.Array]:
+        def modes(fields: models.Fields) -> jax.Array:
             k = wavenumbers(layout, fields[field].real.dtype)
             return jnp.stack([1j * k[j] * fields[field][i] for i, j in pairs])
 
@@ -129,7 +129,7 @@ def histograms(
         others = [(i, j) for i in axes for j in axes if i != j]
         quantities["transverse_gradient"] = derivatives("velocity", others)
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
         for name, modes in quantities.items():
             row[name], row[f"{name}_deviation"] = counter.density(layout.constrain(modes(state.fields)))
@@ -148,7 +148,9 @@ def _components(field: jax.Array) -> jax.Array:
     return field.reshape(-1, *field.shape[-3:])
 
 
-def log_densities(transform: Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
+def log_densities(
+    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]
+) -> Measured:
     """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10 of the density
     over its mean; `log_NAME_mass`: fraction of the mass. Densities outside of `reach`, or not positive, are not
     counted."""
@@ -156,7 +158,7 @@ def log_densities(transform: Transform, given: Densities, bins: int, reach: tupl
     low, high = reach
     width = (high - low) / bins
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         shares_by_name = {}
         for name, density in given.items():
             values = density(state).astype(jnp.float64)

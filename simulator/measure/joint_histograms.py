@@ -10,18 +10,7 @@ from pydantic import Field
 
 from simulator.measure.helicity import check_flow
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import (
-    Fields,
-    Model,
-    PartitionSpec,
-    Program,
-    State,
-    Transform,
-    curl,
-    jax,
-    jnp,
-    lax,
-)
+from simulator.measure.lazy import Program, curl, jax, jnp, lax, models, spectral
 from simulator.measure.slices import check_scalar
 from simulator.settings import Integer, Ratio
 
@@ -71,7 +60,7 @@ class _Quantity(NamedTuple):
     scale: jax.Array
 
 
-def invariants(transform: Transform, velocity: jax.Array) -> dict[str, jax.Array]:
+def invariants(transform: spectral.Transform, velocity: jax.Array) -> dict[str, jax.Array]:
     """Values (x, y, z) of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity without divergence
     (Chong, Perry and Cantwell 1990, Phys. Fluids A 2, 765)."""
     k = transform.layout.wavenumbers(velocity.real.dtype)
@@ -86,7 +75,9 @@ def invariants(transform: Transform, velocity: jax.Array) -> dict[str, jax.Array
     }
 
 
-def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float) -> Measured:
+def joint_histograms(
+    model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float
+) -> Measured:
     """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
     fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
     Values beyond +-reach units are in no bin.
@@ -98,7 +89,7 @@ def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, 
     program, averaging = _counting(transform, bins), _averaging(transform, bins)
     area = (2 * reach / bins) ** 2
 
-    def quantities(fields: Fields) -> dict[str, _Quantity]:
+    def quantities(fields: models.Fields) -> dict[str, _Quantity]:
         physical, found = transform.physical, {}
         if set(names) & set(INVARIANTS):
             u = fields["velocity"]
@@ -120,7 +111,7 @@ def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, 
         units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
         return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         found, row = quantities(state.fields), {}
         for first, second in pairs:
             (counts,) = program(place(found[first]), place(found[second]))
@@ -143,7 +134,7 @@ def joint_histograms(model: Model, pairs: Sequence[tuple[str, str]], bins: int, 
     return Measured({"first": centres, "second": centres}, variables, compute, attributes)
 
 
-def _counting(transform: Transform, bins: int) -> Program:
+def _counting(transform: spectral.Transform, bins: int) -> Program:
     """Counts (bins, bins) of points by their places along both axes."""
     physical = transform.physical
     axes = tuple(dict.fromkeys(physical.sharded.values()))
@@ -156,11 +147,15 @@ def _counting(transform: Transform, bins: int) -> Program:
         return (lax.psum(counts, axes) if physical.devices > 1 else counts,)
 
     return Program(
-        local, physical.mesh, [physical.spec, physical.spec], [PartitionSpec()], name="joint_histogram"
+        local,
+        physical.mesh,
+        [physical.spec, physical.spec],
+        [jax.sharding.PartitionSpec()],
+        name="joint_histogram",
     )
 
 
-def _averaging(transform: Transform, bins: int) -> Program:
+def _averaging(transform: spectral.Transform, bins: int) -> Program:
     """The number of points in each bin of their places, and the sum of values over them: (bins,) both."""
     physical = transform.physical
     axes = tuple(dict.fromkeys(physical.sharded.values()))
@@ -173,5 +168,5 @@ def _averaging(transform: Transform, bins: int) -> Program:
         found = none.at[index].add(1.0)[:-1], none.at[index].add(values)[:-1]
         return tuple(lax.psum(v, axes) for v in found) if physical.devices > 1 else found
 
-    both = [PartitionSpec(), PartitionSpec()]
+    both = [jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec()]
     return Program(local, physical.mesh, [physical.spec, physical.spec], both, name="conditional_mean")

@@ -11,17 +11,14 @@ from pydantic import model_validator
 
 from simulator.errors import shortened
 from simulator.measure.lazy import (
-    Fields,
     Files,
-    Layout,
-    Model,
     ParticleSet,
     PhysicalLayout,
     Populations,
-    State,
     Swarm,
-    Transform,
     jax,
+    models,
+    spectral,
 )
 from simulator.settings import Count, Duration, Flag, Seconds, Settings, wrong
 
@@ -92,9 +89,9 @@ class ParticleSubject:
     """All of them, by name."""
     swarm: Swarm
     """Those that move with a fluid."""
-    motion: Callable[[State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]
+    motion: Callable[[models.State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]
     """A state to the function from a name and its particles to their velocity and acceleration, (3, entries) both."""
-    sampled: Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]
+    sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
     """(state, species, quantities) to records `fluid_velocity` and so on, for particles that move with a fluid."""
     quantities: tuple[str, ...]
     """The quantities that can be sampled at these."""
@@ -116,9 +113,9 @@ class Subject:
     """The subject of a measurement: a model on its transform, `template` with the shapes and types of its state, and
     `files`, which opens the files of the configuration."""
 
-    model: Model
-    transform: Transform
-    template: State
+    model: models.Model
+    transform: spectral.Transform
+    template: models.State
     files: Files
     carried: ParticleSubject | None = None
     """The particles; None without particles."""
@@ -133,7 +130,7 @@ class Subject:
             )
         return self.carried
 
-    def names(self, function: Callable[[Fields], Mapping[str, Any]]) -> tuple[str, ...]:
+    def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
         """The names in the result of a function of the fields, without computing it."""
 
         return tuple(jax.eval_shape(function, self.model.contents(self.template)))
@@ -205,9 +202,9 @@ class Carried:
 
     begin: Callable[[], dict[str, jax.Array]]
     """The arrays before the first row."""
-    update: Callable[[State, Mapping[str, jax.Array]], dict[str, jax.Array]]
+    update: Callable[[models.State, Mapping[str, jax.Array]], dict[str, jax.Array]]
     """The arrays after adding a state; called whenever a row is due, before the row is computed."""
-    places: Mapping[str, Layout | PhysicalLayout] = field(default_factory=dict)
+    places: Mapping[str, spectral.Layout | PhysicalLayout] = field(default_factory=dict)
     """Layouts of the arrays whose last three axes are modes or grid points; all others are small and replicated."""
     fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
     """Fields (..., x, y, z) that snapshots hold beside the model's, by name, made from the arrays; compiled."""
@@ -242,7 +239,7 @@ class Measured:
 
 
 def in_shells(
-    layout: Layout, names: Iterable[str], compute: Callable[[State], dict[str, jax.Array]]
+    layout: spectral.Layout, names: Iterable[str], compute: Callable[[models.State], dict[str, jax.Array]]
 ) -> Measured:
     """Quantities (shells,) as functions of the shells' wavenumbers `k`, with the number of `modes` in each shell and
     their mean wavenumber `k_mean`."""

@@ -8,19 +8,17 @@ if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
     from jax import lax
-    from jax.sharding import NamedSharding, PartitionSpec
 
+    from simulator import models, spectral
     from simulator.initial import Files
     from simulator.initial.python import line_of
     from simulator.measure.volume import Camera, TransferFunction, Volume
-    from simulator.models import Fields, Model, State
     from simulator.models.fluid import strain_rate, transfer
     from simulator.particles import Domain, ParticleSet
     from simulator.particles.domain import Cut, after
     from simulator.particles.population import Population, Populations
     from simulator.particles.sampled import COMPONENTS
     from simulator.particles.swarm import Swarm
-    from simulator.spectral import Grid, Layout, Local, Transform
     from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
     from simulator.spectral.layout import PhysicalLayout
     from simulator.spectral.operators import (
@@ -53,19 +51,17 @@ else:
             return self._object()(*arguments, **named)
 
     jax, jnp, lax = _Lazy("jax"), _Lazy("jax.numpy"), _Lazy("jax.lax")
+    models, spectral = _Lazy("simulator.models"), _Lazy("simulator.spectral")
     for _module, _names in {
-        "jax.sharding": "NamedSharding PartitionSpec",
         "simulator.initial": "Files",
         "simulator.initial.python": "line_of",
         "simulator.measure.volume": "Camera TransferFunction Volume",
-        "simulator.models": "Fields Model State",
         "simulator.models.fluid": "strain_rate transfer",
         "simulator.particles": "Domain ParticleSet",
         "simulator.particles.domain": "Cut after",
         "simulator.particles.population": "Population Populations",
         "simulator.particles.sampled": "COMPONENTS",
         "simulator.particles.swarm": "Swarm",
-        "simulator.spectral": "Grid Layout Local Transform",
         "simulator.spectral.bins": "Bins flux shell_spectra spectral_map",
         "simulator.spectral.layout": "PhysicalLayout",
         "simulator.spectral.operators": "cross curl divergence fluctuation gradient squared translate wavenumbers",

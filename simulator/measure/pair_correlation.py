@@ -12,18 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises, distinct
-from simulator.measure.lazy import (
-    Cut,
-    Domain,
-    ParticleSet,
-    PartitionSpec,
-    Populations,
-    State,
-    after,
-    jax,
-    jnp,
-    lax,
-)
+from simulator.measure.lazy import Cut, Domain, ParticleSet, Populations, after, jax, jnp, lax, models
 from simulator.measure.trajectories import ready_after
 from simulator.settings import Integer, Positive
 
@@ -132,7 +121,7 @@ class PairCounter:
             partial(self._of_device, most=most),
             mesh=self.domain.physical.mesh,
             in_specs=spec,
-            out_specs=PartitionSpec(self.domain.names),
+            out_specs=jax.sharding.PartitionSpec(self.domain.names),
             check_vma=False,
         )(position, chosen)
         return counts.sum(0) // 2
@@ -239,7 +228,7 @@ def pair_correlation(
     strides = {name: -(-populations[name].count // most) for name in names}
     counters = {name: PairCounter(populations[name].domain, edges) for name in names}
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         last = None
         for name in names:

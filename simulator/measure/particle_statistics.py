@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject
-from simulator.measure.lazy import ParticleSet, Populations, State, jax, jnp
+from simulator.measure.lazy import ParticleSet, Populations, jax, jnp, models
 from simulator.measure.trajectories import ready_after
 from simulator.settings import Integer, Ratio
 
@@ -33,7 +33,7 @@ class ParticleStatistics(Kind):
         )
 
 
-Motion: TypeAlias = "Callable[[State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]"
+Motion: TypeAlias = "Callable[[models.State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]"
 """A state to the function from a species and its particles to their velocity and acceleration, (3, entries) both."""
 
 
@@ -48,7 +48,7 @@ def statistics(
     start is known, settling velocity of species that feel a gravitational acceleration (`falling`)."""
     edges = np.linspace(-reach, reach, bins + 1)
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         last, move = None, motion(state)
         for name, population in populations.items():

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import did_you_mean
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
-from simulator.measure.lazy import Layout, Model, NamedSharding, PartitionSpec, State, jax, jnp, lax
+from simulator.measure.lazy import jax, jnp, lax, models, spectral
 from simulator.settings import Real, Settings, wrong
 
 Position = Annotated[tuple[Real, ...], Field(min_length=2, max_length=3)]
@@ -95,7 +95,9 @@ class Line:
     through: tuple[float, float, float]
 
 
-def values_at(layout: Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]) -> jax.Array:
+def values_at(
+    layout: spectral.Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]
+) -> jax.Array:
     """Values of a real field, from its coefficients (..., *order), on the points that the x, y and z positions
     span: (..., x, y, z).
 
@@ -116,13 +118,13 @@ def values_at(layout: Layout, field: jax.Array, positions: Sequence[np.ndarray |
 
 
 def probes(
-    model: Model, names: Sequence[str], points: Sequence[Sequence[float]], lines: Mapping[str, Line]
+    model: models.Model, names: Sequence[str], points: Sequence[Sequence[float]], lines: Mapping[str, Line]
 ) -> Measured:
     """`NAME` (point,) and `LINE/NAME` (LINE_x or as its axis is called): values of evolved real fields at points
     (x, y, z) and on lines, those of vectors by component, `NAME_x` and so on. Each point or line costs one reading of
     a field's modes, and no transform."""
     grid = model.transform.grid
-    whole = NamedSharding(model.transform.layout.mesh, PartitionSpec())
+    whole = jax.sharding.NamedSharding(model.transform.layout.mesh, jax.sharding.PartitionSpec())
     placed = np.asarray(points, np.float64).reshape(-1, 3)
     along = {
         name: np.arange(grid.shape[AXES.index(line.axis)]) * grid.spacing[AXES.index(line.axis)]
@@ -135,7 +137,7 @@ def probes(
         row = {f"{name}_{c}": values[i] for i, c in enumerate(components)} or {name: values}
         return {before + n: lax.with_sharding_constraint(v, whole) for n, v in row.items()}
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name in names:
             layout, field = model.transform_of(name).layout, state.fields[name]

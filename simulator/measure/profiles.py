@@ -10,19 +10,7 @@ import numpy as np
 from pydantic import model_validator
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises
-from simulator.measure.lazy import (
-    Grid,
-    Layout,
-    Model,
-    PartitionSpec,
-    PhysicalLayout,
-    Program,
-    State,
-    Transform,
-    jax,
-    jnp,
-    lax,
-)
+from simulator.measure.lazy import PhysicalLayout, Program, jax, jnp, lax, models, spectral
 from simulator.measure.slices import values_of
 from simulator.settings import Points, Positive
 
@@ -53,11 +41,11 @@ class Profiles(Kind):
 _NEWTON_STEPS = 3
 
 
-Densities: TypeAlias = "Mapping[str, Callable[[State], jax.Array]]"
+Densities: TypeAlias = "Mapping[str, Callable[[models.State], jax.Array]]"
 """Functions of the state to values (x, y, z) of mass densities, by name."""
 
 
-def densities(model: Model) -> dict[str, Callable[[State], jax.Array]]:
+def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Array]]:
     """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
     names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
     ordered = sorted(names, key=lambda name: (name != "density", name))
@@ -71,7 +59,7 @@ class Peak(NamedTuple):
     density: jax.Array
 
 
-def densest(layout: Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
+def densest(layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
     """The maximum of a density given as values and as coefficients.
 
     Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
@@ -109,7 +97,7 @@ def densest(layout: Layout, physical: PhysicalLayout, values: jax.Array, modes: 
     return Peak(jnp.where(near, maximum, start), jnp.where(near, density, top))
 
 
-def profile_edges(grid: Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
+def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
     """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell extends to the
     centre. By default from the smallest grid spacing to half the shortest side of the box."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
@@ -119,7 +107,7 @@ def profile_edges(grid: Grid, bins: int, reach: tuple[float, float] | None = Non
 
 
 def profiles(
-    transform: Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
+    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
 ) -> Measured:
     """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the densest point of the
     first density, at periodic distances; nan for shells without grid points.
@@ -133,7 +121,7 @@ def profiles(
     main = next(iter(given))
     cell = grid.volume / grid.points
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         values = {name: density(state) for name, density in given.items()}
         peak = densest(layout, physical, values[main], transform.forward(values[main]))
         squares = []
@@ -179,5 +167,9 @@ def shell_sums(physical: PhysicalLayout, count: int) -> Program:
         return (lax.psum(sums, axes) if physical.devices > 1 else sums,)
 
     return Program(
-        local, physical.mesh, [physical.spec, physical.spec_of(4)], [PartitionSpec()], name="radial_sum"
+        local,
+        physical.mesh,
+        [physical.spec, physical.spec_of(4)],
+        [jax.sharding.PartitionSpec()],
+        name="radial_sum",
     )

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import (
-    NamedSharding,
-    PartitionSpec,
-    State,
-    Transform,
-    jax,
-    jnp,
-    lax,
-)
+from simulator.measure.lazy import jax, jnp, lax, models, spectral
 from simulator.measure.profiles import Densities, densities
 
 
@@ -33,12 +25,12 @@ PLANES = {"xy": "z", "xz": "y", "yz": "x"}
 """The axes of a projection, and the axis of the integral."""
 
 
-def projections(transform: Transform, given: Densities) -> Measured:
+def projections(transform: spectral.Transform, given: Densities) -> Measured:
     """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass / length^2)."""
     grid, physical = transform.grid, transform.physical
-    whole = NamedSharding(physical.mesh, PartitionSpec())
+    whole = jax.sharding.NamedSharding(physical.mesh, jax.sharding.PartitionSpec())
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         planes = {}
         for name, values in given.items():
             inside = jnp.where(physical.inside(), values(state), 0)

@@ -12,18 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator.errors import UserError
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import (
-    Fields,
-    Layout,
-    Model,
-    NamedSharding,
-    PartitionSpec,
-    State,
-    jax,
-    jnp,
-    lax,
-    line_of,
-)
+from simulator.measure.lazy import jax, jnp, lax, line_of, models, spectral
 from simulator.settings import InputPath
 
 MOST = 2**20
@@ -87,7 +76,7 @@ class Python(Kind):
             place = line_of(error, settings.path) if error is not None else f"{settings.path}{begins}"
             return Unsupported(f"{place}: {settings.function}: {message}", key="function")
 
-        def compute(state: State) -> dict[str, Any]:
+        def compute(state: models.State) -> dict[str, Any]:
             try:
                 result = function(
                     FieldView(subject.model, subject.model.contents(state)), state.time, **settings.parameters
@@ -113,7 +102,7 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported
         raise refused(
             f"returned {type(result).__name__}; a dict of numbers and small arrays by name is needed"
         )
-    whole = NamedSharding(subject.transform.layout.mesh, PartitionSpec())
+    whole = jax.sharding.NamedSharding(subject.transform.layout.mesh, jax.sharding.PartitionSpec())
     row = {}
     for name, value in result.items():
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in ("step", "time"):
@@ -147,7 +136,7 @@ class FieldView(Mapping[str, Any]):
     the arrays are distributed over the devices, and sums over points are sums over all devices.
     """
 
-    def __init__(self, model: Model, fields: Fields):
+    def __init__(self, model: models.Model, fields: models.Fields):
         self._model, self._fields = model, fields
 
     def __getitem__(self, name: str) -> jax.Array:
@@ -177,6 +166,6 @@ class FieldView(Mapping[str, Any]):
         return self._fields[name]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> spectral.Layout:
         """The layout of the modes: `layout.wavenumbers()`, `layout.shell_sum(energy)`, ..."""
         return self._model.transform.layout

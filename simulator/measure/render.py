@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import shortened
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Camera, Model, TransferFunction, Volume
+from simulator.measure.lazy import Camera, TransferFunction, Volume, models
 from simulator.measure.slices import check_scalar
 from simulator.settings import Integer, Positive, Real, Settings, wrong
 
@@ -108,7 +108,7 @@ class Render(Kind):
         )
 
 
-def fields_of(model: Model, settings: RenderSettings) -> dict[str, Any]:
+def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
     """The transfer function of each field to show. Raises Unsupported if nothing names a field."""
     if settings.fields is not None:
         return dict(settings.fields)

@@ -9,16 +9,7 @@ from pydantic import Field
 
 from simulator.measure.helicity import check_flow
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject
-from simulator.measure.lazy import (
-    Local,
-    State,
-    Transform,
-    divergence,
-    jax,
-    jnp,
-    lax,
-    transfer,
-)
+from simulator.measure.lazy import divergence, jax, jnp, lax, models, spectral, transfer
 from simulator.settings import Integer
 
 
@@ -37,7 +28,7 @@ class ShellToShell(Kind):
         return shell_to_shell(subject.transform, settings.bands_per_octave)
 
 
-def band_edges(transform: Transform, per_octave: int) -> np.ndarray:
+def band_edges(transform: spectral.Transform, per_octave: int) -> np.ndarray:
     """First shell numbers of the bands, and the number of shells: band 0 is k = 0, followed by `per_octave` bands per
     octave, each at least one shell wide."""
     shells = transform.layout.shells
@@ -46,7 +37,7 @@ def band_edges(transform: Transform, per_octave: int) -> np.ndarray:
     return np.array([0, *(n for n in inner if n < shells), shells])
 
 
-def shell_to_shell(transform: Transform, per_octave: int) -> Measured:
+def shell_to_shell(transform: spectral.Transform, per_octave: int) -> Measured:
     """`transfer` (receiver, giver): T(K, Q) = -<u_K . (u . grad) u_Q>, the kinetic energy per time that band K
     receives
     from band Q (Dar, Verma and Eswaran 2001, Physica D 157, 207). The sum of a row is the transfer into a band, and
@@ -56,11 +47,11 @@ def shell_to_shell(transform: Transform, per_octave: int) -> Measured:
     bands = len(edges) - 1
     band_of = np.searchsorted(edges, np.arange(layout.shells), side="right") - 1
 
-    def terms(values, points, parameters) -> Local:
+    def terms(values, points, parameters) -> spectral.Local:
         u, v = values["velocity"], values["band"]
-        return Local({"stress": jnp.stack([v[i] * u for i in range(len(v))])})
+        return spectral.Local({"stress": jnp.stack([v[i] * u for i in range(len(v))])})
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         u = state.fields["velocity"]
         number = jnp.asarray(band_of)[layout.shell_numbers()]
 

@@ -10,19 +10,7 @@ from pydantic import AfterValidator, Field
 
 from simulator.errors import did_you_mean
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
-from simulator.measure.lazy import (
-    Domain,
-    Model,
-    NamedSharding,
-    ParticleSet,
-    PartitionSpec,
-    Populations,
-    State,
-    Transform,
-    jax,
-    jnp,
-    lax,
-)
+from simulator.measure.lazy import Domain, ParticleSet, Populations, jax, jnp, lax, models, spectral
 from simulator.settings import Integer
 
 MOST = 1000
@@ -69,19 +57,21 @@ def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
 PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
 
 
-def values_of(model: Model, name: str) -> Callable[[State], jax.Array]:
+def values_of(model: models.Model, name: str) -> Callable[[models.State], jax.Array]:
     """The values (..., x, y, z) of a field as a function of the state."""
     return lambda state: model.whole_values(name, model.contents(state))
 
 
-def mid_planes(transform: Transform, scalars: Mapping[str, Callable[[State], jax.Array]]) -> Measured:
+def mid_planes(
+    transform: spectral.Transform, scalars: Mapping[str, Callable[[models.State], jax.Array]]
+) -> Measured:
     """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields, given as functions to values (x, y, z), on the planes
     through the grid point N/2 of the third axis; in two dimensions only `NAME/xy`."""
     grid, seen = transform.grid, transform.physical.as_seen
     shape = grid.seen(grid.shape)
-    whole = NamedSharding(transform.layout.mesh, PartitionSpec())
+    whole = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         planes = dict[str, jax.Array]()
         for name, values in scalars.items():
             cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(state)), shape).items()}
@@ -120,7 +110,7 @@ def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]],
     `NAME/near_xy_y`, ... over the coordinate `near`. If there are more than `most` of a species, some are picked by
     their ids, at each time the same ones; NaN where there are fewer."""
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         for name, population in populations.items():
             particles = state.particles.get(name)  # snapshots that are measured again lack those of a fluid

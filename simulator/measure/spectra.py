@@ -6,13 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
-from simulator.measure.lazy import (
-    Bins,
-    Layout,
-    Model,
-    State,
-    jax,
-)
+from simulator.measure.lazy import Bins, jax, models, spectral
 
 
 class SpectraSettings(SeriesCadence):
@@ -41,11 +35,13 @@ class Spectra(Kind):
         return shells.joined(directional_spectra(layout, model, settings.axis, energies))
 
 
-def directional_spectra(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
+def directional_spectra(
+    layout: spectral.Layout, model: models.Model, axis: str, names: tuple[str, ...]
+) -> Measured:
     """Spectra of the wavenumber across and along an axis, `perpendicular/NAME` and `parallel/NAME`."""
     bins = {d: Bins(layout, axis, d) for d in ("perpendicular", "parallel")}
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         energies = model.spectral_energies(state.fields)
         return {f"{d}/{n}": b.spectrum(e) for d, b in bins.items() for n, e in energies.items()}
 

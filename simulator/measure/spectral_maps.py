@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import (
-    Bins,
-    Layout,
-    Model,
-    State,
-    jax,
-    spectral_map,
-)
+from simulator.measure.lazy import Bins, jax, models, spectral, spectral_map
 
 
 class SpectralMapSettings(SeriesCadence):
@@ -34,12 +27,14 @@ class SpectralMaps(Kind):
         return spectral_maps(transform.layout, model, settings.axis, energies)
 
 
-def spectral_maps(layout: Layout, model: Model, axis: str, names: tuple[str, ...]) -> Measured:
+def spectral_maps(
+    layout: spectral.Layout, model: models.Model, axis: str, names: tuple[str, ...]
+) -> Measured:
     """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers across and along an axis.
     Sums along either, times the bins' width, are the spectra of `directional_spectra`."""
     across, along = Bins(layout, axis, "perpendicular"), Bins(layout, axis, "parallel")
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         energies = model.spectral_energies(state.fields)
         return {n: spectral_map(across, along, layout, e) for n, e in energies.items()}
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, create_model
 
 from simulator.measure.kind import Carried, Curves, Kind, Measured, SeriesCadence, Subject, in_shells
-from simulator.measure.lazy import State, flux, jax, jnp, lax, shell_spectra
+from simulator.measure.lazy import flux, jax, jnp, lax, models, shell_spectra
 from simulator.settings import Real
 
 # `from` is a keyword of Python, so that a class statement cannot define the field.
@@ -40,7 +40,7 @@ class Statistics(Kind):
         model, layout = subject.model, subject.transform.layout
         start = float(getattr(settings, "from"))
 
-        def quantities(state: State) -> dict[str, jax.Array]:
+        def quantities(state: models.State) -> dict[str, jax.Array]:
             row = model.diagnostics(model.contents(state), state.time)
             values = {name: value for name, value in row.items() if name != "rate"}
             values |= {f"spectrum/{n}": e for n, e in model.spectra(model.contents(state)).items()}
@@ -55,11 +55,11 @@ class Statistics(Kind):
         def begin() -> dict[str, jax.Array]:
             return empty(ends[-1])._asdict()
 
-        def update(state: State, sums: Any) -> dict[str, jax.Array]:
+        def update(state: models.State, sums: Any) -> dict[str, jax.Array]:
             active = state.time >= start * (1 - 1e-12)
             return taken_in(Moments(**sums), flattened(quantities(state)), active)._asdict()
 
-        def compute(state: State, sums: Any) -> dict[str, jax.Array]:
+        def compute(state: models.State, sums: Any) -> dict[str, jax.Array]:
             moments = Moments(**sums)
             row = {"samples": moments.blocks[0]}
             for kind, values in results(moments).items():

@@ -13,19 +13,7 @@ import numpy as np
 
 from simulator.measure.helicity import check_flow
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import (
-    Fields,
-    PartitionSpec,
-    Program,
-    State,
-    Transform,
-    curl,
-    gradient,
-    jax,
-    jnp,
-    lax,
-    strain_rate,
-)
+from simulator.measure.lazy import Program, curl, gradient, jax, jnp, lax, models, spectral, strain_rate
 from simulator.settings import Points, Ratio
 
 
@@ -98,7 +86,7 @@ def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
 
 
 def strain(
-    transform: Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
+    transform: spectral.Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
 ) -> Measured:
     """Probability densities in the eigenframe of S_ij = (du_i/dx_j + du_j/dx_i) / 2 of a velocity without divergence.
 
@@ -118,13 +106,13 @@ def strain(
     vectors += [f"{name}_gradient" for name in scalars]
     program = _counting(transform, len(vectors), bins, reach)
 
-    def modes(fields: Fields) -> list[jax.Array]:
+    def modes(fields: models.Fields) -> list[jax.Array]:
         found = [curl(layout, fields["velocity"])]
         if "magnetic" in components:
             found.append(fields["magnetic"])
         return found + [gradient(layout, fields[name]) for name in scalars]
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         fields = state.fields
         s, directions = strain_rate(layout, fields["velocity"]), modes(fields)
         squares = layout.inner(s, s)
@@ -159,7 +147,7 @@ def _density(counts: jax.Array, width: float) -> jax.Array:
     return counts / (jnp.maximum(counts.sum(), 1) * width)
 
 
-def _counting(transform: Transform, vectors: int, bins: int, reach: float) -> Program:
+def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: float) -> Program:
     """Takes values (6 + 3 vectors, x, y, z) of the strain and of vectors, all with a root mean square of 1, and
     whether a point lies in the box. Returns counts of the eigenvalues (3, bins), of s* (bins) and of the cosines
     (vectors, 3, bins), and sums (7) of the eigenvalues, of their parts in the stretching of the first vector, and of
@@ -208,5 +196,9 @@ def _counting(transform: Transform, vectors: int, bins: int, reach: float) -> Pr
         return tuple(lax.psum(t, axes) for t in totals) if physical.devices > 1 else totals
 
     return Program(
-        local, physical.mesh, [physical.spec_of(4), physical.spec], [PartitionSpec()] * 4, name="strain_frame"
+        local,
+        physical.mesh,
+        [physical.spec_of(4), physical.spec],
+        [jax.sharding.PartitionSpec()] * 4,
+        name="strain_frame",
     )

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import Fields, Grid, Local, State, Transform, jax, jnp, lax, squared, translate
+from simulator.measure.lazy import jax, jnp, lax, models, spectral, squared, translate
 from simulator.settings import Flag, Integer, Positive
 
 
@@ -44,7 +44,7 @@ class StructureFunctions(Kind):
         return structure_functions(subject.transform, separations, settings.orders, model.velocity, mixed)
 
 
-def default_separations(grid: Grid) -> tuple[float, ...]:
+def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
     """About six per octave, from the smallest grid spacing to half the shortest side of the box, rounded to multiples
     of the spacing."""
     present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
@@ -55,10 +55,10 @@ def default_separations(grid: Grid) -> tuple[float, ...]:
 
 
 def structure_functions(
-    transform: Transform,
+    transform: spectral.Transform,
     separations: Sequence[float],
     orders: Sequence[int],
-    velocity: Callable[[Fields], jax.Array] = lambda fields: fields["velocity"],
+    velocity: Callable[[models.Fields], jax.Array] = lambda fields: fields["velocity"],
     mixed: Sequence[str] | None = None,
 ) -> Measured:
     """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
@@ -91,7 +91,7 @@ def structure_functions(
                 found |= {f"{i}_{name}": other[i] * square for i in range(dimensions)}
         return found
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         fields = {"velocity": velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
         rows: dict[str, list[jax.Array]] = {}
         for e, axis in enumerate(axes):
@@ -100,7 +100,7 @@ def structure_functions(
                 x, y, z = (r if a == axis else 0.0 for a in AXES)
                 moved = {name: translate(layout, f, (x, y, z)) for name, f in fields.items()}
                 increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
-                return transform.evaluate(increments, lambda v, *_: Local({}, {}, moments(v))).means
+                return transform.evaluate(increments, lambda v, *_: spectral.Local({}, {}, moments(v))).means
 
             means = lax.map(at, jnp.asarray(separations, jnp.float64))
             others = [i for i in range(dimensions) if i != e]

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
-from simulator.measure.lazy import COMPONENTS, Population, Populations, State, jax
+from simulator.measure.lazy import COMPONENTS, Population, Populations, jax, models
 from simulator.settings import Integer
 
 
@@ -39,7 +39,7 @@ class Trajectories(Kind):
         return trajectories(particles.populations, particles.sampled, names, settings.count, settings.sample)
 
 
-Sampled: TypeAlias = "Callable[[State, str, tuple[str, ...]], dict[str, jax.Array]]"
+Sampled: TypeAlias = "Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]"
 """(state, species, quantities) to the fluid at these particles, as records `fluid_velocity` and so on."""
 
 
@@ -49,7 +49,7 @@ def _component_names(record: str, components: int) -> list[str]:
     return [record + end for end in ends]
 
 
-def ready_after(population: Population, state: State, last: jax.Array | None) -> State:
+def ready_after(population: Population, state: models.State, last: jax.Array | None) -> models.State:
     """The state, with the positions of a population available only after `last`, so that exchanges keep their
     order."""
     if last is None:
@@ -57,7 +57,7 @@ def ready_after(population: Population, state: State, last: jax.Array | None) ->
     particles = state.particles[population.name]
     position = population.domain.after(particles.records["position"], last)
     changed = {**state.particles, population.name: particles.with_records({"position": position})}
-    return State(**{**vars(state), "particles": changed})
+    return models.State(**{**vars(state), "particles": changed})
 
 
 def trajectories(
@@ -74,7 +74,7 @@ def trajectories(
         for name in names
     }
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         row: dict[str, jax.Array] = {}
         last = None
         for name in names:

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
-from simulator.measure.lazy import (
-    Layout,
-    Model,
-    State,
-    flux,
-    jax,
-    shell_spectra,
-)
+from simulator.measure.lazy import flux, jax, models, shell_spectra, spectral
 
 
 class Transfer(Kind):
@@ -23,11 +16,11 @@ class Transfer(Kind):
         return transfer(subject.transform.layout, subject.model, transfers)
 
 
-def transfer(layout: Layout, model: Model, names: tuple[str, ...]) -> Measured:
+def transfer(layout: spectral.Layout, model: models.Model, names: tuple[str, ...]) -> Measured:
     """Energy transfer T(k) by the nonlinear terms, `transfer/NAME`, and its flux to larger wavenumbers,
     `flux/NAME`: Pi(k) = -sum of T up to k. `names` are those of `model.transfers`."""
 
-    def compute(state: State) -> dict[str, jax.Array]:
+    def compute(state: models.State) -> dict[str, jax.Array]:
         transfers = shell_spectra(layout, model.transfers(state.fields))
         fluxes = {f"flux/{n}": flux(t, layout.shell_width) for n, t in transfers.items()}
         return {f"transfer/{n}": t for n, t in transfers.items()} | fluxes
