@@ -63,7 +63,7 @@ class Histograms(Kind):
         return linear.joined(log_densities(model.density_transform, mass, settings.bins, settings.decades))
 
 
-class _Counter:
+class _BinCounter:
     """Counts values (component, x, y, z) in bins, on each device."""
 
     def __init__(self, transform: spectral.Transform, bins: int, reach: float):
@@ -107,7 +107,7 @@ def histograms(
     Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for vectors also the curl
     (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
     """
-    layout, counter = transform.layout, _Counter(transform, bins, reach)
+    layout, counter = transform.layout, _BinCounter(transform, bins, reach)
     quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
 
     def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[models.Fields], jax.Array]:

@@ -48,7 +48,7 @@ def _distinct_series(functions: tuple[PythonOutputSettings, ...]) -> tuple[Pytho
 Block = PythonOutputSettings | list[PythonOutputSettings]
 
 
-class Python(Kind):
+class PythonOutput(Kind):
     name = "python"
     description = "Measurements by your own functions, one block or a list, each in a series NAME.h5."
     Settings = PythonOutputSettings

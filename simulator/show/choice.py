@@ -15,7 +15,7 @@ STYLES = ("screen", "paper")
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """`what`: series and `diagnostics` (None: all). `fields`: draw only these. `time`: first and last time, infinite
     at an open end. `compensate`: spectra are multiplied by k to this power. `average`: means over time instead of
     single times."""
@@ -75,7 +75,7 @@ class Window(SeriesReader):
         return self._base.one(name, int(self._rows[index]))
 
 
-def window(series: SeriesReader, choice: Choice) -> SeriesReader:
+def window(series: SeriesReader, choice: Selection) -> SeriesReader:
     """The chosen rows of a series. Raises UserError if there are none."""
     if choice.time is None:
         return series

@@ -18,7 +18,7 @@ _LOSS = {"double": 1e-9, "single": 1e-4}
 
 
 @dataclass(frozen=True)
-class Check:
+class HealthCheck:
     """One line: the subject, the verdict, the number, and its meaning."""
 
     name: str
@@ -35,7 +35,7 @@ def log_of(run: Run) -> str:
         return ""
 
 
-def checks(run: Run) -> list[Check]:
+def checks(run: Run) -> list[HealthCheck]:
     """All checks that apply to the run."""
     try:
         columns: Mapping[str, np.ndarray] = run.diagnostics
@@ -46,35 +46,35 @@ def checks(run: Run) -> list[Check]:
     found = [*_how_it_ended(run)]
     if len(columns.get("time", ())):
         found += [*_resolution(columns, warnings), *_balances(columns, precision)]
-    found += [Check("warning", "warn", "", text) for text in warnings]
+    found += [HealthCheck("warning", "warn", "", text) for text in warnings]
     return found
 
 
-def worst(found: list[Check]) -> Verdict:
+def worst(found: list[HealthCheck]) -> Verdict:
     """`bad` before `warn` before `good`."""
     verdicts = {check.verdict for check in found}
     return "bad" if "bad" in verdicts else "warn" if "warn" in verdicts else "good"
 
 
-def _how_it_ended(run: Run) -> Iterator[Check]:
+def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
     state = run.state
     if state is None:
-        yield Check("state", "note", "not begun", "no step was taken yet")
+        yield HealthCheck("state", "note", "not begun", "no step was taken yet")
         return
     why = f": {state.reason}" if state.reason else ""
     verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn"}
     verdict: Verdict = verdicts.get(state.state, "note")
-    yield Check(
+    yield HealthCheck(
         "state", verdict, state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}"
     )
     starts = 1 + len(run.provenance.get("earlier", ()))
     if starts > 1:
-        yield Check(
+        yield HealthCheck(
             "restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same"
         )
 
 
-def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[Check]:
+def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
     for column, words in (("k_max_eta", "flow"), ("k_max_resistive", "magnetic field")):
         values = columns.get(column, np.empty(0))
         values = values[np.isfinite(values)]
@@ -83,7 +83,7 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
         warned = any("under-resolved" in text and words in text for text in warnings)
         least = float(values.min())
         meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
-        yield Check(
+        yield HealthCheck(
             f"resolution ({column})",
             "warn" if warned else "good" if least >= 1 else "note",
             f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row",
@@ -91,12 +91,12 @@ def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Itera
         )
 
 
-def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Check]:
+def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:
     residual = columns.get("budget_residual", np.empty(0))
     residual = residual[np.isfinite(residual)]
     if len(residual):
         most = float(abs(residual).max())
-        yield Check(
+        yield HealthCheck(
             "energy budget",
             "good" if most <= LARGE_RESIDUAL else "warn",
             f"{most:.2g} at the most",
@@ -110,7 +110,7 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Che
         if not len(values) or values[0] == 0:
             continue
         change = float(abs(values / values[0] - 1).max())
-        yield Check(
+        yield HealthCheck(
             f"conservation ({name.replace('_', ' ')})",
             "good" if change <= loss else "bad",
             f"{change:.2g}",
@@ -120,7 +120,7 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Che
         gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
         if gradient > 0:
             most = float(np.nanmax(columns["max_divergence"]) / gradient)
-            yield Check(
+            yield HealthCheck(
                 "divergence",
                 "good" if most < loss else "bad",
                 f"{most:.2g}",
@@ -128,4 +128,6 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Che
             )
     cfl = columns.get("cfl", np.empty(0))
     if np.isfinite(cfl).any():
-        yield Check("CFL number", "note", f"{float(np.nanmax(cfl)):.3g} at the most", "in the rows written")
+        yield HealthCheck(
+            "CFL number", "note", f"{float(np.nanmax(cfl)):.3g} at the most", "in the rows written"
+        )

@@ -1,7 +1,7 @@
-"""The pictures of the kinds of series. A kind without an entry in `PICTURES` is drawn as its `curves` describe."""
+"""The pictures of the kinds of series. Kinds in neither `EACH` nor `PICTURES` are drawn as `Kind.curves` says."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from simulator.output.series import SeriesReader
 from simulator.read.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
 from simulator.show import lines
 from simulator.show.lines import (
-    Curve,
+    DrawnCurve,
     Pictures,
     at_times,
     drawn,
@@ -56,6 +56,10 @@ _WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energ
 def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     """The pictures of one series, which must have rows."""
     name = series.path.stem
+    if name in EACH:
+        stem, names, build = EACH[name]
+        yield from ((f"{stem}_{one}", partial(build, series, one, labels)) for one in names(series))
+        return
     if name in PICTURES:
         yield from PICTURES[name](series, labels, diagnostics)
         return
@@ -194,7 +198,9 @@ def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
     result, (axes,) = panels(r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$")
     level(axes, 1.6, r"$C = 1.6$")
     drawn(
-        axes, [Curve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))], "xy"
+        axes,
+        [DrawnCurve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))],
+        "xy",
     )
     return result
 
@@ -211,7 +217,7 @@ def directional(series: SeriesReader, name: str) -> Figure:
     drawn(
         axes,
         [
-            Curve(
+            DrawnCurve(
                 series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), f"{w} {axis}", how={"marker": m}
             )
             for d, w, m in both
@@ -229,11 +235,6 @@ def _cospectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -
         yield f"cospectra_{name}", partial(spectrum, series, name, labels, guide=False) if energy else plain
 
 
-def _spectral_maps(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for name in series.variables:
-        yield f"spectral_map_{name}", partial(spectral_map, series, name, labels)
-
-
 def spectral_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """log E(k_perpendicular, k_parallel) at up to four times, on one colour scale over eight decades."""
     rows = labels.rows(series.time, lines.MOST_PLANES)
@@ -249,11 +250,6 @@ def spectral_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
         points=(series.coordinates["k_perpendicular"], series.coordinates["k_parallel"]),
         vmin=math.log10(top) - 8, vmax=math.log10(top),
     )  # fmt: skip
-
-
-def _transfer(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for name in after("flux/", series):
-        yield f"transfer_{name}", partial(transfer, series, name, labels)
 
 
 def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
@@ -297,11 +293,11 @@ def structure(series: SeriesReader) -> Figure:
     pairs = [(n, p, kind) for n, p in enumerate(even) for kind in ("longitudinal", "transverse")]
     of = {"longitudinal": ("long.", "-"), "transverse": ("transv.", "--")}
     if third:
-        drawn(grid[1], [Curve(r, -last["longitudinal_3"].mean(0) / r)], "x")
+        drawn(grid[1], [DrawnCurve(r, -last["longitudinal_3"].mean(0) / r)], "x")
         level(grid[1])
     if pairs:
         each = [
-            Curve(
+            DrawnCurve(
                 r, last[f"{kind}_{p}"].mean(0), f"{of[kind][0]} $p = {p}$", f"C{n}", how={"ls": of[kind][1]}
             )
             for n, p, kind in pairs
@@ -328,7 +324,9 @@ def mixed(series: SeriesReader, name: str, labels: Labels, diagnostics: Diagnost
     level(axes)
     rows = moments(series, labels)
     drawn(
-        axes, [Curve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, c) for i, c, label in rows], "x"
+        axes,
+        [DrawnCurve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, c) for i, c, label in rows],
+        "x",
     )
     return result
 
@@ -349,7 +347,9 @@ def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure
     gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
     theory = {"linewidth": 1.0, "linestyle": "--", "marker": None}
     each = at_times(series, name, sigma, labels, marker=None)
-    shown = np.array(drawn(axes, [*each, Curve(sigma, gauss, "Gaussian", "#444444", how=theory)], "y")[:-1])
+    shown = np.array(
+        drawn(axes, [*each, DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory)], "y")[:-1]
+    )
     axes.set_ylim(min(np.nanmin(shown, initial=1.0), 1.0) / 2, 2)
     reach = max(3.0, *abs(sigma[np.isfinite(shown).any(0)])) * 1.05
     axes.set_xlim(-reach, reach)
@@ -363,8 +363,10 @@ def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
     result, (axes,) = panels(rf"{words} $\log_{{10}}(\rho/\bar\rho)$", "share per decade")
     x, step = series.coordinates["contrast"], {"marker": None, "drawstyle": "steps-mid"}
     each = at_times(series, name, x, labels, **step)
-    mass = Curve(x, series.one(f"{name}_mass", -1), "mass at\nthe last time", each[-1].colour)
-    shown = np.array(drawn(axes, [*each, Curve(**{**vars(mass), "how": {**step, "linestyle": "--"}})], "y"))
+    mass = DrawnCurve(x, series.one(f"{name}_mass", -1), "mass at\nthe last time", each[-1].colour)
+    shown = np.array(
+        drawn(axes, [*each, DrawnCurve(**{**vars(mass), "how": {**step, "linestyle": "--"}})], "y")
+    )
     if not len(shown):
         return result
     axes.set_ylim(bottom=max(np.nanmin(shown[:-1], initial=1.0) / 2, 1e-8))
@@ -440,7 +442,7 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
     x, cosine = series.coordinates[coordinate], coordinate == "cosine"
     each = [(symbol, series.one(variable.format(e), -1)) for e, symbol in _SYMBOLS.items()]
     how = {"marker": None}
-    curves = [Curve(x, np.where(y > 0, y, np.nan), symbol, how=how) for symbol, y in each]
+    curves = [DrawnCurve(x, np.where(y > 0, y, np.nan), symbol, how=how) for symbol, y in each]
     if drawn(axes, curves, "" if cosine else "y", "nothing in range") and cosine:
         axes.axhline(1, color="#888888", linewidth=0.8, linestyle="--")
         axes.set_xlim(0, 1)
@@ -451,18 +453,13 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
 # ---- matter ---------------------------------------------------------------------------------------------
 
 
-def _profiles(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for name in filter(is_density, over(series, "r")):
-        yield f"profile_{name}", partial(profile, series, name, labels)
-
-
 def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """Density against the distance from the densest point at up to six times; for waves with the soliton fitted to
     the last core, if one fits."""
     words = labels.axis(rf"{_words(name)} $\rho$", "density")
     result, (axes,) = panels(labels.axis(r"radius $r$", "length"), words)
     rows = list(moments(series, labels))
-    curves = [Curve(series.one("radius", i), series.one(name, i), label, c) for i, c, label in rows]
+    curves = [DrawnCurve(series.one("radius", i), series.one(name, i), label, c) for i, c, label in rows]
     shown = drawn(axes, curves, "xy")
     if not shown:
         return result
@@ -536,16 +533,6 @@ def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
     return (settings.hbar, settings.gravity) if settings.gravity > 0 else None
 
 
-def _projections(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for name in fields(series):
-        yield f"projection_{name}", partial(projections, series, name, labels)
-
-
-def _slices(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for name in fields(series):
-        yield f"slices_{name}", partial(slices, series, name, labels)
-
-
 def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     last, field = len(series) - 1, series.attributes.get("field", "volume")
     yield (
@@ -574,12 +561,7 @@ def species(series: SeriesReader, variable: str = "") -> list[str]:
     return [name for name in names if not variable or f"{name}/{variable}" in series]
 
 
-def _trajectories(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for name in species(series):
-        yield f"trajectories_{name}", partial(paths, series, name)
-
-
-def paths(series: SeriesReader, name: str) -> Figure:
+def paths(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """Paths of up to 60 particles, seen along z, with a dot at the last position. They continue through the faces of
     the box."""
     few = evenly(len(series.coordinates[f"{name}_id"]), 60)
@@ -616,7 +598,9 @@ def settling(series: SeriesReader) -> Figure:
     """The mean velocity along gravity of the species that feel one, against time."""
     result, (axes,) = panels("$t$", r"settling velocity $\langle v \cdot g / |g| \rangle$", height=3.4)
     names, how = species(series, "settling_velocity"), {"marker": None}
-    drawn(axes, [Curve(series.time, series[f"{name}/settling_velocity"], name, how=how) for name in names])
+    drawn(
+        axes, [DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how=how) for name in names]
+    )
     return result
 
 
@@ -628,11 +612,11 @@ def dispersion(series: SeriesReader) -> Figure:
     time = series.time - series.time[0]
     squares = (np.sum([series[f"{n}/dispersion_{axis}"] for axis in "xyz"], axis=0) for n in names)
     if not drawn(
-        above, [Curve(time, s, n, how=how) for n, s in zip(names, squares, strict=True)], "xy",
+        above, [DrawnCurve(time, s, n, how=how) for n, s in zip(names, squares, strict=True)], "xy",
         "nothing has moved yet",
     ):  # fmt: skip
         return result
-    drawn(below, [Curve(time, series[f"{n}/velocity_autocorrelation"], how=how) for n in names], "x")
+    drawn(below, [DrawnCurve(time, series[f"{n}/velocity_autocorrelation"], how=how) for n in names], "x")
     level(below)
     return result
 
@@ -652,13 +636,13 @@ def _pair_correlation(series: SeriesReader, labels: Labels, diagnostics: Diagnos
 def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
     """The radial distribution function of each species at up to six times, the last one bold with its error."""
     result, (axes,) = panels("$r$", "radial distribution function $g(r)$", right=0.97)
-    r, curves = series.coordinates["r"], list[Curve]()
+    r, curves = series.coordinates["r"], list[DrawnCurve]()
     for number, name in enumerate(species(series)):
         for row, _, moment in moments(series, labels):
             g, pairs = (series.one(f"{name}/{variable}", row) for variable in ("g", "pairs"))
             y, last = np.where(pairs > 0, g, np.nan), row == len(series) - 1
             how = {} if last else {"alpha": 0.3, "linewidth": 0.8, "marker": None}
-            curves.append(Curve(r, y, f"{name}, {moment}" if last else None, f"C{number}", how=how))
+            curves.append(DrawnCurve(r, y, f"{name}, {moment}" if last else None, f"C{number}", how=how))
             if last:
                 axes.errorbar(
                     r, y, y / np.sqrt(np.maximum(pairs, 1)), fmt="none", color=f"C{number}", elinewidth=1.0
@@ -691,7 +675,7 @@ def record(series: SeriesReader, name: str, labels: Labels) -> Figure:
     where = [series.coordinates[axis] for axis in "xyz" if axis in series.coordinates]
     words = [f"$({', '.join(position(float(c[point])) for c in where)})$" for point in points]
     each = zip(points, words, sequence_colours(len(points)), strict=True)
-    drawn(axes, [Curve(series.time, values[:, p], word, c, how={"marker": None}) for p, word, c in each])
+    drawn(axes, [DrawnCurve(series.time, values[:, p], word, c, how={"marker": None}) for p, word, c in each])
     return result
 
 
@@ -713,7 +697,7 @@ def frequencies(series: SeriesReader, name: str, labels: Labels) -> Figure:
     words = rf"$E(\omega)$ of {quantity(name)}"
     result, (axes,) = panels(r"angular frequency $\omega$", words, height=4.0, right=0.96)
     if (found := _spectrum(axes, series, name)) is not None:
-        drawn(axes, [Curve(found.omega, found.energy, how={"marker": None, "linewidth": 1.2})], "xy")
+        drawn(axes, [DrawnCurve(found.omega, found.energy, how={"marker": None, "linewidth": 1.2})], "xy")
     return result
 
 
@@ -759,21 +743,24 @@ def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
     return result
 
 
+EACH: dict[str, tuple[str, Callable[[SeriesReader], Iterable[str]], Callable[..., Figure]]] = {
+    "transfer": ("transfer", partial(after, "flux/"), transfer),
+    "profiles": ("profile", lambda series: filter(is_density, over(series, "r")), profile),
+    "projections": ("projection", fields, projections),
+    "slices": ("slices", fields, slices),
+    "trajectories": ("trajectories", species, paths),
+    "spectral_maps": ("spectral_map", lambda series: series.variables, spectral_map),
+}
+"""Kinds with one picture for each of some names: the beginning of its file's name, the names, and the figure."""
 PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
     "spectra": _spectra,
-    "transfer": _transfer,
     "structure_functions": _structure_functions,
     "histograms": _histograms,
     "joint_histograms": _joint_histograms,
-    "profiles": _profiles,
-    "projections": _projections,
-    "slices": _slices,
-    "trajectories": _trajectories,
     "particle_statistics": _particle_statistics,
     "pair_correlation": _pair_correlation,
     "render": _render,
     "probes": _probes,
-    "spectral_maps": _spectral_maps,
     "cospectra": _cospectra,
     "strain": _strain,
 }

@@ -42,7 +42,7 @@ _WIDE = 30.0
 
 
 @dataclass(frozen=True)
-class Curve:
+class DrawnCurve:
     """y(x), with its standard error if it is a mean. `how` holds further arguments of matplotlib's `plot`."""
 
     x: np.ndarray
@@ -83,7 +83,7 @@ def logarithmic(axes: Axes, log: str) -> None:
 
 
 def drawn(
-    axes: Axes, curves: Sequence[Curve], log: str = "", empty: str = "nothing above zero yet"
+    axes: Axes, curves: Sequence[DrawnCurve], log: str = "", empty: str = "nothing above zero yet"
 ) -> list[np.ndarray]:
     """Draw curves, with gaps where they have no value, or one that a logarithmic axis does not show (round-off).
     Returns the values shown, nan in gaps; an empty list, and a note on the axes, if there are none."""
@@ -126,10 +126,10 @@ def moments(
 
 def at_times(
     series: SeriesReader, name: str, x: np.ndarray, labels: Labels = PLAIN, **how: Any
-) -> list[Curve]:
+) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
     return [
-        Curve(x, np.asarray(series.one(name, row)), label, colour, how=how)
+        DrawnCurve(x, np.asarray(series.one(name, row)), label, colour, how=how)
         for row, colour, label in moments(series, labels)
     ]
 

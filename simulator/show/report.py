@@ -17,7 +17,7 @@ from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.run_status import Status as RunStatus
 from simulator.run.run_status import look_at
 from simulator.show import page
-from simulator.show.health import Check, checks, log_of, worst
+from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.runs import plot_run
 from simulator.show.study import opened, plot_sweep
 from simulator.sweeps import open_sweep
@@ -155,7 +155,7 @@ def described(config: Mapping[str, Any]) -> str:
     return f"{model} on {shape} points, {config.get('precision', 'double')} precision, start: {start}"
 
 
-def health_table(found: list[Check]) -> str:
+def health_table(found: list[HealthCheck]) -> str:
     """The checks with their meaning."""
     rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in found]
     return page.table(["", "", ""], rows) if rows else ""
@@ -289,7 +289,7 @@ def _table(
     sweep: Sweep,
     statuses: Sequence[Status],
     opened: Sequence[Run | None],
-    health: Sequence[list[Check]],
+    health: Sequence[list[HealthCheck]],
     place: Path,
 ) -> str:
     texts = [expression.text for expression in sweep.collected]
@@ -333,7 +333,7 @@ def _number(value: object) -> str:
     return "" if value is None or value != value else shown(value)
 
 
-def _troubles(sweep: Sweep, health: Sequence[list[Check]]) -> Iterator[str]:
+def _troubles(sweep: Sweep, health: Sequence[list[HealthCheck]]) -> Iterator[str]:
     """The failed checks of all runs."""
     for run, found in zip(sweep.runs, health, strict=True):
         bad = [check for check in found if check.verdict in ("warn", "bad")]

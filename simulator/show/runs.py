@@ -16,11 +16,11 @@ from simulator.measure import KINDS
 from simulator.output.series import SeriesReader
 from simulator.read.open import Run, open_run
 from simulator.run.folder import CONFIG, PLAN, series_names
-from simulator.show.choice import Choice, window
+from simulator.show.choice import Selection, window
 from simulator.show.kinds import kolmogorov, pictures, wavenumbers
 from simulator.show.lines import (
     PANELS,
-    Curve,
+    DrawnCurve,
     Pictures,
     chosen_panels,
     drawn,
@@ -33,7 +33,7 @@ from simulator.show.lines import (
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
 
-ALL = Choice()
+ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
 _BESIDE = 15
@@ -53,7 +53,7 @@ class Plotted:
 # ---- one run --------------------------------------------------------------------------------------------
 
 
-def plot_run(path: str | Path, choice: Choice = ALL, output: Path | None = None) -> Plotted:
+def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = None) -> Plotted:
     """Draw the present output of the run in `path` into `output` (default: its folder `plots/`).
 
     Draws `diagnostics.png`, the pictures of every series (`show.kinds`), and mid-planes of the snapshots' fields that
@@ -89,7 +89,7 @@ def plot_run(path: str | Path, choice: Choice = ALL, output: Path | None = None)
 
 
 def _of_run(
-    run: Run, choice: Choice, labels: Labels, diagnostics: Mapping[str, np.ndarray], missing: list[str]
+    run: Run, choice: Selection, labels: Labels, diagnostics: Mapping[str, np.ndarray], missing: list[str]
 ) -> Pictures:
     """The chosen pictures of the table and of the series."""
     if chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
@@ -101,7 +101,7 @@ def _of_run(
                     yield stem, build
 
 
-def _diagnostics(run: Run, choice: Choice, missing: list[str]) -> Mapping[str, np.ndarray]:
+def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str, np.ndarray]:
     """The chosen rows of the table; a line in `missing` if there are none."""
     try:
         columns = run.diagnostics
@@ -143,7 +143,7 @@ def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
 # ---- several runs, and means ----------------------------------------------------------------------------
 
 
-def plot_runs(paths: Sequence[str | Path], choice: Choice = ALL, output: Path | None = None) -> Plotted:
+def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path | None = None) -> Plotted:
     """Draw several runs together, or means over time, into `output` (default: `plots/` in the run's folder; for
     several runs beside the first one). One run without means or compensation is drawn by `plot_run`."""
     runs = [run for path in paths for run in _runs_in(Path(path))]
@@ -170,7 +170,7 @@ def _runs_in(path: Path) -> list[Run]:
     return [run for run in found if run.state is not None] or [open_run(path)]
 
 
-def overlays(runs: Sequence[Run], choice: Choice) -> Pictures:
+def overlays(runs: Sequence[Run], choice: Selection) -> Pictures:
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
     dimension in the chosen series (by default the spectra)."""
     runs, labels = _ordered(runs)
@@ -225,7 +225,7 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
-def _columns(runs: Sequence[Run], choice: Choice) -> list[str]:
+def _columns(runs: Sequence[Run], choice: Selection) -> list[str]:
     found = [set(run.diagnostics) for run in runs]
     if choice.fields:
         unknown = [name for name in choice.fields if not any(name in columns for columns in found)]
@@ -242,13 +242,13 @@ def series_of(run: Run | None, kind: str) -> SeriesReader | None:
     return found if found is not None and len(found) else None
 
 
-def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice: Choice) -> Figure:
+def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice: Selection) -> Figure:
     curves = []
     for run, label in zip(runs, labels, strict=True):
         columns = run.diagnostics
         if name in columns:
             rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv")
-            curves.append(Curve(columns["time"][rows], columns[name][rows], label))
+            curves.append(DrawnCurve(columns["time"][rows], columns[name][rows], label))
     result, (axes,) = panels(r"time $t$", quantity(name), right=0.76)
     log = "y" if any(grows(curve.y) for curve in curves) else ""
     if _draw(axes, curves, log) and not log:
@@ -258,7 +258,7 @@ def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice:
 
 def _curves(
     runs: Sequence[Run], read: Sequence[SeriesReader | None], labels: Sequence[str], kind: str, name: str,
-    choice: Choice,
+    choice: Selection,
 ) -> Figure:  # fmt: skip
     """A variable of each run at its last time, or its mean over time with the standard error."""
     (dimension,) = next(s.variables[name] for s in read if s is not None and name in s.variables)
@@ -284,7 +284,7 @@ def _curves(
             values, x = values / scales[0][:, None] ** (2 / 3), x * scales[1].mean()
         when = f"{shown.time[0]:.4g}$ to ${shown.time[-1]:.4g}" if choice.average else f"{shown.time[-1]:.4g}"
         error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-        curves.append(Curve(x, values.mean(0), label if len(runs) > 1 else f"$t = {when}$", error=error))
+        curves.append(DrawnCurve(x, values.mean(0), label if len(runs) > 1 else f"$t = {when}$", error=error))
     words = spectrum_of(name) if kind == "spectra" else quantity(name.replace("/", " "))
     in_kolmogorov = bool(units) and None not in units
     if in_kolmogorov:
@@ -301,17 +301,17 @@ def _curves(
     return result
 
 
-def _has_range(curve: Curve) -> bool:
+def _has_range(curve: DrawnCurve) -> bool:
     """Whether a spectrum in Kolmogorov units comes near the level of an inertial range; a laminar one does not."""
     inside = (curve.x > 0.01) & (curve.x < 0.3)
     return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)
 
 
-def _draw(axes: Axes, curves: Sequence[Curve], log: str) -> bool:
+def _draw(axes: Axes, curves: Sequence[DrawnCurve], log: str) -> bool:
     """Curves of runs in colours of their own; long labels stand above the axes."""
     colours = [*COLOURS] if len(curves) <= len(COLOURS) else [*sequence_colours(len(curves))]
     each = [
-        Curve(
+        DrawnCurve(
             c.x, c.y, c.label, colour, c.error, {"linewidth": 1.4, "marker": "o" if len(c.x) == 1 else None}
         )
         for c, colour in zip(curves, colours, strict=False)

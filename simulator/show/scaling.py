@@ -2,31 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from matplotlib.figure import Figure
 
 from simulator.errors import UserError
+from simulator.planning.scaling import Point
 from simulator.show import style
 
 ENDINGS = (".png", ".pdf", ".svg")
-
-
-class Point(Protocol):
-    @property
-    def devices(self) -> int: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def exchange(self) -> float: ...
-
-    @property
-    def fits(self) -> bool: ...
 
 
 def check_name(file: str) -> None:

@@ -23,7 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from simulator.errors import UserError, did_you_mean
 from simulator.read.open import Run, open_run
 from simulator.show.kinds import over, wavenumbers
-from simulator.show.lines import PANELS, Curve, drawn, limits, panels
+from simulator.show.lines import PANELS, DrawnCurve, drawn, limits, panels
 from simulator.show.runs import series_of
 from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours, spectrum_of
 from simulator.sweeps import collect
@@ -165,9 +165,9 @@ def _scattered(
     wanted = [e for y in (x, *(ys or sweep.collected)) for e in (y, y.error) if e is not None]
     found = [collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)]
 
-    def points(e: collect.Expression) -> Points:
+    def points(e: collect.Expression) -> RunQuantity:
         error = [values[e.error.text] for values in found] if e.error is not None else None
-        return Points(e.text, [values[e.text] for values in found], error)
+        return RunQuantity(e.text, [values[e.text] for values in found], error)
 
     return [
         draw(partial(scatter, points(x), points(y), by), sweep.folder / "plots" / f"{name}.png")
@@ -216,19 +216,19 @@ def opened(folder: Path) -> Run | None:
         return None
 
 
-def _series(run: Run | None, name: str) -> Curve | None:
+def _series(run: Run | None, name: str) -> DrawnCurve | None:
     try:
         columns = run.diagnostics if run is not None else {}
     except UserError:
         return None
-    return Curve(columns["time"], columns[name]) if name in columns and len(columns[name]) else None
+    return DrawnCurve(columns["time"], columns[name]) if name in columns and len(columns[name]) else None
 
 
-def _latest_spectra(run: Run | None) -> dict[str, Curve]:
+def _latest_spectra(run: Run | None) -> dict[str, DrawnCurve]:
     spectra = series_of(run, "spectra")
     if spectra is None:
         return {}
-    return {name: Curve(wavenumbers(spectra), spectra.one(name, -1)) for name in over(spectra, "k")}
+    return {name: DrawnCurve(wavenumbers(spectra), spectra.one(name, -1)) for name in over(spectra, "k")}
 
 
 def _file_name(text: str) -> str:
@@ -280,7 +280,7 @@ def against(
 
 
 @dataclass(frozen=True)
-class Points:
+class RunQuantity:
     """A quantity of each run, with its standard error if it is a mean."""
 
     name: str
@@ -288,7 +288,7 @@ class Points:
     errors: Sequence[float] | None = None
 
 
-def scatter(x: Points, y: Points, hue: Parameter) -> Figure:
+def scatter(x: RunQuantity, y: RunQuantity, hue: Parameter) -> Figure:
     """A quantity of every run against another, with error bars and one colour for each value of `hue`. nan is left
     out."""
     result, (axes,) = panels(reduced(x.name), reduced(y.name), height=4.0, right=0.97)
@@ -317,7 +317,7 @@ def scatter(x: Points, y: Points, hue: Parameter) -> Figure:
 
 
 def overlay(
-    curves: Sequence[Curve | None],
+    curves: Sequence[DrawnCurve | None],
     words: tuple[str, str],
     colour: Parameter,
     line: Parameter | None,
@@ -330,7 +330,7 @@ def overlay(
     for i, curve in enumerate(curves):
         if curve is not None and len(curve.x):
             how = {"marker": None, **(_line(line.place(line.values[i])) if line is not None else {})}
-            each.append(Curve(curve.x, curve.y, colour=shades(colour.values[i]), how=how))
+            each.append(DrawnCurve(curve.x, curve.y, colour=shades(colour.values[i]), how=how))
     values = drawn(axes, each, log, "no run has written anything yet")
     if values and not log:
         axes.set_xlim(min(c.x[0] for c in each), max(c.x[-1] for c in each))
@@ -345,12 +345,16 @@ def _line(number: int) -> dict[str, Any]:
     return {"linestyle": LINES[number % len(LINES)], **wide}
 
 
-def spectra(curves: Sequence[Curve | None], name: str, colour: Parameter, line: Parameter | None) -> Figure:
+def spectra(
+    curves: Sequence[DrawnCurve | None], name: str, colour: Parameter, line: Parameter | None
+) -> Figure:
     """The latest shell spectrum of every run."""
     return overlay(curves, (r"wavenumber $k$", spectrum_of(name)), colour, line, "xy")
 
 
-def series(curves: Sequence[Curve | None], name: str, colour: Parameter, line: Parameter | None) -> Figure:
+def series(
+    curves: Sequence[DrawnCurve | None], name: str, colour: Parameter, line: Parameter | None
+) -> Figure:
     """One diagnostic of every run against time."""
     return overlay(curves, (r"time $t$", quantity(name)), colour, line)
 

@@ -16,7 +16,7 @@ from simulator.output.series import Series, SeriesReader
 from simulator.output.table import Table
 from simulator.read.open import open_run
 from simulator.run.state import RunState, write_state
-from simulator.show import Choice, plot_run
+from simulator.show import Selection, plot_run
 from simulator.show import runs as run_plots
 from simulator.show.choice import window
 from simulator.show.kinds import spectrum
@@ -114,7 +114,7 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
     assert main(["plot", str(folder), "--time", text, "--what", what]) == 0
     assert drawn == [times, *[planes] * (2 if planes else 0)]
     low, _, high = text.partition(":")
-    choice = Choice(time=(float(low or -math.inf), float(high or math.inf)))
+    choice = Selection(time=(float(low or -math.inf), float(high or math.inf)))
     series = open_run(folder).spectra
     shown, rows = window(series, choice), [list(TIMES).index(t) for t in times]
     assert list(shown.time) == times and len(shown) == len(times)
@@ -130,13 +130,13 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
 
 def test_a_window_without_rows_is_refused(tmp_path):
     folder = a_run(tmp_path / "run")
-    choice = Choice(time=(7.0, math.inf))
+    choice = Selection(time=(7.0, math.inf))
     for draw in (lambda: window(open_run(folder).spectra, choice), lambda: built([folder, folder], choice)):
         with pytest.raises(UserError, match="has no row from 7 to inf; its times go from 0 to 2"):
             draw()
     for times in ((3.0, 2.0), (math.nan, 2.0)):
         with pytest.raises(UserError, match="time: a first and a last time are needed"):
-            Choice(time=times)
+            Selection(time=times)
 
 
 def built(runs, choice):
@@ -147,7 +147,7 @@ def built(runs, choice):
 def test_means_in_kolmogorov_units_are_level(tmp_path):
     """Rows at 0.5 to 2 are 1.1, 0.9, 1.1, 0.9 times the level 1.6: mean 1.6, standard error 0.16 / sqrt(3)."""
     runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", viscosity=0.02)]
-    choice = Choice(what=("spectra",), time=(0.5, 2.0), compensate=5 / 3, average=True)
+    choice = Selection(what=("spectra",), time=(0.5, 2.0), compensate=5 / 3, average=True)
     (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
     curves = axes.get_lines()[:2]
     for curve in curves:
@@ -167,7 +167,7 @@ def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
     assert main(["plot", *runs]) == 0
     names = {line.rpartition("/")[2] for line in capsys.readouterr().out.split()}
     assert {"series_energy.png", "series_dissipation.png", "spectrum_kinetic_energy.png"} == names
-    (axes,) = built(runs, Choice())["series_energy"].axes
+    (axes,) = built(runs, Selection())["series_energy"].axes
     assert [set(line.get_ydata()) for line in axes.get_lines()] == [{0.5}, {1.0}]
 
 
@@ -225,7 +225,9 @@ def test_planes_of_flat_boxes_can_be_seen(tmp_path):
 def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
     """Labels that have no room beside the axes stand above them, within the picture; no tick labels overlap."""
     runs = [a_run(tmp_path / n, v) for n, v in (("a", 0.025), ("b", 0.016), ("c", 0.08))]
-    figure = built(runs, Choice(what=("spectra",), average=True, compensate=2.0))["spectrum_kinetic_energy"]
+    figure = built(runs, Selection(what=("spectra",), average=True, compensate=2.0))[
+        "spectrum_kinetic_energy"
+    ]
     (axes,) = figure.axes
     figure.canvas.draw()
     legend = axes.get_legend()
@@ -247,6 +249,6 @@ def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
             for step, t in enumerate(TIMES):
                 row = (step, t, 1e-6 * np.exp(3 * t), 1 + t)
                 table.append(dict(zip(columns, row, strict=True)))
-    drawn = built(runs, Choice())
+    drawn = built(runs, Selection())
     assert drawn["series_energy"].axes[0].get_yscale() == "log"
     assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulator.show.study import Curve, Parameter, against, reduced, series, spectra
+from simulator.show.study import DrawnCurve, Parameter, against, reduced, series, spectra
 
 VISCOSITY = Parameter("model.viscosity", [0.1, 0.1, 0.01, 0.01])
 PRECISION = Parameter("precision", ["single", "double", "single", "double"])
@@ -49,7 +49,7 @@ def test_words_stand_at_their_ticks() -> None:
 
 
 def test_curves_have_the_colour_of_one_parameter_and_the_line_of_another() -> None:
-    curve = Curve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+    curve = DrawnCurve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
     (axes,) = series([curve, curve, curve, None], "energy", VISCOSITY, PRECISION).axes
     first, second, third = axes.lines
     assert first.get_color() == second.get_color() != third.get_color()
@@ -58,7 +58,7 @@ def test_curves_have_the_colour_of_one_parameter_and_the_line_of_another() -> No
 
 def test_many_values_get_a_colour_bar() -> None:
     many = Parameter("initial.amplitude", list(np.linspace(1, 2, 12)))
-    curve = Curve(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 1e-20]))
+    curve = DrawnCurve(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 1e-20]))
     axes, bar = spectra([curve] * 12, "kinetic_energy", many, None).axes
     assert bar.get_ylabel() == "amplitude"
     assert np.isnan(axes.lines[0].get_ydata()[[0, 2]]).all()  # k = 0 and round-off leave gaps
