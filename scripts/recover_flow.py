@@ -120,7 +120,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     """The true and the recovered vorticity, and how the misfit fell."""
     import matplotlib
 
-    from simulator.plotting.style import RC, figure
+    from simulator.show.style import RC, figure
 
     with matplotlib.rc_context(RC):
         result = figure(6.4, 2.3)

@@ -10,7 +10,7 @@ from simulator.errors import UserError
 from simulator.registry import Registry, declared, subclass_of
 
 KIND = '''
-from simulator.measurements import Curves, Kind, SeriesCadence
+from simulator.measure import Curves, Kind, SeriesCadence
 from simulator.settings import Points
 
 
@@ -31,7 +31,7 @@ class Cubes(Kind):
         import jax.numpy as jnp
         import numpy as np
 
-        from simulator.diagnostics.measured import Measured
+        from simulator.measure import Measured
 
         def compute(state):
             speed = subject.model.field_values("speed", state.fields)
@@ -56,7 +56,7 @@ class Means(Kind):
     def measured(self, subject, settings):
         import jax.numpy as jnp
 
-        from simulator.diagnostics.measured import Carried, Measured
+        from simulator.measure import Carried, Measured
 
         transform, template = subject.transform, subject.template.fields["velocity"]
         layout, physical = transform.layout, transform.physical
@@ -180,7 +180,7 @@ def test_the_schema_shows_it_with_its_defaults(package: Path) -> None:
             "cubes = cubes:Absent",
             "cubes in simulator.outputs of the package cubes: cubes:Absent cannot be loaded",
         ),
-        ("cubes = cubes:CubeSettings", "a subclass of simulator.measurements.Kind is needed"),
+        ("cubes = cubes:CubeSettings", "a subclass of simulator.measure.Kind is needed"),
         ("other = cubes:Cubes", "its kind calls itself 'cubes'; the two names must agree"),
         ("spectra = cubes:Cubes", "spectra in simulator.outputs: simulator itself has a part of that name"),
     ],

@@ -20,11 +20,11 @@ from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs, StoredFields, particles_in
 from simulator.config import dump_config, load_config
 from simulator.config.overrides import Override
-from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import RunFailure, UserError
 from simulator.files import remove_tree, replace_file
-from simulator.measurements import KINDS, requested
-from simulator.measurements.render import USUAL
+from simulator.measure import KINDS, requested
+from simulator.measure.budget import RESIDUAL
+from simulator.measure.render import USUAL
 from simulator.models import State
 from simulator.particles import ParticleSet
 from simulator.particles.population import Populations

@@ -15,10 +15,9 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.series import Series
 from simulator.archive.states import component_names, physical_axes, spectral_axes
-from simulator.diagnostics.measured import Carried, Measured
 from simulator.files import UNRECORDED, Journal
-from simulator.measurements import Kind, Subject, Unsupported, requested
-from simulator.measurements.kind import ParticleSubject
+from simulator.measure import Kind, Measured, Subject, Unsupported, requested
+from simulator.measure.kind import Carried, ParticleSubject
 from simulator.models import State
 from simulator.simulation import quantities
 from simulator.simulation.compiling import Program

@@ -26,7 +26,7 @@ import numpy as np
 
 from simulator.errors import UserError
 from simulator.files import UNRECORDED, Journal, replace_file
-from simulator.measurements import KINDS
+from simulator.measure import KINDS
 
 PART_ROWS = 8
 PART_BYTES = 4 * 2**20

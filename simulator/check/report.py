@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from simulator.check.case import Case, Check, Curve, Result
 from simulator.files import replace_file
-from simulator.plotting.style import WIDTH, draw, figure
+from simulator.show.style import WIDTH, draw, figure
 
 HEADER = ("case", "quantity", "expected", "measured", "error", "allowed", "")
 

@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     from simulator.errors import UserError
-    from simulator.plotting.movie import ffmpeg, movie
+    from simulator.show.movie import ffmpeg, movie
 
     if (args.field is None) != args.render:
         raise UserError("simulator movie: give either --field NAME or --render")

@@ -54,7 +54,7 @@ def plan(args: argparse.Namespace) -> int:
     if args.plot and not args.scaling:
         raise UserError("--plot: draws the tables of --scaling; give that too")
     if args.plot:
-        from simulator.plotting.scaling import check_name
+        from simulator.show.scaling import check_name
 
         check_name(args.plot)
     if args.json and args.scaling:
@@ -75,7 +75,7 @@ def plan(args: argparse.Namespace) -> int:
         )
         print("\n".join(scaling_lines(tables[1], "\nweak scaling")))
         if args.plot:
-            from simulator.plotting.scaling import draw
+            from simulator.show.scaling import draw
 
             print(f"written: {draw(args.plot, *tables, f'{config.name} on {found.name}')}")
         return 0

@@ -78,15 +78,17 @@ def _formats(text: str) -> tuple[str, ...]:
 def execute(args: argparse.Namespace) -> int:
     """Draw, and print one file a line; pictures that could not be drawn are reported on stderr."""
     from simulator.errors import UserError
-    from simulator.measurements import KINDS
-    from simulator.plotting import Choice, plot_runs
+    from simulator.measure import KINDS
+    from simulator.show import Selection, plot_runs
 
     known = ("diagnostics", *KINDS)
     for kind in args.what or ():
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # of a user's function
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    choice = Choice(args.what, args.field, args.time, args.compensate, args.average, args.format, args.style)
+    choice = Selection(
+        args.what, args.field, args.time, args.compensate, args.average, args.format, args.style
+    )
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:
         print(path)

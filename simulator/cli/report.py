@@ -55,8 +55,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _write(path: Path, output: Path | None, refresh: int | None) -> tuple[Path, bool]:
     """The page, and whether what it is about goes on."""
-    from simulator.report import report_run, report_sweep
-    from simulator.report.subject import is_going_on, sweep_at
+    from simulator.show.report import is_going_on, report_run, report_sweep, sweep_at
 
     sweep = sweep_at(path)
     if sweep is not None:

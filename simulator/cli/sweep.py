@@ -116,8 +116,8 @@ def plot_runs(args: argparse.Namespace) -> int:
 
     example: simulator sweep plot configs/sweep_viscosity.yaml --x model.viscosity --y max.dissipation --hue
     precision"""
+    from simulator.show.study import plot_sweep
     from simulator.sweeps import open_sweep
-    from simulator.sweeps.pictures import plot_sweep
 
     _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])
     return 0

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, Field, create_model
 
-from simulator.measurements.cadence import Cadence, SeriesCadence, distinct
-from simulator.measurements.kind import Kind
+from simulator.measure.kind import Cadence, Kind, SeriesCadence, distinct
 from simulator.settings import Count, OutputPath, Seconds, Settings
 
 

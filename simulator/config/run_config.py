@@ -27,7 +27,7 @@ from simulator.config.grid import GridSettings
 from simulator.config.output import OutputSettings, with_kinds
 from simulator.config.timing import USUAL_CFL, TimeSettings
 from simulator.errors import UserError, shown
-from simulator.measurements import KINDS, Kind, requested
+from simulator.measure import KINDS, Kind, requested
 from simulator.settings import Settings, wrong
 
 

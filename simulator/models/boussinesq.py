@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from pydantic import model_validator
 
 from simulator.models.fields import BUOYANCY, Fields, along_axes
+from simulator.models.flow import absent, ratio
 from simulator.models.fluid import (
     FlowSettings,
     along,
@@ -20,11 +21,10 @@ from simulator.models.fluid import (
 )
 from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
+from simulator.models.normal_modes import energy_parts
 from simulator.settings import AxisVector, NonNegative, Real, wrong
 from simulator.spectral import Transform
 from simulator.spectral.operators import divergence, hermitian
-from simulator.statistics.flow import absent, ratio
-from simulator.statistics.normal_modes import energy_parts
 
 
 class BoussinesqSettings(FlowSettings):

@@ -21,6 +21,7 @@ from simulator.models.fields import (
     along_axes,
     by_name,
 )
+from simulator.models.resolution import Damping
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.operators import (
@@ -34,7 +35,6 @@ from simulator.spectral.operators import (
     symmetric_pairs,
     wavenumbers,
 )
-from simulator.statistics.resolution import Damping
 
 RESERVED = frozenset(
     (

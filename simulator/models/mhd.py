@@ -22,6 +22,7 @@ from simulator.models.fields import (
     Fields,
     by_name,
 )
+from simulator.models.flow import Cascade, absent, mean_and_rms, products_about
 from simulator.models.fluid import (
     FlowSettings,
     Hyperdiffusion,
@@ -36,6 +37,7 @@ from simulator.models.fluid import (
 )
 from simulator.models.model import Balance
 from simulator.models.navier_stokes import NavierStokes
+from simulator.models.resolution import Damping, dissipation_scale, tail_fraction
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import (
@@ -46,8 +48,6 @@ from simulator.spectral.operators import (
     inverse_curl,
     squared,
 )
-from simulator.statistics.flow import Cascade, absent, mean_and_rms, products_about
-from simulator.statistics.resolution import Damping, dissipation_scale, tail_fraction
 
 
 class MhdSettings(FlowSettings):

@@ -12,10 +12,10 @@ from simulator.particles.particle_set import ParticleSet
 from simulator.particles.population import Populations
 from simulator.settings import Settings
 from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.bins import shell_spectra
 from simulator.spectral.moved import Shift, evaluate_moved
 from simulator.spectral.operators import project, squared
 from simulator.spectral.transform import Tree
-from simulator.statistics.spectra import shell_spectra
 
 Force = Callable[[Fields, jax.Array], Fields]
 """(fields, time) to accelerations, by name of the accelerated field."""

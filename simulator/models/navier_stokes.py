@@ -9,6 +9,7 @@ import jax
 from simulator.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.models.closures import Closure, make_closure
 from simulator.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
+from simulator.models.flow import Cascade, flow_scalars, ratio
 from simulator.models.fluid import (
     FlowSettings,
     advection_rate,
@@ -34,12 +35,11 @@ from simulator.models.fluid import (
     viscous_damping,
 )
 from simulator.models.model import Balance, Model
+from simulator.models.normal_modes import energy_parts
+from simulator.models.resolution import unresolved
 from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.moved import Shift
 from simulator.spectral.operators import curl, divergence, gradient, project, squared
-from simulator.statistics.flow import Cascade, flow_scalars, ratio
-from simulator.statistics.normal_modes import energy_parts
-from simulator.statistics.resolution import unresolved
 
 
 class NavierStokesSettings(FlowSettings):

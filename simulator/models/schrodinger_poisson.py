@@ -35,11 +35,11 @@ from simulator.models.fields import (
 from simulator.models.model import SplitModel
 from simulator.models.phase_factor import phase_factor
 from simulator.models.plaquettes import pierced_faces
+from simulator.models.resolution import UNDER_RESOLVED, tail_fraction
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
 from simulator.spectral.operators import gradient, project, squared
 from simulator.spectral.poisson import Green, solve_poisson
-from simulator.statistics.resolution import UNDER_RESOLVED, tail_fraction
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
 GRAVITATIONAL_CONSTANT = 4.30091727e-6

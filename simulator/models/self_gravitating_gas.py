@@ -27,8 +27,10 @@ from simulator.models.fields import (
 )
 from simulator.models.fluid import advection_rate, curl_fields, transfer
 from simulator.models.model import Balance, Model, Shift
+from simulator.models.resolution import tail_fraction
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
+from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import (
     curl,
@@ -43,8 +45,6 @@ from simulator.spectral.operators import (
 )
 from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
-from simulator.statistics.resolution import tail_fraction
-from simulator.statistics.spectra import shell_spectra
 
 
 class DampingSettings(Settings):

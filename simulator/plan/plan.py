@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from simulator.config import RunConfig
-from simulator.measurements import Cadence
+from simulator.measure.kind import Cadence
 from simulator.plan.fitting import fewest_devices, largest_shape, step_on, surely_fits, usable
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step

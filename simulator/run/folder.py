@@ -22,7 +22,7 @@ from simulator.archive.state import CONFIG, RunState, read_state, write_state
 from simulator.archive.state import NAME as STATE
 from simulator.errors import UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
-from simulator.measurements import KINDS
+from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
 _WRITTEN = ("provenance.json", "run.log", "diagnostics.csv")

@@ -20,9 +20,10 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from simulator.archive.series import read_table, series_names
+from simulator.archive.series import read_table
+from simulator.models.resolution import RESOLVED
+from simulator.run.folder import series_names
 from simulator.run.log import RunLog
-from simulator.statistics.resolution import RESOLVED
 from simulator.words import duration, size
 
 LINE_EVERY = 30.0

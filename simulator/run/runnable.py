@@ -12,7 +12,7 @@ from simulator.archive.states import RunInputs
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
 from simulator.errors import UserError
-from simulator.measurements.python import PythonOutputSettings
+from simulator.measure.python import PythonOutputSettings
 from simulator.models.equation import Equation
 from simulator.processes.start import Cluster
 from simulator.run.execute import execute

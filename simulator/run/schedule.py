@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from simulator.config.timing import EVENT_TOLERANCE
-from simulator.measurements import requested
+from simulator.measure import requested
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from simulator.config.timing import EVENT_TOLERANCE
-from simulator.diagnostics.budget import RESIDUAL, budget, residual
 from simulator.forcing import Forcing
+from simulator.measure.budget import RESIDUAL, budget, residual
 from simulator.models import Fields, Model, SplitModel, State
 from simulator.particles.swarm import Sets, Swarm
 from simulator.stepping.integrator import History, Integrator

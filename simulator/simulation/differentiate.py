@@ -22,8 +22,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import UserError
+from simulator.measure.budget import RESIDUAL
 from simulator.models import State
 from simulator.simulation import start
 from simulator.simulation.advance import step_of

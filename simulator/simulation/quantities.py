@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from simulator.config import RunConfig
-from simulator.diagnostics.budget import RESIDUAL, injection, residual_now
 from simulator.errors import did_you_mean
 from simulator.forcing import Forcing
+from simulator.measure.budget import RESIDUAL, injection, residual_now
 from simulator.models import Force, Model, State
 from simulator.particles import ParticleSet, population
 from simulator.particles.sampled import ACCELERATION, COMPONENTS

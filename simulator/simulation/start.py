@@ -10,10 +10,10 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.config import RunConfig
-from simulator.diagnostics.budget import RESIDUAL
 from simulator.errors import UserError
 from simulator.forcing import Forcing
 from simulator.initial import INITIALS, start_of
+from simulator.measure.budget import RESIDUAL
 from simulator.models import Fields, Model, State
 from simulator.models.equation import Equation
 from simulator.particles.population import Populations

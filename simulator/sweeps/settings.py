@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from simulator.config.execution import SlurmSettings
 from simulator.errors import shortened, shown
-from simulator.measurements import KINDS
+from simulator.measure import KINDS
 from simulator.run.folder import own_names
 from simulator.settings import Count, InputPath, Integer, Real, Settings
 

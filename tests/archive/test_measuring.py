@@ -7,7 +7,7 @@ from simulator import Simulation, open_run
 from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.plotting import plot_run
+from simulator.show import plot_run
 
 EVERY = {"every_steps": 2}
 

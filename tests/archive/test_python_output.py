@@ -10,8 +10,8 @@ from simulator import Simulation, open_run
 from simulator.cli import main
 from simulator.config import dump_config, load_config
 from simulator.errors import UserError
-from simulator.plotting import plot_run
 from simulator.run.refusals import check
+from simulator.show import plot_run
 
 CODE = """
 import jax.numpy as jnp

@@ -8,7 +8,7 @@ from simulator import Simulation
 from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.statistics.spectra import shell_spectra
+from simulator.spectral.bins import shell_spectra
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)
 STRESS = """

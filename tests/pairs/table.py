@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from simulator.measurements import KINDS
+from simulator.measure import KINDS
 
 Fragment = Mapping[str, Any]
 Level = Fragment | Callable[[dict[str, Any]], Fragment]

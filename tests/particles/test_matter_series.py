@@ -8,7 +8,7 @@ from run_support import simulate, write_case
 from simulator import open_run
 from simulator.archive.recorder import series_of
 from simulator.errors import UserError
-from simulator.plotting import plot_run
+from simulator.show import plot_run
 
 pytestmark = pytest.mark.spmd
 

@@ -6,8 +6,8 @@ import pytest
 from particle_cases import GRID, domain, random_positions, shared_out, simulation
 
 from simulator.archive.recorder import series_of
-from simulator.diagnostics.pair_correlation import PairCounter
 from simulator.errors import UserError
+from simulator.measure.pair_correlation import PairCounter
 from simulator.particles.migration import settled
 
 pytestmark = pytest.mark.spmd
@@ -59,7 +59,7 @@ def test_pairs_of_some_particles():
 
 def test_many_batches_of_pairs(monkeypatch):
     """Batches that end within the others of one particle, and particles without any others."""
-    monkeypatch.setattr("simulator.diagnostics.pair_correlation.TOGETHER", 16)
+    monkeypatch.setattr("simulator.measure.pair_correlation.TOGETHER", 16)
     position, place = clustered(COUNT), domain("one device")
     particles = shared_out(position, place, COUNT + 9)
     found = PairCounter(place, EDGES / 4)(particles, COUNT, 1)

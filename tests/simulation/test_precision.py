@@ -11,7 +11,7 @@ from simulator import Simulation, load_config
 from simulator.archive.recorder import Recorder
 from simulator.forcing import FORCINGS
 from simulator.initial import INITIALS
-from simulator.measurements import KINDS
+from simulator.measure import KINDS
 from simulator.models import MODELS
 from simulator.models.closures import CLOSURES
 from simulator.models.composite import COMPONENTS

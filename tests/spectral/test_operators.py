@@ -10,9 +10,9 @@ from spectral_cases import PLANS, Case, coefficients, error, points, put, sample
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
+from simulator.spectral.bins import Bins
 from simulator.spectral.poisson import solve_poisson
 from simulator.spectral.random import gaussian
-from simulator.statistics.spectra import Bins
 
 DEFAULT = ("z_xy", "z_y_x", "slab")
 CASES = [

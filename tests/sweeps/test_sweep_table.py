@@ -12,8 +12,8 @@ import pytest
 from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
 from simulator.plan import Step
+from simulator.show.study import plot_sweep
 from simulator.sweeps.collect import parse
-from simulator.sweeps.pictures import plot_sweep
 from simulator.sweeps.record import begun, ended
 from simulator.sweeps.report import plan_lines, status_lines, table_lines
 from simulator.sweeps.study_status import Stage, counted, status_of, statuses_of

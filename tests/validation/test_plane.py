@@ -14,10 +14,10 @@ from simulator.archive.recorder import series_of
 from simulator.errors import UserError
 from simulator.initial.spectrum import solenoidal
 from simulator.models import State
+from simulator.models.resolution import dissipation_scale
 from simulator.spectral import Grid, Transform, make_transform
+from simulator.spectral.bins import Bins
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl
-from simulator.statistics.resolution import dissipation_scale
-from simulator.statistics.spectra import Bins
 
 EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"
 

@@ -1,0 +1,99 @@
+"""Kinds of series that a run can write. A new kind is a file in this package and a line in `_OWN`.
+
+Rows are taken, files listed and pictures drawn in this order.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulator.measure.cospectra import Cospectra
+from simulator.measure.field_statistics import FieldStatistics
+from simulator.measure.helicity import Helicity
+from simulator.measure.histograms import Histograms
+from simulator.measure.joint_histograms import JointHistograms
+from simulator.measure.kind import (
+    Cadence,
+    Carried,
+    Curves,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+)
+from simulator.measure.pair_correlation import PairCorrelation
+from simulator.measure.particle_statistics import ParticleStatistics
+from simulator.measure.probes import Probes
+from simulator.measure.profiles import Profiles
+from simulator.measure.projections import Projections
+from simulator.measure.python import PythonOutput
+from simulator.measure.render import Render
+from simulator.measure.shell_to_shell import ShellToShell
+from simulator.measure.slices import Slices
+from simulator.measure.spectra import Spectra
+from simulator.measure.spectral_maps import SpectralMaps
+from simulator.measure.statistics import Statistics
+from simulator.measure.strain import Strain
+from simulator.measure.structure_functions import StructureFunctions
+from simulator.measure.trajectories import Trajectories
+from simulator.measure.transfer import Transfer
+from simulator.registry import Registry
+
+
+def _admitted(name: str, declared: Any) -> Kind:
+    kind = declared() if isinstance(declared, type) and issubclass(declared, Kind) else declared
+    if not isinstance(kind, Kind):
+        raise TypeError(f"a subclass of simulator.measure.Kind is needed, not {declared!r}")
+    if kind.name != name:
+        raise TypeError(f"its kind calls itself {kind.name!r}; the two names must agree")
+    return kind
+
+
+_OWN: tuple[Kind, ...] = (
+    Spectra(),
+    SpectralMaps(),
+    Cospectra(),
+    Transfer(),
+    StructureFunctions(),
+    Histograms(),
+    JointHistograms(),
+    Strain(),
+    Profiles(),
+    Projections(),
+    Probes(),
+    PythonOutput(),
+    ParticleStatistics(),
+    PairCorrelation(),
+    Trajectories(),
+    Helicity(),
+    ShellToShell(),
+    Statistics(),
+    FieldStatistics(),
+    Slices(),
+    Render(),
+)
+KINDS = Registry[Kind]("simulator.outputs", {kind.name: kind for kind in _OWN}, _admitted)
+
+
+def requested(output: Any) -> Iterator[tuple[str, Kind, Any]]:
+    """The series that a run with these output settings writes, as (file name, kind, settings). The settings are None
+    if only snapshots request rows."""
+    for kind in KINDS.values():
+        series = dict(kind.series(getattr(output, kind.name, None)))
+        if kind.with_snapshots and not series:
+            series = {kind.name: None}
+        yield from ((name, kind, settings) for name, settings in series.items())
+
+
+__all__ = [
+    "KINDS",
+    "Cadence",
+    "Carried",
+    "Curves",
+    "Kind",
+    "Measured",
+    "SeriesCadence",
+    "Subject",
+    "Unsupported",
+    "requested",
+]

@@ -1,0 +1,253 @@
+"""The contract of a kind of output: one file defines its settings, its measurement, its storage and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from simulator.errors import shortened
+from simulator.measure.lazy import (
+    Files,
+    ParticleSet,
+    PhysicalLayout,
+    Populations,
+    Swarm,
+    jax,
+    models,
+    spectral,
+)
+from simulator.settings import Count, Duration, Flag, Seconds, Settings, wrong
+
+AXES = "xyz"
+
+
+class Cadence(Settings):
+    """The schedule of an output. If several keys are set, it is due by each of them."""
+
+    every: Duration | None = None
+    """Interval in simulation time."""
+    every_steps: Count | None = None
+    """Interval in steps."""
+    every_wall: Seconds | None = None
+    """Interval in wall-clock time: seconds, or 10min, 2h."""
+
+    @property
+    def given(self) -> bool:
+        """Whether any interval is set."""
+        return not (self.every is None and self.every_steps is None and self.every_wall is None)
+
+
+class SeriesCadence(Cadence):
+    """The schedule of a series, whose rows are taken after the first step at or beyond their time."""
+
+    align: Flag = False
+    """Shorten steps so that rows due by simulation time are taken at exactly that time."""
+
+    @model_validator(mode="after")
+    def _some_cadence(self) -> Self:
+        if not self.given:
+            raise wrong("", "has no interval; give every, every_steps or every_wall")
+        if self.align and self.every is None:
+            raise wrong("align", "applies to rows due by simulation time; give every too, or leave it out")
+        return self
+
+
+def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Validator of a list of fields: refuses an empty list, and names that occur twice."""
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ValueError(f"{shortened(name)} is given twice; keep one of them")
+    if not names:
+        raise ValueError("an empty list; name a field, or leave the key out for the model's fields")
+    return names
+
+
+def check_rises(key: str, ends: tuple[float, float] | None) -> None:
+    """Refuses an interval whose first end is not the smaller one; for validators of settings."""
+    if ends is not None and ends[0] >= ends[1]:
+        raise wrong(key, f"[{ends[0]:g}, {ends[1]:g}] is not increasing; the smaller end comes first")
+
+
+class Unsupported(Exception):
+    """The run's model or settings do not allow this kind of output. `key` is relative to the kind's block."""
+
+    def __init__(self, message: str, key: str = "", *, of_model: bool = True):
+        """`of_model`: without a key the message ends with "which MODEL does not have"."""
+        super().__init__(message)
+        self.key, self.of_model = key, of_model
+
+
+@dataclass(frozen=True)
+class ParticleSubject:
+    """The particles of a run: those that move with a fluid, and those that are matter."""
+
+    populations: Populations
+    """All of them, by name."""
+    swarm: Swarm
+    """Those that move with a fluid."""
+    motion: Callable[[models.State], Callable[[str, ParticleSet], tuple[jax.Array, jax.Array]]]
+    """A state to the function from a name and its particles to their velocity and acceleration, (3, entries) both."""
+    sampled: Callable[[models.State, str, tuple[str, ...]], dict[str, jax.Array]]
+    """(state, species, quantities) to records `fluid_velocity` and so on, for particles that move with a fluid."""
+    quantities: tuple[str, ...]
+    """The quantities that can be sampled at these."""
+
+    def species(self, asked: tuple[str, ...] | None) -> tuple[str, ...]:
+        """The names that a setting `particles` asks for; None stands for all. Refuses unknown ones."""
+        self.check(asked or (), self.populations, "particles")
+        return asked or tuple(self.populations)
+
+    def check(self, names: tuple[str, ...], known: Collection[str], key: str) -> None:
+        """Refuses names that are not in `known`."""
+        for name in names:
+            if name not in known:
+                raise Unsupported(f"unknown {name!r}; known: {', '.join(known)}", key)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The subject of a measurement: a model on its transform, `template` with the shapes and types of its state, and
+    `files`, which opens the files of the configuration."""
+
+    model: models.Model
+    transform: spectral.Transform
+    template: models.State
+    files: Files
+    carried: ParticleSubject | None = None
+    """The particles; None without particles."""
+
+    @property
+    def particles(self) -> ParticleSubject:
+        """The particles. Raises Unsupported if there are none."""
+        if self.carried is None:
+            raise Unsupported(
+                "there are no particles; the block `particles` names some",
+                of_model=False,
+            )
+        return self.carried
+
+    def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
+        """The names in the result of a function of the fields, without computing it."""
+
+        return tuple(jax.eval_shape(function, self.model.contents(self.template)))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The drawing of one-dimensional variables of a series: one figure per variable with curves at up to six times.
+    `title` labels a variable's axis (default: its name in words), `coordinates` a coordinate's axis; both may be
+    mathematical text. `log` lists the logarithmic axes, of `x` and `y`."""
+
+    title: Callable[[str], str] | None = None
+    coordinates: Mapping[str, str] | None = None
+    log: str = ""
+
+
+class Kind:
+    """One kind of series: a file RUN/NAME.h5 with a row of arrays for each time at which it is due.
+
+    A kind is an instance in `simulator.measure.KINDS`, or a class or instance that an installed package declares
+    as an entry point of `simulator.outputs`. Its module must not import JAX at the top, because configurations are
+    read and pictures drawn without it; `measured` does the imports.
+    """
+
+    name: ClassVar[str]
+    """The key `output.NAME`, and the file NAME.h5."""
+    description: ClassVar[str]
+    """One line for the reference of keys."""
+    Settings: ClassVar[type[SeriesCadence]] = SeriesCadence
+    default: ClassVar[SeriesCadence | None] = None
+    """The settings of a run without the key; None: the series is written only if the key is given."""
+    with_snapshots: ClassVar[bool] = False
+    """Whether every snapshot adds a row, even without the key."""
+    frequent: ClassVar[bool] = False
+    """Rows are small and many: they wait in memory and are written together, every other second or so and before
+    each checkpoint."""
+    curves: ClassVar[Curves] = Curves()
+    """The drawing of variables without registered pictures."""
+
+    @property
+    def annotation(self) -> Any:
+        """The type of the key `output.NAME`."""
+        return self.Settings
+
+    def series(self, settings: Any) -> Mapping[str, Any]:
+        """The series for a value of `output.NAME`: settings by file name without its ending."""
+        return {} if settings is None else {self.name: settings}
+
+    def measured(self, subject: Subject, settings: Any) -> Measured:
+        """The content of a row and its computation. `settings` is None if only snapshots add rows.
+
+        Raises Unsupported if the model does not have the quantities."""
+        raise NotImplementedError
+
+    def pictures(self, series: Any, labels: Any) -> Iterator[tuple[str, Callable[[], Any]]] | None:
+        """Pictures of a `SeriesReader` that `curves` cannot describe, as (file name without its ending, function that
+        builds a matplotlib Figure); None to use `curves`. For kinds of other packages, whose modules may import
+        `simulator.show`."""
+        return None
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Arrays that a series carries from row to row, such as sums over time. They stay on the devices and are part of
+    every checkpoint. `begin` and `update` can be compiled.
+
+    If an earlier start of the run did not write the series, it begins with the next row.
+    """
+
+    begin: Callable[[], dict[str, jax.Array]]
+    """The arrays before the first row."""
+    update: Callable[[models.State, Mapping[str, jax.Array]], dict[str, jax.Array]]
+    """The arrays after adding a state; called whenever a row is due, before the row is computed."""
+    places: Mapping[str, spectral.Layout | PhysicalLayout] = field(default_factory=dict)
+    """Layouts of the arrays whose last three axes are modes or grid points; all others are small and replicated."""
+    fields: Callable[[Mapping[str, jax.Array]], dict[str, jax.Array]] | None = None
+    """Fields (..., x, y, z) that snapshots hold beside the model's, by name, made from the arrays; compiled."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`compute(state)` returns all `variables`, with the shapes of their dimensions; it can be compiled.
+
+    With `carried` it is `compute(state, arrays)`.
+    """
+
+    coordinates: Mapping[str, np.ndarray]
+    variables: Mapping[str, tuple[str, ...]]
+    """Dimensions by name."""
+    compute: Callable[..., dict[str, jax.Array]]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    beside: Callable[[], Mapping[str, tuple[str, np.ndarray]]] = dict
+    """Further properties of the points of a coordinate, stored once: name to (coordinate, values). All processes have
+    to call it."""
+    carried: Carried | None = None
+
+    def joined(self, other: Measured) -> Measured:
+        """Both measurements in one file; neither may carry arrays."""
+        return Measured(
+            {**self.coordinates, **other.coordinates},
+            {**self.variables, **other.variables},
+            lambda state: self.compute(state) | other.compute(state),
+            {**self.attributes, **other.attributes},
+            lambda: {**self.beside(), **other.beside()},
+        )
+
+
+def in_shells(
+    layout: spectral.Layout, names: Iterable[str], compute: Callable[[models.State], dict[str, jax.Array]]
+) -> Measured:
+    """Quantities (shells,) as functions of the shells' wavenumbers `k`, with the number of `modes` in each shell and
+    their mean wavenumber `k_mean`."""
+
+    def beside() -> dict[str, tuple[str, np.ndarray]]:
+        modes, mean = jax.jit(layout.shell_modes)()
+        return {"modes": ("k", np.asarray(modes).astype(np.int64)), "k_mean": ("k", np.asarray(mean))}
+
+    variables = {name: ("k",) for name in names}
+    width = {"shell_width": layout.shell_width}
+    return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)

@@ -1,0 +1,171 @@
+"""Fields at points and on lines, often: probes.h5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
+
+from simulator.errors import did_you_mean
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.lazy import jax, jnp, lax, models, spectral
+from simulator.settings import Real, Settings, wrong
+
+Position = Annotated[tuple[Real, ...], Field(min_length=2, max_length=3)]
+MOST_POINTS = 1000
+TAKEN = ("point", "x", "y", "z", "step", "time")
+
+
+class LineSettings(Settings):
+    axis: Literal["x", "y", "z"]
+    """The line's points are those of the grid along this axis."""
+    through: Position
+    """A point on the line, [x, y, z]."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=64)] = "line"
+    """It begins the names of the line's variables."""
+
+
+class ProbeSettings(SeriesCadence):
+    points: Annotated[tuple[Position, ...], Field(max_length=MOST_POINTS)] = ()
+    """Positions [x, y, z], anywhere in the box; in two dimensions [x, y]."""
+    lines: tuple[LineSettings, ...] = ()
+    """Lines of grid points along an axis."""
+    fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
+    """Evolved fields; by default all that are real."""
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Self:
+        if not (self.points or self.lines):
+            raise wrong("", "has no place to probe; give points or lines")
+        names = [line.name for line in self.lines]
+        for index, name in enumerate(names):
+            if name in names[:index] or name in TAKEN:
+                raise wrong(f"lines.{index}.name", f"{name} is taken; names of lines have to differ")
+        return self
+
+
+class Probes(Kind):
+    name = "probes"
+    description = "Fields at points and on lines, exact between grid points too, in probes.h5."
+    Settings = ProbeSettings
+    frequent = True
+
+    def measured(self, subject: Subject, settings: ProbeSettings) -> Measured:
+        model, grid = subject.model, subject.transform.grid
+        known = [name for name, spec in model.fields.items() if not spec.complex]
+        names = settings.fields or tuple(known)
+        if not names:
+            raise Unsupported("needs an evolved field of real values")
+        for name in names:
+            if name not in known:
+                meant = did_you_mean(name, known)
+                raise Unsupported(
+                    f"{name} is not an evolved real field{meant} known: {', '.join(known)}", key="fields"
+                )
+
+        def placed(position: tuple[float, ...], key: str) -> tuple[float, float, float]:
+            if len(position) != len(grid.axes):
+                raise Unsupported(f"{len(grid.axes)} coordinates are needed, not {len(position)}", key=key)
+            given = dict(zip(grid.axes, position, strict=True))
+            return given.get("x", 0.0), given["y"], given["z"]
+
+        points = [placed(p, f"points.{i}") for i, p in enumerate(settings.points)]
+        axes = {seen: axis for axis, seen in grid.names.items()}
+        lines = {}
+        for i, line in enumerate(settings.lines):
+            if line.axis not in axes:
+                raise Unsupported(f"the grid has no axis {line.axis}", key=f"lines.{i}.axis")
+            lines[line.name] = Line(axes[line.axis], placed(line.through, f"lines.{i}.through"))
+        return probes(model, names, points, lines)
+
+
+AT_ONCE = 16
+"""Points whose sums are taken together: the partial sums of one point are a plane of modes."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The grid's points along `axis`, through a point (x, y, z)."""
+
+    axis: str
+    through: tuple[float, float, float]
+
+
+def values_at(
+    layout: spectral.Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]
+) -> jax.Array:
+    """Values of a real field, from its coefficients (..., *order), on the points that the x, y and z positions
+    span: (..., x, y, z).
+
+    The sums over modes are taken axis by axis, first along the axes that every device holds whole.
+    """
+    order = sorted(layout.order, key=lambda axis: axis in layout.sharded)
+    letters = {axis: AXES.index(axis) for axis in AXES}
+    lead = field.ndim - 3
+    operand = [3 + i for i in range(lead)] + [letters[axis] for axis in layout.order]
+    values = field
+    for axis in order:
+        phases = layout.phases(axis, positions[letters[axis]], field.dtype)
+        own, made = letters[axis], 20 + letters[axis]
+        result = [made if label == own else label for label in operand]
+        values = jnp.einsum(values, operand, phases, [made, own], result, precision=lax.Precision.HIGHEST)
+        operand = result
+    return jnp.einsum(values, operand, [*operand[:lead], 20, 21, 22]).real
+
+
+def probes(
+    model: models.Model, names: Sequence[str], points: Sequence[Sequence[float]], lines: Mapping[str, Line]
+) -> Measured:
+    """`NAME` (point,) and `LINE/NAME` (LINE_x or as its axis is called): values of evolved real fields at points
+    (x, y, z) and on lines, those of vectors by component, `NAME_x` and so on. Each point or line costs one reading of
+    a field's modes, and no transform."""
+    grid = model.transform.grid
+    whole = jax.sharding.NamedSharding(model.transform.layout.mesh, jax.sharding.PartitionSpec())
+    placed = np.asarray(points, np.float64).reshape(-1, 3)
+    along = {
+        name: np.arange(grid.shape[AXES.index(line.axis)]) * grid.spacing[AXES.index(line.axis)]
+        for name, line in lines.items()
+    }
+    called = {name: f"{name}_{grid.names[line.axis]}" for name, line in lines.items()}
+
+    def named(name: str, values: jax.Array, before: str = "") -> dict[str, jax.Array]:
+        components = model.fields[name].components
+        row = {f"{name}_{c}": values[i] for i, c in enumerate(components)} or {name: values}
+        return {before + n: lax.with_sharding_constraint(v, whole) for n, v in row.items()}
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        row: dict[str, jax.Array] = {}
+        for name in names:
+            layout, field = model.transform_of(name).layout, state.fields[name]
+            if len(points):
+
+                def at(position, layout=layout, field=field):
+                    return values_at(layout, field, position[:, None])[..., 0, 0, 0]
+
+                row |= named(name, jnp.moveaxis(lax.map(at, placed, batch_size=AT_ONCE), 0, -1))
+            for key, line in lines.items():
+                position = [np.array([x]) for x in line.through]
+                position[AXES.index(line.axis)] = along[key]
+                values = values_at(layout, field, position)
+                row |= named(name, values.reshape(*values.shape[:-3], prod(values.shape[-3:])), f"{key}/")
+        return row
+
+    variables: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        components = model.fields[name].components
+        own = [f"{name}_{c}" for c in components] or [name]
+        variables |= {n: ("point",) for n in own if len(points)}
+        variables |= {f"{key}/{n}": (called[key],) for key in lines for n in own}
+    attributes = {f"{key}_through": list(grid.seen(line.through)) for key, line in lines.items()}
+    where = {
+        seen: ("point", np.asarray(placed[:, AXES.index(axis)]))
+        for axis, seen in grid.names.items()
+        if len(points)
+    }
+    coordinates = {"point": np.arange(len(points))} if len(points) else {}
+    coordinates |= {called[key]: positions for key, positions in along.items()}
+    return Measured(coordinates, variables, compute, attributes, lambda: where)

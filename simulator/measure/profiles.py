@@ -1,0 +1,175 @@
+"""Radial profiles of mass densities about the densest point: profiles.h5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple, Self, TypeAlias
+
+import numpy as np
+from pydantic import model_validator
+
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises
+from simulator.measure.lazy import PhysicalLayout, Program, jax, jnp, lax, models, spectral
+from simulator.measure.slices import values_of
+from simulator.settings import Points, Positive
+
+
+class ProfileSettings(SeriesCadence):
+    bins: Points = 32
+    """Number of spherical shells."""
+    range: tuple[Positive, Positive] | None = None
+    """Smallest and largest radius; by default the grid spacing and half the box."""
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        check_rises("range", self.range)
+        return self
+
+
+class Profiles(Kind):
+    name = "profiles"
+    description = "Radial profiles of mass densities about the densest point in profiles.h5."
+    Settings = ProfileSettings
+
+    def measured(self, subject: Subject, settings: ProfileSettings) -> Measured:
+        if not (mass := densities(subject.model)):
+            raise Unsupported("needs a mass density")
+        return profiles(subject.model.density_transform, mass, settings.bins, settings.range)
+
+
+_NEWTON_STEPS = 3
+
+
+Densities: TypeAlias = "Mapping[str, Callable[[models.State], jax.Array]]"
+"""Functions of the state to values (x, y, z) of mass densities, by name."""
+
+
+def densities(model: models.Model) -> dict[str, Callable[[models.State], jax.Array]]:
+    """The mass densities of a model, the whole one first: its fields `density` and `NAME_density`."""
+    names = (name for name in model.specs() if name == "density" or name.endswith("_density"))
+    ordered = sorted(names, key=lambda name: (name != "density", name))
+    return {name: values_of(model, name) for name in ordered}
+
+
+class Peak(NamedTuple):
+    """The densest point: its position (x, y, z) and its density."""
+
+    place: jax.Array
+    density: jax.Array
+
+
+def densest(layout: spectral.Layout, physical: PhysicalLayout, values: jax.Array, modes: jax.Array) -> Peak:
+    """The maximum of a density given as values and as coefficients.
+
+    Starting from the densest grid point (the first of several), Newton's method finds the maximum of the Fourier
+    series between the points. If it leaves the grid point's cell, or finds less, the result is the grid point.
+    """
+    shape, spacing = physical.shape, physical.grid.spacing
+    values = jnp.where(physical.inside(), values, -jnp.inf)
+    number = jnp.zeros((), jnp.int64)
+    for i, n in enumerate(shape):
+        number = number * n + lax.broadcasted_iota(jnp.int64, shape, i)
+    top = values.max()
+    first = jnp.where(values == top, number, np.prod(shape)).min()
+    index = jnp.stack([first // (shape[1] * shape[2]), first // shape[2] % shape[1], first % shape[2]])
+    start = index * jnp.asarray(spacing)
+    k = layout.wavenumbers(modes.real.dtype)
+
+    def around(place: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Density, gradient and Hessian of the series at a point."""
+        shifted = modes
+        for q, x in zip(k, place, strict=True):
+            shifted = shifted * jnp.exp(1j * (q * x.astype(q.dtype))).astype(modes.dtype)
+        slope = jnp.stack([layout.sum((1j * q * shifted).real) for q in k])
+        hessian = jnp.stack([jnp.stack([layout.sum(-(p * q * shifted).real) for q in k]) for p in k])
+        return layout.sum(shifted.real), slope.astype(jnp.float64), hessian.astype(jnp.float64)
+
+    def step(_, place: jax.Array) -> jax.Array:
+        _, slope, hessian = around(place)
+        # Along a ridge, or an axis of one point, the curvature is 0 and the position must not change.
+        shift = 1e-9 * abs(hessian).max() + jnp.finfo(jnp.float64).tiny
+        return place - jnp.linalg.solve(hessian - shift * jnp.eye(3), slope)
+
+    maximum = lax.fori_loop(0, _NEWTON_STEPS, step, start)
+    density = around(maximum)[0]
+    near = (abs(maximum - start) <= jnp.asarray(spacing)).all() & (density >= top)
+    return Peak(jnp.where(near, maximum, start), jnp.where(near, density, top))
+
+
+def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | None = None) -> np.ndarray:
+    """Edges (bins + 1,) of the spherical shells, equally spaced in the logarithm; the first shell extends to the
+    centre. By default from the smallest grid spacing to half the shortest side of the box."""
+    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
+    low = min(grid.spacing[i] for i in present)
+    high = min(grid.box[i] for i in present) / 2
+    return np.geomspace(*(reach or (low, high)), bins + 1)
+
+
+def profiles(
+    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
+) -> Measured:
+    """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the densest point of the
+    first density, at periodic distances; nan for shells without grid points.
+
+    `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,) is
+    the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and `peak_density`
+    belong to the maximum between the grid points.
+    """
+    grid, layout, physical = transform.grid, transform.layout, transform.physical
+    edges = profile_edges(grid, bins, reach)
+    main = next(iter(given))
+    cell = grid.volume / grid.points
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        values = {name: density(state) for name, density in given.items()}
+        peak = densest(layout, physical, values[main], transform.forward(values[main]))
+        squares = []
+        for x, c, length in zip(physical.coordinates(), peak.place, grid.box, strict=True):
+            away = x - c
+            squares.append((away - length * jnp.rint(away / length)) ** 2)
+        distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
+        # The first shell is everything up to the second edge; the last entry collects distant points and padding.
+        shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
+        shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
+        one = jnp.ones(physical.shape, jnp.float64)
+        stack = jnp.stack([one, distance, *(v.astype(jnp.float64) for v in values.values())])
+        (sums,) = shell_sums(physical, bins)(physical.constrain(shell), physical.constrain(stack))
+        points = sums[0]
+        means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
+        profile = dict(zip(("radius", *given), means[1:], strict=True))
+        return {
+            **profile,
+            "points": points,
+            "enclosed_mass": jnp.cumsum(sums[2]) * cell,
+            **{
+                f"center_{name}": jnp.mod(peak.place[i], grid.box[i])
+                for i, name in ((AXES.index(axis), name) for axis, name in grid.names.items())
+            },
+            "peak_density": peak.density,
+        }
+
+    middles = np.sqrt(edges[:-1] * edges[1:])
+    scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
+    variables: dict[str, tuple[str, ...]] = {name: ("r",) for name in (*given, "radius", "points")}
+    variables |= {"enclosed_mass": ("r_outer",)} | dict.fromkeys(scalars, ())
+    return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
+
+
+@lru_cache(maxsize=16)
+def shell_sums(physical: PhysicalLayout, count: int) -> Program:
+    """Sums of values (component, x, y, z) by an index in [0, count]; values with the index `count` are left out."""
+    axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+    def local(index, values):
+        add = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
+        sums = add(values)[:, :count]
+        return (lax.psum(sums, axes) if physical.devices > 1 else sums,)
+
+    return Program(
+        local,
+        physical.mesh,
+        [physical.spec, physical.spec_of(4)],
+        [jax.sharding.PartitionSpec()],
+        name="radial_sum",
+    )

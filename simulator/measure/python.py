@@ -1,0 +1,171 @@
+"""Measurements by a user's own functions: one series NAME.h5 for each function."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from simulator.errors import UserError
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import jax, jnp, lax, line_of, models, spectral
+from simulator.settings import InputPath
+
+MOST = 2**20
+"""The largest number of values in a row."""
+
+
+class PythonOutputSettings(SeriesCadence):
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    function: str
+    """function(fields, time, **parameters) gives a dict of numbers and small arrays by name."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z]\w*$", max_length=64)] | None = None
+    """Name of the series, NAME.h5; by default the function's."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+    @property
+    def series(self) -> str:
+        return self.name or self.function
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, Mapping | PythonOutputSettings) else value
+
+
+def _distinct_series(functions: tuple[PythonOutputSettings, ...]) -> tuple[PythonOutputSettings, ...]:
+    for number, function in enumerate(functions):
+        if function.series in (other.series for other in functions[:number]):
+            raise ValueError(f"two functions write {function.series}.h5; give one of them another name: ...")
+    return functions
+
+
+Block = PythonOutputSettings | list[PythonOutputSettings]
+
+
+class PythonOutput(Kind):
+    name = "python"
+    description = "Measurements by your own functions, one block or a list, each in a series NAME.h5."
+    Settings = PythonOutputSettings
+
+    @property
+    def annotation(self) -> Any:
+        return Annotated[
+            tuple[PythonOutputSettings, ...],
+            BeforeValidator(_listed, json_schema_input_type=Block),
+            AfterValidator(_distinct_series),
+        ]
+
+    def series(self, settings: Any) -> Mapping[str, Any]:
+        return {function.series: function for function in settings or ()}
+
+    def measured(self, subject: Subject, settings: PythonOutputSettings) -> Measured:
+        try:
+            function = subject.files.function(str(settings.path), settings.function)
+        except UserError as error:
+            raise Unsupported(str(error), key="function") from error
+
+        def refused(error: BaseException | None, message: str) -> Unsupported:
+            code = getattr(function, "__code__", None)
+            begins = f":{code.co_firstlineno}" if code is not None else ""
+            place = line_of(error, settings.path) if error is not None else f"{settings.path}{begins}"
+            return Unsupported(f"{place}: {settings.function}: {message}", key="function")
+
+        def compute(state: models.State) -> dict[str, Any]:
+            try:
+                result = function(
+                    FieldView(subject.model, subject.model.contents(state)), state.time, **settings.parameters
+                )
+            except jax.errors.JAXTypeError as error:
+                raise refused(
+                    error, "uses numpy, or an if, on values; use jax.numpy instead, with jnp.where for an if"
+                ) from error
+            except Exception as error:
+                raise refused(error, f"{type(error).__name__}: {error}") from error
+            return _checked(result, subject, lambda message: refused(None, message))
+
+        shapes = jax.eval_shape(compute, subject.template)
+        if (count := sum(math.prod(a.shape) for a in shapes.values())) > MOST:
+            raise refused(None, f"returns {count} numbers; a row holds at most {MOST}")
+        return Measured(*_dimensions(shapes), compute, {"function": settings.function})
+
+
+def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported]) -> dict[str, jax.Array]:
+    """The result of the function as arrays, replicated on every device."""
+
+    if not isinstance(result, Mapping) or not result:
+        raise refused(
+            f"returned {type(result).__name__}; a dict of numbers and small arrays by name is needed"
+        )
+    whole = jax.sharding.NamedSharding(subject.transform.layout.mesh, jax.sharding.PartitionSpec())
+    row = {}
+    for name, value in result.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in ("step", "time"):
+            raise refused(f"{name!r} cannot name a variable; letters, digits and _ do, but not step or time")
+        try:
+            array = jnp.asarray(value)
+        except (TypeError, ValueError):
+            raise refused(f"{name} is {type(value).__name__}; a number or an array is needed") from None
+        grid = subject.transform.grid
+        if array.shape[-len(grid.axes) :] == grid.seen(grid.shape):
+            raise refused(f"{name} is a whole field; return a mean, a profile or another small array of it")
+        if jnp.iscomplexobj(array):
+            raise refused(f"{name} is complex; return its .real and .imag")
+        row[name] = lax.with_sharding_constraint(array, whole)
+    return row
+
+
+def _dimensions(shapes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """A coordinate `index_N` from 0 to N - 1 for every length, and the dimensions of the variables."""
+
+    lengths = sorted({n for a in shapes.values() for n in a.shape})
+    variables = {name: tuple(f"index_{n}" for n in a.shape) for name, a in shapes.items()}
+    return {f"index_{n}": np.arange(n) for n in lengths}, variables
+
+
+class FieldView(Mapping[str, Any]):
+    """Values of evolved and derived fields by name: `fields["velocity"]` is (3, x, y, z), without padding; in two
+    dimensions there is no z.
+
+    Values are computed on access, so a function pays only for the fields that it uses. Everything is traced by JAX:
+    the arrays are distributed over the devices, and sums over points are sums over all devices.
+    """
+
+    def __init__(self, model: models.Model, fields: models.Fields):
+        self._model, self._fields = model, fields
+
+    def __getitem__(self, name: str) -> jax.Array:
+        if name not in self._model.specs():
+            raise KeyError(f"{name}; the model has {', '.join(self)}")
+        grid = self._model.transform.grid
+        inside = (slice(n) for n in grid.seen(grid.shape))
+        return self._model.field_values(name, self._fields)[(..., *inside)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._model.specs())
+
+    def __len__(self) -> int:
+        return len(self._model.specs())
+
+    @property
+    def points(self) -> tuple[jax.Array, ...]:
+        """The coordinates x, y, z of the grid points, which broadcast to (x, y, z); in two dimensions x, y."""
+        physical = self._model.transform.physical
+        grid = physical.grid
+        x, y, z = physical.coordinates()
+        xyz = x[: grid.shape[0]], y[:, : grid.shape[1]], z[:, :, : grid.shape[2]]
+        return tuple(a[0] for a in grid.seen(xyz)) if grid.planar else xyz
+
+    def modes(self, name: str) -> jax.Array:
+        """Fourier coefficients of an evolved field, in the order of `layout`; padding is zero."""
+        return self._fields[name]
+
+    @property
+    def layout(self) -> spectral.Layout:
+        """The layout of the modes: `layout.wavenumbers()`, `layout.shell_sum(energy)`, ..."""
+        return self._model.transform.layout

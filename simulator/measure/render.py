@@ -1,0 +1,135 @@
+"""Volume pictures of scalar fields, made on the devices: render.h5."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
+
+from simulator.errors import shortened
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import Camera, TransferFunction, Volume, models
+from simulator.measure.slices import check_scalar
+from simulator.settings import Integer, Positive, Real, Settings, wrong
+
+FAMILIES = 4
+"""The most fields in one picture: `rendering.transfer` has a hue for each."""
+USUAL = ("vorticity_magnitude", "density")
+"""The fields to show by default: the first of these that the model has."""
+
+
+def _colour(name: Any) -> Any:
+    from PIL import ImageColor
+
+    try:
+        ImageColor.getrgb(str(name))
+    except ValueError:
+        raise ValueError(f"{shortened(str(name))} is not a colour; give a name or #rrggbb") from None
+    return str(name)
+
+
+Colour = Annotated[str, AfterValidator(_colour)]
+Opacity = Annotated[Real, Field(ge=0, lt=1)]
+Pixels = Annotated[Integer, Field(ge=16, le=8192)]
+
+
+class CameraSettings(Settings):
+    azimuth: Real = 30.0
+    """Position of the camera: degrees from x towards y."""
+    elevation: Annotated[Real, Field(ge=-90, le=90)] = 25.0
+    """Degrees above the x-y plane; z points up."""
+    zoom: Positive = 1.2
+    """With 1 the diagonal of the box is as long as the shorter side of the picture."""
+
+
+Points = Literal["auto"] | Annotated[tuple[tuple[Real, Colour, Opacity], ...], Field(min_length=2)]
+
+
+class RenderSettings(SeriesCadence):
+    field: str | None = None
+    """A scalar field; by default the vorticity magnitude, else the density."""
+    fields: Annotated[dict[str, Points], Field(min_length=1, max_length=FAMILIES)] | None = None
+    """Instead of `field` and `transfer`: several scalar fields in one picture, each with its transfer function, such
+    as {vorticity_magnitude: auto, dye: auto}. With `auto` each field has its own hue: orange, blue, green, violet."""
+    camera: CameraSettings = CameraSettings()
+    """The position of the camera."""
+    transfer: Points = "auto"
+    """Points [value, colour, opacity] in rising order of value. The opacity is the fraction of light lost in a path
+    of a hundredth of the box's shortest side. The default is chosen from the mean square of the values."""
+    size: tuple[Pixels, Pixels] = (512, 512)
+    """Width and height in pixels."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.fields is not None and (self.field is not None or self.transfer != "auto"):
+            key = "transfer" if self.field is None else "field"
+            raise wrong(key, "`fields` names the fields and their transfer functions; give one of the two")
+        _rising("transfer", self.transfer)
+        for name, points in (self.fields or {}).items():
+            _rising(f"fields.{name}", points)
+        return self
+
+
+def _rising(key: str, points: Any) -> None:
+    values = [] if points == "auto" else [point[0] for point in points]
+    if any(b <= a for a, b in itertools.pairwise(values)):
+        raise wrong(key, f"the values {', '.join(f'{v:g}' for v in values)} do not rise; sort the points")
+
+
+class Render(Kind):
+    name = "render"
+    description = "Volume pictures of a field, rendered by the devices, in render.h5."
+    Settings = RenderSettings
+
+    def measured(self, subject: Subject, settings: RenderSettings) -> Measured:
+        shown = fields_of(subject.model, settings)
+        for name in shown:
+            check_scalar(name, subject, key="field" if settings.fields is None else "fields")
+        if 1 in subject.transform.grid.shape:
+            raise Unsupported("a plane has no volume; use slices")
+        volume = volume_of(subject.transform, settings, tuple(shown.values()))
+        width, height = settings.size
+
+        def compute(state: Any) -> dict[str, Any]:
+            contents = subject.model.contents(state)
+            return {"image": volume.image(*(subject.model.whole_values(name, contents) for name in shown))}
+
+        return Measured(
+            {"row": np.arange(height), "column": np.arange(width), "channel": np.arange(3)},
+            {"image": ("row", "column", "channel")},
+            compute,
+            {
+                "field": "+".join(shown),
+                "azimuth": settings.camera.azimuth,
+                "elevation": settings.camera.elevation,
+            },
+        )
+
+
+def fields_of(model: models.Model, settings: RenderSettings) -> dict[str, Any]:
+    """The transfer function of each field to show. Raises Unsupported if nothing names a field."""
+    if settings.fields is not None:
+        return dict(settings.fields)
+    name = settings.field or next((name for name in USUAL if name in model.scalar_fields), None)
+    if name is None:
+        raise Unsupported("needs a field to show; name one with field")
+    return {name: settings.transfer}
+
+
+def volume_of(transform: Any, settings: RenderSettings, functions: tuple[Any, ...]) -> Volume:
+    """The renderer for fields on this transform, with the transfer `functions` of the settings."""
+    from PIL import ImageColor
+
+    def colour(name: str) -> tuple[float, ...]:
+        return tuple(part / 255 for part in ImageColor.getrgb(name)[:3])
+
+    transfers = []
+    for number, function in enumerate(functions):
+        family = number if len(functions) > 1 else None
+        points = None if function == "auto" else tuple((v, colour(name), o) for v, name, o in function)
+        transfers.append(TransferFunction(points, family))  # pyright: ignore[reportArgumentType]
+    camera = settings.camera
+    seen = Camera(camera.azimuth, camera.elevation, camera.zoom, settings.size)
+    return Volume(transform.physical, seen, tuple(transfers))

@@ -1,0 +1,157 @@
+"""The three mid-planes of scalar fields: slices.h5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import numpy as np
+from pydantic import AfterValidator, Field
+
+from simulator.errors import did_you_mean
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.lazy import Domain, ParticleSet, Populations, jax, jnp, lax, models, spectral
+from simulator.settings import Integer
+
+MOST = 1000
+
+
+class SliceSettings(SeriesCadence):
+    fields: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
+    """Scalar fields to cut; by default the speed, vorticity magnitude and density that the model has, and every
+    scalar of a user's own equation."""
+    particles: Annotated[Integer, Field(ge=0, le=10**6)] = MOST
+    """The largest number of particles of each species that are drawn over a plane, those within half a grid spacing;
+    0 for none."""
+
+
+class Slices(Kind):
+    name = "slices"
+    description = "Mid-plane slices in slices.h5 beside those that come with every snapshot."
+    Settings = SliceSettings
+    with_snapshots = True
+
+    def measured(self, subject: Subject, settings: SliceSettings | None) -> Measured:
+        asked = settings.fields if settings is not None else None
+        for name in asked or ():
+            check_scalar(name, subject)
+        names = asked or subject.model.pictured
+        planes = mid_planes(subject.transform, {name: values_of(subject.model, name) for name in names})
+        most = MOST if settings is None else settings.particles
+        if subject.carried is None or not most:
+            return planes
+        # In two dimensions there is one plane.
+        cuts = {plane: axes for plane, axes in PLANES.items() if set(axes) <= planes.coordinates.keys()}
+        return planes.joined(near_planes(subject.particles.populations, cuts, most))
+
+
+def check_scalar(name: str, subject: Subject, key: str = "fields") -> None:
+    """Refuses a name that is no scalar field of the model; `key` is its place in the configuration."""
+    if name in subject.model.scalar_fields:
+        return
+    meant = did_you_mean(name, subject.model.scalar_fields)
+    problem = f"{name} is not a scalar" if name in subject.model.specs() else f"unknown field {name!r}"
+    raise Unsupported(f"{problem}{meant} known: {', '.join(subject.model.scalar_fields)}", key=key)
+
+
+PLANES = {"xy": ("x", "y"), "xz": ("x", "z"), "yz": ("y", "z")}
+
+
+def values_of(model: models.Model, name: str) -> Callable[[models.State], jax.Array]:
+    """The values (..., x, y, z) of a field as a function of the state."""
+    return lambda state: model.whole_values(name, model.contents(state))
+
+
+def mid_planes(
+    transform: spectral.Transform, scalars: Mapping[str, Callable[[models.State], jax.Array]]
+) -> Measured:
+    """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields, given as functions to values (x, y, z), on the planes
+    through the grid point N/2 of the third axis; in two dimensions only `NAME/xy`."""
+    grid, seen = transform.grid, transform.physical.as_seen
+    shape = grid.seen(grid.shape)
+    whole = jax.sharding.NamedSharding(transform.layout.mesh, jax.sharding.PartitionSpec())
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        planes = dict[str, jax.Array]()
+        for name, values in scalars.items():
+            cut = {f"{name}/{plane}": v for plane, v in _cut(seen(values(state)), shape).items()}
+            # Planes are small, and process 0 writes them: every device has them whole.
+            planes |= {n: lax.with_sharding_constraint(plane, whole) for n, plane in cut.items()}
+            # One field after the other: never two whole fields in memory.
+            state, planes = lax.optimization_barrier((state, planes))
+        return planes
+
+    sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
+    coordinates = {a: np.arange(n) * h for a, n, h in sizes}
+    planes = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
+    return Measured(
+        coordinates, {f"{n}/{cut}": axes for n in scalars for cut, axes in planes.items()}, compute
+    )
+
+
+def _cut(values: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
+    """The planes of values (x, y, z) or (x, y), without padding."""
+    if len(shape) == 2:
+        nx, ny = shape
+        return {"xy": values[:nx, :ny]}
+    nx, ny, nz = shape
+    return {
+        "xy": values[:nx, :ny, nz // 2],
+        "xz": values[:nx, ny // 2, :nz],
+        "yz": values[nx // 2, :ny, :nz],
+    }
+
+
+_MIXING = 0x1E3779B97F4A7C15
+
+
+def near_planes(populations: Populations, planes: Mapping[str, tuple[str, str]], most: int) -> Measured:
+    """Where particles within half a grid spacing of the mid-planes are, for pictures: `NAME/near_xy_x` and
+    `NAME/near_xy_y`, ... over the coordinate `near`. If there are more than `most` of a species, some are picked by
+    their ids, at each time the same ones; NaN where there are fewer."""
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        row: dict[str, jax.Array] = {}
+        for name, population in populations.items():
+            particles = state.particles.get(name)  # snapshots that are measured again lack those of a fluid
+            for plane, axes in planes.items():
+                if particles is None:
+                    found = jnp.full((2, most), jnp.nan)
+                else:
+                    found = _near(particles, population.domain, plane, most)
+                row |= {f"{name}/near_{plane}_{axis}": found[i] for i, axis in enumerate(axes)}
+        return row
+
+    variables = {
+        f"{name}/near_{plane}_{axis}": ("near",)
+        for name in populations
+        for plane, axes in planes.items()
+        for axis in axes
+    }
+    return Measured({"near": np.arange(most)}, variables, compute)
+
+
+def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.Array:
+    """(2, most): positions in a mid-plane of the particles next to it, on every device."""
+    along = [AXES.index(axis) for axis in plane]
+    across = next(i for i in range(3) if i not in along)
+    grid = domain.physical.grid
+    spacing, middle = grid.spacing[across], grid.shape[across] // 2 * grid.spacing[across]
+    held = min(particles.capacity, most)
+
+    def local(ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        near = (ids >= 0) & ((abs(position[across] - middle) <= spacing / 2) | (grid.shape[across] == 1))
+        # Multiplied by a large odd number, ids lose every order that a lattice gives them.
+        mixed = (ids * _MIXING) & jnp.iinfo(jnp.int64).max
+        keys = jnp.where(near, mixed, jnp.iinfo(jnp.int64).max)
+        first = jnp.argsort(keys)[:held]
+        return keys[first], jnp.where(near, position[np.array(along)], jnp.nan)[:, first]
+
+    if domain.cuts:
+        spec = (domain.spec(1), domain.spec(2))
+        local = jax.shard_map(
+            local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
+        )
+    keys, places = local(particles.id, particles.records["position"])
+    places = jax.lax.with_sharding_constraint(places, domain.everywhere)[:, jnp.argsort(keys)[:most]]
+    return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)

@@ -1,0 +1,147 @@
+"""Means, variances and standard errors over time, from correlated samples.
+
+The error of a mean of correlated samples follows from means of blocks of 2, 4, 8, ... samples: when blocks are longer
+than the correlation time, their means are independent and the estimate levels off (Flyvbjerg and Petersen 1989, J.
+Chem. Phys. 91, 461). Each level gets its samples from the previous one as pairs become complete, so that the memory
+grows with the logarithm of their number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import Field, create_model
+
+from simulator.measure.kind import Carried, Curves, Kind, Measured, SeriesCadence, Subject, in_shells
+from simulator.measure.lazy import flux, jax, jnp, lax, models, shell_spectra
+from simulator.settings import Real
+
+# `from` is a keyword of Python, so that a class statement cannot define the field.
+StatisticsSettings: Any = create_model(
+    "StatisticsSettings",
+    __base__=SeriesCadence,
+    **{"from": (Real, Field(default=0.0, description="The time from which on samples are taken."))},  # pyright: ignore
+)
+
+OF = ("mean", "variance", "error")
+
+
+class Statistics(Kind):
+    name = "statistics"
+    description = "Means over time of diagnostics, spectra and transfer, with error bars, in statistics.h5."
+    Settings = StatisticsSettings
+    curves = Curves(
+        title=lambda name: name.replace("/", " ").replace("_", " "),
+        coordinates={"k": r"wavenumber $k$"},
+        log="x",
+    )
+
+    def measured(self, subject: Subject, settings: Any) -> Measured:
+        model, layout = subject.model, subject.transform.layout
+        start = float(getattr(settings, "from"))
+
+        def quantities(state: models.State) -> dict[str, jax.Array]:
+            row = model.diagnostics(model.contents(state), state.time)
+            values = {name: value for name, value in row.items() if name != "rate"}
+            values |= {f"spectrum/{n}": e for n, e in model.spectra(model.contents(state)).items()}
+            for name, rate in shell_spectra(layout, model.transfers(state.fields)).items():
+                values |= {f"transfer/{name}": rate, f"flux/{name}": flux(rate, layout.shell_width)}
+            return dict(sorted(values.items()))
+
+        shapes = {name: a.shape for name, a in jax.eval_shape(quantities, subject.template).items()}
+        sizes = [shape[0] if shape else 1 for shape in shapes.values()]
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+
+        def begin() -> dict[str, jax.Array]:
+            return empty(ends[-1])._asdict()
+
+        def update(state: models.State, sums: Any) -> dict[str, jax.Array]:
+            active = state.time >= start * (1 - 1e-12)
+            return taken_in(Moments(**sums), flattened(quantities(state)), active)._asdict()
+
+        def compute(state: models.State, sums: Any) -> dict[str, jax.Array]:
+            moments = Moments(**sums)
+            row = {"samples": moments.blocks[0]}
+            for kind, values in results(moments).items():
+                parts = jnp.split(values, ends[:-1])
+                row |= {
+                    f"{kind}/{name}": part.reshape(shape)
+                    for (name, shape), part in zip(shapes.items(), parts, strict=True)
+                }
+            return row
+
+        curves = [name for name, shape in shapes.items() if shape]
+        shells = in_shells(layout, curves, lambda state: {})
+        variables: dict[str, tuple[str, ...]] = {"samples": ()}
+        variables |= {
+            f"{kind}/{name}": ("k",) if shape else () for kind in OF for name, shape in shapes.items()
+        }
+        return Measured(
+            shells.coordinates,
+            variables,
+            compute,
+            {**shells.attributes, "from": start},
+            shells.beside,
+            Carried(begin, update),
+        )
+
+
+LEVELS = 32
+FEWEST = 8
+"""Smallest number of blocks for which the estimate of a level is used."""
+
+
+class Moments(NamedTuple):
+    """For a vector of n quantities, on each level: the number of blocks (levels,), the mean and the sum of squared
+    deviations of their means (levels, n), and the mean of a block that waits for its partner."""
+
+    blocks: jax.Array
+    mean: jax.Array
+    squares: jax.Array
+    waiting: jax.Array
+    waits: jax.Array
+
+
+def empty(n: int) -> Moments:
+    """The moments before the first sample."""
+    zeros = jnp.zeros((LEVELS, n))
+    return Moments(jnp.zeros(LEVELS, jnp.int64), zeros, zeros, zeros, jnp.zeros(LEVELS, jnp.int64))
+
+
+def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
+    """The moments with one more sample (n,), if `on`. Mean and squares follow Welford (1962, Technometrics 4,
+    419)."""
+
+    def level(
+        carry: tuple[jax.Array, jax.Array], old: Moments
+    ) -> tuple[tuple[jax.Array, jax.Array], Moments]:
+        value, active = carry
+        count = old.blocks + active
+        away = jnp.where(active, value - old.mean, 0.0)
+        mean = old.mean + away / jnp.maximum(count, 1)
+        squares = old.squares + away * jnp.where(active, value - mean, 0.0)
+        complete = active & (old.waits > 0)
+        waiting = jnp.where(active & ~complete, value, old.waiting)
+        waits = jnp.where(active, 1 - old.waits, old.waits)
+        return ((old.waiting + value) / 2, complete), Moments(count, mean, squares, waiting, waits)
+
+    return lax.scan(level, (sample, on), moments)[1]
+
+
+def results(moments: Moments) -> dict[str, jax.Array]:
+    """`mean`, `variance` (of the samples) and `error` (standard error of the mean), (n,) each; nan for too few
+    samples."""
+    count = moments.blocks[:, None]
+    spread = moments.squares / jnp.maximum(count - 1, 1)
+    squared = jnp.where(count >= FEWEST, spread / jnp.maximum(count, 1), 0.0).max(0)
+    few = moments.blocks[0] < FEWEST
+    return {
+        "mean": jnp.where(moments.blocks[0] > 0, moments.mean[0], jnp.nan),
+        "variance": jnp.where(moments.blocks[0] > 1, spread[0], jnp.nan),
+        "error": jnp.where(few, jnp.nan, jnp.sqrt(squared)),
+    }
+
+
+def flattened(quantities: Mapping[str, jax.Array]) -> jax.Array:
+    """All quantities as one vector, in double precision."""
+    return jnp.concatenate([jnp.ravel(value).astype(jnp.float64) for value in quantities.values()])

@@ -1,0 +1,204 @@
+"""Probability densities in the eigenframe of the rate of strain: strain.h5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from itertools import product
+from math import sqrt
+from operator import add
+from typing import TypeAlias
+
+import numpy as np
+
+from simulator.measure.helicity import check_flow
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import Program, curl, gradient, jax, jnp, lax, models, spectral, strain_rate
+from simulator.settings import Points, Ratio
+
+
+class StrainSettings(SeriesCadence):
+    bins: Points = 100
+    """Number of bins of each histogram."""
+    range: Ratio = 5.0
+    """The histograms of the eigenvalues extend by this many root mean squares of the strain to both sides."""
+
+
+class Strain(Kind):
+    name = "strain"
+    description = (
+        "Eigenvalues of the rate of strain, and alignment of vorticity, magnetic field and scalar gradients with its "
+        "eigenvectors, in strain.h5."
+    )
+    Settings = StrainSettings
+
+    def measured(self, subject: Subject, settings: StrainSettings) -> Measured:
+        check_flow(subject)
+        if subject.transform.grid.planar:
+            raise Unsupported("needs a flow in three dimensions", of_model=False)
+        return strain(subject.transform, subject.model.shapes, settings.bins, settings.range)
+
+
+EIGENVALUES = ("alpha", "beta", "gamma")
+_SWEEPS = 6
+"""Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five."""
+
+Vectors: TypeAlias = "tuple[tuple[jax.Array, ...], ...]"
+
+
+def eigensystem(strain: jax.Array) -> tuple[tuple[jax.Array, ...], Vectors]:
+    """The eigenvalues alpha >= beta >= gamma (...) of symmetric matrices (6, ...), in the order of `strain_rate`, and
+    the components (3)(...) of the unit eigenvector of each.
+
+    Cyclic Jacobi rotations (Golub and Van Loan, Matrix Computations, section 8.5) are accurate for equal eigenvalues
+    too, unlike closed formulas.
+    """
+    zero, one = jnp.zeros_like(strain[0]), jnp.ones_like(strain[0])
+    start = (tuple(strain), tuple(one if i == j else zero for i, j in product(range(3), range(3))))
+
+    def sweep(_, carried):
+        (xx, yy, zz, xy, xz, yz), flat = carried
+        diagonal, v = [xx, yy, zz], [list(flat[3 * i : 3 * i + 3]) for i in range(3)]
+        off = {(0, 1): xy, (0, 2): xz, (1, 2): yz}
+        for p, q in off:
+            r = 3 - p - q
+            a, d = off[p, q], diagonal[q] - diagonal[p]
+            size = abs(d) + jnp.sqrt(d * d + 4 * a * a)
+            t = jnp.where(d < 0, -2, 2) * a / jnp.where(size == 0, 1, size)
+            c = lax.rsqrt(1 + t * t)
+            s = t * c
+            diagonal[p], diagonal[q] = diagonal[p] - t * a, diagonal[q] + t * a
+            first, second = (min(r, p), max(r, p)), (min(r, q), max(r, q))
+            off[p, q] = jnp.zeros_like(a)
+            off[first], off[second] = c * off[first] - s * off[second], s * off[first] + c * off[second]
+            for row in v:
+                row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
+        return (*diagonal, off[0, 1], off[0, 2], off[1, 2]), tuple(e for row in v for e in row)
+
+    (xx, yy, zz, *_), flat = lax.fori_loop(0, _SWEEPS, sweep, start)
+    pairs = [(e, tuple(flat[3 * i + j] for i in range(3))) for j, e in enumerate((xx, yy, zz))]
+    for a, b in ((0, 1), (1, 2), (0, 1)):
+        (low, u), (high, w) = pairs[a], pairs[b]
+        swap = low < high
+        pairs[a] = jnp.maximum(low, high), tuple(jnp.where(swap, y, x) for x, y in zip(u, w, strict=True))
+        pairs[b] = jnp.minimum(low, high), tuple(jnp.where(swap, x, y) for x, y in zip(u, w, strict=True))
+    return tuple(e for e, _ in pairs), tuple(v for _, v in pairs)
+
+
+def strain(
+    transform: spectral.Transform, components: Mapping[str, tuple[int, ...]], bins: int, reach: float
+) -> Measured:
+    """Probability densities in the eigenframe of S_ij = (du_i/dx_j + du_j/dx_i) / 2 of a velocity without divergence.
+
+    `alpha`, `beta`, `gamma` (rate): the eigenvalues, largest first, in units of `strain_rms` = sqrt(<S_ij S_ij>).
+    `s_star` (shape): -3 sqrt(6) alpha beta gamma / (alpha^2 + beta^2 + gamma^2)^(3/2), uniformly distributed in a
+    Gaussian field (Lund and Rogers 1994, Phys. Fluids 6, 1838). `VECTOR_alpha`, ... (cosine): |cos| of the angle
+    between a vector and each eigenvector (Ashurst et al. 1987, Phys. Fluids 30, 2343); vectors are the vorticity, the
+    magnetic field and the gradient of each scalar, among the fields `components` of the model. Points where the
+    vector or the strain is round-off do not count.
+
+    `alpha_mean`, ...; `stretching_alpha`, ..., <alpha (omega . e_alpha)^2>, whose sum is <omega . S omega>; and
+    `strain_product`, <alpha beta gamma>, -1/4 of that sum (Betchov 1956, J. Fluid Mech. 1, 497).
+    """
+    layout, physical = transform.layout, transform.physical
+    scalars = [name for name, lead in components.items() if not lead]
+    vectors = ["vorticity", *(["magnetic"] if "magnetic" in components else [])]
+    vectors += [f"{name}_gradient" for name in scalars]
+    program = _counting(transform, len(vectors), bins, reach)
+
+    def modes(fields: models.Fields) -> list[jax.Array]:
+        found = [curl(layout, fields["velocity"])]
+        if "magnetic" in components:
+            found.append(fields["magnetic"])
+        return found + [gradient(layout, fields[name]) for name in scalars]
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        fields = state.fields
+        s, directions = strain_rate(layout, fields["velocity"]), modes(fields)
+        squares = layout.inner(s, s)
+        rms = jnp.sqrt(squares[:3].sum() + 2 * squares[3:].sum())
+        lengths = [jnp.sqrt(layout.inner(v, v).sum()) for v in directions]
+        unit = [v / jnp.where(size > 0, size, 1) for v, size in zip(directions, lengths, strict=True)]
+        values = transform.inverse(jnp.concatenate([s / jnp.where(rms > 0, rms, 1), *unit]))
+        inside = jnp.broadcast_to(physical.inside(), physical.shape)
+        rates, shape, cosines, sums = program(physical.constrain(values), physical.constrain(inside))
+        points = transform.grid.points
+        row = {name: rates[i] / (points * 2 * reach / bins) for i, name in enumerate(EIGENVALUES)}
+        row["s_star"] = _density(shape, 2 / bins)
+        for j, name in enumerate(vectors):
+            row |= {f"{name}_{e}": _density(cosines[j, i], 1 / bins) for i, e in enumerate(EIGENVALUES)}
+        means = sums / points
+        row["strain_rms"] = rms
+        row |= {f"{e}_mean": rms * means[i] for i, e in enumerate(EIGENVALUES)}
+        stretching = rms * lengths[0] ** 2
+        row |= {f"stretching_{e}": stretching * means[3 + i] for i, e in enumerate(EIGENVALUES)}
+        return row | {"strain_product": rms**3 * means[6]}
+
+    middles = (np.arange(bins) + 0.5) / bins
+    variables: dict[str, tuple[str, ...]] = {name: ("rate",) for name in EIGENVALUES} | {"s_star": ("shape",)}
+    variables |= {f"{name}_{e}": ("cosine",) for name in vectors for e in EIGENVALUES}
+    numbers = ("strain_rms", *(f"{e}_mean" for e in EIGENVALUES), *(f"stretching_{e}" for e in EIGENVALUES))
+    variables |= dict.fromkeys((*numbers, "strain_product"), ())
+    coordinates = {"rate": reach * (2 * middles - 1), "shape": 2 * middles - 1, "cosine": middles}
+    return Measured(coordinates, variables, compute, {"vectors": vectors})
+
+
+def _density(counts: jax.Array, width: float) -> jax.Array:
+    return counts / (jnp.maximum(counts.sum(), 1) * width)
+
+
+def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: float) -> Program:
+    """Takes values (6 + 3 vectors, x, y, z) of the strain and of vectors, all with a root mean square of 1, and
+    whether a point lies in the box. Returns counts of the eigenvalues (3, bins), of s* (bins) and of the cosines
+    (vectors, 3, bins), and sums (7) of the eigenvalues, of their parts in the stretching of the first vector, and of
+    their product.
+
+    Planes of points are visited one after the other, so that the eigenvectors never exist as fields.
+    """
+    physical = transform.physical
+    axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+    def counted(place: jax.Array, counts: jax.Array) -> jax.Array:
+        index = jnp.where(counts, jnp.clip(place * bins, 0, bins - 1), bins).astype(jnp.int32).ravel()
+        return jnp.zeros(bins + 1, jnp.float64).at[index].add(1.0)[:bins]
+
+    def plane(values: jax.Array, inside: jax.Array) -> tuple[jax.Array, ...]:
+        small = 1e3 * jnp.finfo(values.dtype).eps
+        rates, frame = eigensystem(values[:6])
+        square = reduce(add, (e * e for e in rates))
+        triple = rates[0] * rates[1] * rates[2]
+        strained = inside & (square > small**2)
+        safe = jnp.where(strained, square, 1)
+        shape = counted((1 - 3 * sqrt(6) * triple / safe**1.5) / 2, strained)
+        placed = [(e / reach + 1) / 2 for e in rates]
+        of_rates = jnp.stack([counted(p, inside & (p >= 0) & (p < 1)) for p in placed])
+        cosines, stretching = [], []
+        for n in range(vectors):
+            v = values[6 + 3 * n : 9 + 3 * n]
+            length = jnp.sqrt(v[0] ** 2 + v[1] ** 2 + v[2] ** 2)
+            known = strained & (length > small)
+            along = [v[0] * e[0] + v[1] * e[1] + v[2] * e[2] for e in frame]
+            cosine = [abs(a) / jnp.where(known, length, 1) for a in along]
+            cosines.append(jnp.stack([counted(c, known) for c in cosine]))
+            if n == 0:
+                stretching = [r * a * a for r, a in zip(rates, along, strict=True)]
+        summed = jnp.stack([*rates, *stretching, triple]).astype(jnp.float64)
+        return of_rates, shape, jnp.stack(cosines), jnp.where(inside, summed, 0).sum((1, 2))
+
+    def local(values, inside):
+        def step(totals, at):
+            found = plane(lax.dynamic_index_in_dim(values, at, 1, False), inside[at])
+            return tuple(a + b for a, b in zip(totals, found, strict=True)), None
+
+        shapes = ((3, bins), (bins,), (vectors, 3, bins), (7,))
+        none = tuple(jnp.zeros(s, jnp.float64) for s in shapes)
+        totals, _ = lax.scan(step, none, jnp.arange(values.shape[1]))
+        return tuple(lax.psum(t, axes) for t in totals) if physical.devices > 1 else totals
+
+    return Program(
+        local,
+        physical.mesh,
+        [physical.spec_of(4), physical.spec],
+        [jax.sharding.PartitionSpec()] * 4,
+        name="strain_frame",
+    )

@@ -1,0 +1,120 @@
+"""Moments of velocity increments: structure_functions.h5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.lazy import jax, jnp, lax, models, spectral, squared, translate
+from simulator.settings import Flag, Integer, Positive
+
+
+class StructureFunctionSettings(SeriesCadence):
+    separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)] | None = None
+    """Lengths; by default about six per octave, from the grid spacing to half the box."""
+    orders: Annotated[
+        tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)
+    ] = (2, 3, 4)
+    """Powers of the increments."""
+    mixed: Flag = False
+    """Also third moments of the longitudinal increment with squares of increments: those of the velocity, of scalars
+    (Yaglom's law), and of Elsasser fields."""
+
+
+class StructureFunctions(Kind):
+    name = "structure_functions"
+    description = "Moments of velocity increments in structure_functions.h5."
+    Settings = StructureFunctionSettings
+
+    def measured(self, subject: Subject, settings: StructureFunctionSettings) -> Measured:
+        model = subject.model
+        if not {"velocity", "momentum"} & model.fields.keys():
+            raise Unsupported("needs a velocity")
+        separations = settings.separations or default_separations(subject.transform.grid)
+        mixed = None
+        if settings.mixed:
+            known = [n for n, lead in model.shapes.items() if not lead or n == "magnetic"]
+            mixed = known if "velocity" in model.fields else []
+        return structure_functions(subject.transform, separations, settings.orders, model.velocity, mixed)
+
+
+def default_separations(grid: spectral.Grid) -> tuple[float, ...]:
+    """About six per octave, from the smallest grid spacing to half the shortest side of the box, rounded to multiples
+    of the spacing."""
+    present = [i for i, n in enumerate(grid.shape) if n > 1] or [0]
+    spacing = min(grid.spacing[i] for i in present)
+    most = int(min(grid.box[i] for i in present) / 2 / spacing + 1e-9)
+    steps = np.unique(np.rint(2 ** np.arange(0, np.log2(max(most, 1)) + 1e-9, 1 / 6)).astype(int))
+    return tuple(float(n * spacing) for n in steps)
+
+
+def structure_functions(
+    transform: spectral.Transform,
+    separations: Sequence[float],
+    orders: Sequence[int],
+    velocity: Callable[[models.Fields], jax.Array] = lambda fields: fields["velocity"],
+    mixed: Sequence[str] | None = None,
+) -> Measured:
+    """<du^p> for increments du = u(x + r e) - u(x) along each axis e, at any separations r.
+
+    `longitudinal_P` (axis, r) is the moment of the component along e, `transverse_P` the mean of those of the others.
+    Fields are shifted in spectral space, so that r need not be a multiple of the grid spacing.
+
+    With `mixed`, names of further fields, also third moments of the component along e with squares: `mixed_velocity`,
+    <du_e |du|^2>, and `mixed_NAME`, <du_e dtheta^2>, of each scalar (Yaglom 1949); with `magnetic` among the fields
+    `mixed_elsasser_plus`, <dz-_e |dz+|^2> with z+- = u +- b, and `mixed_elsasser_minus` (Politano and Pouquet 1998,
+    Phys. Rev. E 57, R21).
+    """
+    layout, axes = transform.layout, transform.grid.axes
+    dimensions = len(axes)
+    magnetic = mixed is not None and "magnetic" in mixed
+    scalars = [name for name in mixed or () if name != "magnetic"]
+
+    def moments(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        du = values["velocity"]
+        found = {f"{i}_{p}": du[i] ** p for i in range(dimensions) for p in orders}
+        if mixed is None:
+            return found
+        square = squared(du)
+        found |= {f"{i}_velocity": du[i] * square for i in range(dimensions)}
+        found |= {f"{i}_{name}": du[i] * values[name] ** 2 for i in range(dimensions) for name in scalars}
+        if magnetic:
+            plus, minus = du + values["magnetic"], du - values["magnetic"]
+            for name, z, other in (("elsasser_plus", plus, minus), ("elsasser_minus", minus, plus)):
+                square = squared(z)
+                found |= {f"{i}_{name}": other[i] * square for i in range(dimensions)}
+        return found
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        fields = {"velocity": velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
+        rows: dict[str, list[jax.Array]] = {}
+        for e, axis in enumerate(axes):
+
+            def at(r, axis=axis):
+                x, y, z = (r if a == axis else 0.0 for a in AXES)
+                moved = {name: translate(layout, f, (x, y, z)) for name, f in fields.items()}
+                increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
+                return transform.evaluate(increments, lambda v, *_: spectral.Local({}, {}, moments(v))).means
+
+            means = lax.map(at, jnp.asarray(separations, jnp.float64))
+            others = [i for i in range(dimensions) if i != e]
+            for p in orders:
+                rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
+                across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
+                rows.setdefault(f"transverse_{p}", []).append(across)
+            for name in products:
+                rows.setdefault(f"mixed_{name}", []).append(means[f"{e}_{name}"])
+        return {name: jnp.stack(row) for name, row in rows.items()}
+
+    products = [] if mixed is None else ["velocity", *scalars]
+    if magnetic:
+        products += ["elsasser_plus", "elsasser_minus"]
+    names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
+    variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
+    return Measured({"axis": np.arange(dimensions), "r": np.asarray(separations, float)}, variables, compute)

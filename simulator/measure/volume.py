@@ -1,0 +1,458 @@
+"""The picture of scalar fields: each device renders its own part of the box, and the parts are combined in order.
+
+On a ray, dI = -kappa I ds + kappa c ds with the colour c and the absorption kappa of the transfer function: a slice
+of optical depth tau transmits exp(-tau) and adds (1 - exp(-tau)) c. Several fields are like several kinds of small
+particles in the same space (the model of Max 1995, IEEE Trans. Vis. Comput. Graph. 1, 99): their absorptions and
+emissions add, so kappa is the sum of the absorptions and c the mean of the colours weighted with them. A device
+processes its slices from front to back.
+
+Every ray crosses the parts of a slab or pencil decomposition in the same order, that of the devices along each axis,
+so that the partial images (colour, transmittance) are combined by "over" (Porter and Duff 1984). Devices exchange one
+plane per neighbour and images; no field is gathered.
+
+The projection of a grid along parallel rays is a shear followed by a plane affine map (Lacroute and Levoy, SIGGRAPH
+1994, "Fast volume rendering using a shear-warp factorization"): plane after plane along the principal axis p is
+shifted and added to an intermediate image, whose resolution is a multiple of the grid's, and that image is drawn onto
+the screen.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.spectral import Grid
+from simulator.spectral.grid import AXES
+from simulator.spectral.layout import PhysicalLayout, padded
+
+FINEST = 4
+"""The largest number of points of the intermediate image per grid cell and direction."""
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera at infinite distance that looks at the middle of the box.
+
+    `azimuth` (degrees, from x towards y) and `elevation` (degrees, above the x-y plane) are its direction; z points
+    up. With `zoom` 1 the diagonal of the box is as long as the shorter side of the picture. `size` is (width, height)
+    in pixels.
+    """
+
+    azimuth: float = 30.0
+    elevation: float = 25.0
+    zoom: float = 1.2
+    size: tuple[int, int] = (512, 512)
+
+    @cached_property
+    def axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Unit vectors to the right and up on the screen, and along the rays, away from the camera."""
+        a, e = math.radians(self.azimuth), math.radians(self.elevation)
+        towards = np.array([math.cos(e) * math.cos(a), math.cos(e) * math.sin(a), math.sin(e)])
+        right = np.array([-math.sin(a), math.cos(a), 0.0])
+        return right, np.cross(towards, right), -towards
+
+    def pixel(self, grid: Grid) -> float:
+        """The side of a pixel, in the run's unit of length."""
+        return math.sqrt(sum(length**2 for length in grid.box)) / (self.zoom * min(self.size))
+
+
+@dataclass(frozen=True)
+class View:
+    """A camera and a grid, with the axes `p`, `u`, `v` (0, 1, 2 for x, y, z), of which p is the principal one.
+
+    The intermediate image has `fine` points per cell along u and v. A ray crosses slice k, halfway between the planes
+    k and k + 1 of p, at a distance of `offset[k]` points from its crossing of the plane p = 0.
+    """
+
+    camera: Camera
+    grid: Grid
+
+    @cached_property
+    def direction(self) -> np.ndarray:
+        return self.camera.axes[2]
+
+    @cached_property
+    def order(self) -> tuple[int, int, int]:
+        """p, u, v: along p a ray crosses the most planes, so that it moves by at most one cell from plane to
+        plane."""
+        steps = np.abs(self.direction) / np.array(self.grid.spacing)
+        p = int(np.argmax(steps))
+        u, v = (axis for axis in range(3) if axis != p)
+        return p, u, v
+
+    @cached_property
+    def fine(self) -> int:
+        ratio = min(self.grid.spacing) / self.camera.pixel(self.grid)
+        return max(1, min(FINEST, int(ratio / 2)))
+
+    @property
+    def step(self) -> float:
+        """The length of a ray between two slices."""
+        p = self.order[0]
+        return self.grid.spacing[p] / abs(float(self.direction[p]))
+
+    def offsets(self, axis: int, slices: int) -> np.ndarray:
+        """Displacement along `axis` (u or v) at each slice, in points of the intermediate image: (slices,)."""
+        p, spacing = self.order[0], self.grid.spacing
+        slope = float(self.direction[axis] / self.direction[p])
+        # If a ray is parallel to an axis, round-off must not decide between two points.
+        cells = slope * (np.arange(slices) + 0.5) * spacing[p] / spacing[axis]
+        return np.round(cells * self.fine, 9)
+
+    def onto(self, axis: int) -> tuple[float, float, float]:
+        """(c, x, y): pixel (column i, row j) is at c + x i + y j along `axis` of the intermediate image, in points
+        from the corner of the box."""
+        right, up, along = self.camera.axes
+        p = self.order[0]
+        width, height = self.camera.size
+        side, scale = self.camera.pixel(self.grid), self.fine / self.grid.spacing[axis]
+
+        def base(point: np.ndarray) -> float:
+            """The position at which the ray through `point` crosses p = 0."""
+            return float(point[axis] - point[p] * along[axis] / along[p]) * scale
+
+        middle = np.array(self.grid.box) / 2
+        corner = middle + side * ((0.5 - width / 2) * right + (height / 2 - 0.5) * up)
+        return base(corner), base(side * right), base(-side * up)
+
+    def nearest_first(self, axis: int) -> bool:
+        """Whether the coordinate along an axis increases along a ray."""
+        return bool(self.direction[axis] >= 0)
+
+
+# For positive values, in units of their root mean square: nothing below 0.8, then from faint to bright.
+_POSITIVE = (
+    (0.8, (0.20, 0.25, 0.65), 0.0),
+    (1.3, (0.36, 0.30, 0.85), 0.03),
+    (2.0, (0.85, 0.25, 0.55), 0.15),
+    (3.0, (1.00, 0.60, 0.20), 0.45),
+    (5.0, (1.00, 0.98, 0.82), 0.75),
+)
+# For values of both signs, in units of the standard deviation about the mean: the two tails.
+_SIGNED = (
+    (-2.8, (0.35, 0.85, 1.00), 0.50),
+    (-1.0, (0.15, 0.35, 0.95), 0.0),
+    (0.0, (0.5, 0.5, 0.5), 0.0),
+    (1.0, (0.95, 0.25, 0.15), 0.0),
+    (2.8, (1.00, 0.85, 0.35), 0.50),
+)
+Colour = tuple[float, float, float]
+# Colours of several fields in one picture, which have to be told apart: shades of one hue, from the faintest to the
+# brightest, for positive values, and for values of both signs the low tail, from its end inwards, and the high tail.
+_FAMILIES: tuple[tuple[tuple[Colour, ...], tuple[Colour, ...]], ...] = (
+    (
+        ((0.40, 0.04, 0.02), (0.75, 0.15, 0.03), (0.95, 0.40, 0.08), (1.00, 0.70, 0.25), (1.00, 0.95, 0.75)),
+        ((1.00, 0.35, 0.20), (0.55, 0.05, 0.05), (0.70, 0.40, 0.05), (1.00, 0.85, 0.45)),
+    ),
+    (
+        ((0.02, 0.12, 0.45), (0.05, 0.30, 0.75), (0.10, 0.60, 0.95), (0.45, 0.85, 1.00), (0.88, 0.98, 1.00)),
+        ((0.40, 0.45, 1.00), (0.08, 0.08, 0.60), (0.02, 0.40, 0.55), (0.60, 1.00, 1.00)),
+    ),
+    (
+        ((0.02, 0.30, 0.05), (0.08, 0.50, 0.10), (0.25, 0.75, 0.15), (0.60, 0.95, 0.35), (0.92, 1.00, 0.80)),
+        ((0.15, 0.80, 0.40), (0.02, 0.35, 0.12), (0.30, 0.50, 0.05), (0.85, 1.00, 0.45)),
+    ),
+    (
+        ((0.30, 0.02, 0.35), (0.50, 0.08, 0.60), (0.80, 0.20, 0.85), (0.95, 0.55, 0.95), (1.00, 0.88, 1.00)),
+        ((0.65, 0.30, 1.00), (0.25, 0.05, 0.50), (0.55, 0.05, 0.35), (1.00, 0.65, 0.90)),
+    ),
+)
+# Tails of one among several fields are fainter than those of a field alone, for the others to be seen behind them.
+_TAILS = ((-3.0, 0.15), (-1.2, 0.0), (0.0, 0.0), (1.2, 0.0), (3.0, 0.15))
+REFERENCE = 0.01
+"""Opacity is the fraction of light lost on a path of this fraction of the shortest side of the box."""
+
+Point = tuple[float, Colour, float]
+
+
+@dataclass(frozen=True)
+class TransferFunction:
+    """Colour and opacity as functions of the value: colour and absorption coefficient are linear between the given
+    points and constant beyond them.
+
+    `points`: (value, (red, green, blue), opacity) in rising order of value, with colours from 0 to 1; opacity is the
+    fraction of light lost on a path of a hundredth of the shortest side of the box. None: chosen from the mean and
+    variance of the values, in the hue with the number `family` (0 to 3) or, by default, in several hues.
+    """
+
+    points: tuple[Point, ...] | None = None
+    family: int | None = None
+
+    def table(self, length: float, mean: jax.Array, square: jax.Array, least: jax.Array) -> jax.Array:
+        """(point, 5): value, red, green, blue, absorption per length. `length` is the shortest side of the box;
+        `mean`, `square` (mean square) and `least` are those of the values."""
+        if self.points is not None:
+            return jnp.asarray(_rows(self.points, length))
+        # To three digits, so that round-off, which depends on the number of devices, does not change the picture.
+        rms = _rounded(jnp.sqrt(square))
+        deviation = _rounded(jnp.sqrt(jnp.maximum(square - mean**2, 0)))
+        middle = deviation * jnp.round(mean / deviation, 2)
+        positive, signed = (jnp.asarray(_rows(points, length)) for points in self._usual())
+        positive = positive.at[:, 0].multiply(rms)
+        signed = signed.at[:, 0].set(signed[:, 0] * deviation + middle)
+        return jnp.where(least >= 0, positive, signed)
+
+    def _usual(self) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+        """The points for positive values and for values of both signs."""
+        if self.family is None:
+            return _POSITIVE, _SIGNED
+        shades, (low, fading, rising, high) = _FAMILIES[self.family]
+        tails = (low, fading, fading, rising, high)
+        positive = tuple((at, shade, part) for (at, _, part), shade in zip(_POSITIVE, shades, strict=True))
+        return positive, tuple((at, tail, part) for (at, part), tail in zip(_TAILS, tails, strict=True))
+
+
+def _rows(points: Sequence[Point], length: float) -> np.ndarray:
+    return np.array(
+        [[value, *colour, -np.log1p(-opacity) / (REFERENCE * length)] for value, colour, opacity in points]
+    )
+
+
+def _rounded(value: jax.Array) -> jax.Array:
+    value = jnp.maximum(value, jnp.finfo(value.dtype).tiny)
+    digits = 10.0 ** (jnp.floor(jnp.log10(value)) - 2)
+    return jnp.round(value / digits) * digits
+
+
+def looked_up(table: jax.Array, values: jax.Array) -> tuple[jax.Array, ...]:
+    """Red, green, blue and absorption at `values`, each of their shape, as sums of ramps instead of table
+    look-ups."""
+    at, entries = table[:, 0].astype(values.dtype), table[:, 1:].astype(values.dtype)
+    shares = [jnp.clip((values - at[i]) / (at[i + 1] - at[i]), 0, 1) for i in range(table.shape[0] - 1)]
+    return tuple(
+        entries[0, channel]
+        + sum(share * (entries[i + 1, channel] - entries[i, channel]) for i, share in enumerate(shares))
+        for channel in range(4)
+    )
+
+
+def mixed(media: Sequence[tuple[jax.Array, ...]]) -> tuple[jax.Array, ...]:
+    """Red, green, blue and absorption of media in the same space, each given like the result of `looked_up`."""
+    if len(media) == 1:
+        return media[0]
+    absorption = sum(medium[3] for medium in media)
+    share = 1 / jnp.where(absorption > 0, absorption, 1)
+    return *(sum(medium[c] * medium[3] for medium in media) * share for c in range(3)), absorption  # type: ignore
+
+
+BACKGROUND = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """A renderer for scalar fields in one layout, each with its transfer function. `image` and `light` can be traced
+    and jitted."""
+
+    physical: PhysicalLayout
+    camera: Camera = Camera()
+    transfers: tuple[TransferFunction, ...] = (TransferFunction(),)
+    background: tuple[float, float, float] = BACKGROUND
+
+    def image(self, *fields: jax.Array) -> jax.Array:
+        """Pixels (height, width, 3) of 8 bits, replicated on every device, from values (x, y, z) of each field."""
+        light = self.light(*fields)
+        behind = jnp.asarray(self.background, light.dtype)
+        colour = light[..., :3] + light[..., 3:] * behind
+        pixels = jnp.rint(jnp.clip(colour, 0, 1) * 255).astype(jnp.uint8)
+        if self._mesh.size == 1:
+            return pixels
+        return lax.with_sharding_constraint(pixels, NamedSharding(self._mesh, PartitionSpec()))
+
+    def light(self, *fields: jax.Array) -> jax.Array:
+        """(height, width, 4): the red, green and blue light that reaches the camera, and the transmittance of the
+        box, in double precision."""
+        physical = self.physical
+        tables = [
+            transfer.table(
+                min(physical.grid.box),
+                physical.mean(values.astype(jnp.float64)),
+                physical.mean(values.astype(jnp.float64) ** 2),
+                physical.min(values),
+            )
+            for transfer, values in zip(self.transfers, fields, strict=True)
+        ]
+        (width, height), names = self.camera.size, self._names
+        rows = PartitionSpec(names) if names else PartitionSpec()
+        light = jax.shard_map(
+            self._local,
+            mesh=self._mesh,
+            in_specs=(physical.spec, PartitionSpec()),
+            out_specs=rows,
+            check_vma=False,
+        )([physical.constrain(values) for values in fields], tables)
+        return light[:height, :width]
+
+    # ---- geometry ----------------------------------------------------------------------------------------
+
+    @property
+    def _mesh(self) -> jax.sharding.Mesh:
+        return self.physical.mesh
+
+    @cached_property
+    def _view(self) -> View:
+        return View(self.camera, self.physical.grid)
+
+    @cached_property
+    def _sharded(self) -> dict[int, str]:
+        """The mesh axis of each axis that is cut."""
+        names = {AXES.index(axis): name for axis, name in self.physical.sharded.items()}
+        return {axis: name for axis, name in names.items() if self._mesh.shape[name] > 1}
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self._sharded.values())
+
+    @property
+    def _devices(self) -> int:
+        return int(np.prod([self._mesh.shape[name] for name in self._names], initial=1))
+
+    @cached_property
+    def _extents(self) -> tuple[int, int]:
+        """Points of the intermediate image along u and v, with room for padding."""
+        _p, u, v = self._view.order
+        extents = []
+        for axis in (u, v):
+            whole = np.floor(self._offsets(axis))
+            extents.append(self.physical.shape[axis] * self._view.fine + int(whole.max() - whole.min()))
+        return padded(extents[0], self._devices), extents[1]
+
+    def _offsets(self, axis: int) -> np.ndarray:
+        return self._view.offsets(axis, self.physical.shape[self._view.order[0]])
+
+    @cached_property
+    def _front_to_back(self) -> np.ndarray:
+        """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their parts."""
+        numbers = np.arange(self._devices).reshape([self._mesh.shape[name] for name in self._names])
+        directions = tuple(
+            slice(None, None, 1 if self._view.nearest_first(axis) else -1) for axis in self._sharded
+        )
+        return numbers[directions].ravel()
+
+    # ---- on one device -----------------------------------------------------------------------------------
+
+    def _local(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
+        """The device's rows of the picture."""
+        image = self._slices(blocks, tables)
+        if self._devices > 1:
+            image = self._joined(image)
+        return self._drawn(image)
+
+    def _slices(self, blocks: list[jax.Array], tables: list[jax.Array]) -> jax.Array:
+        """The partial image (4, points along u, points along v) of the device's part of the box."""
+        view, grid = self._view, self.physical.grid
+        p, u, v = view.order
+        for axis in range(3):
+            blocks = [self._with_next_plane(block, axis) for block in blocks]
+        blocks = [jnp.transpose(block, (p, u, v)) for block in blocks]
+        slices, across, down = (n - 1 for n in blocks[0].shape)
+        fine = view.fine
+        first = [self._place(axis) * n for axis, n in zip((p, u, v), (slices, across, down), strict=True)]
+        starts, parts = [], []
+        for axis in (u, v):
+            offsets = self._offsets(axis)
+            whole = np.floor(offsets)
+            starts.append(jnp.asarray((whole.max() - whole).astype(np.int32)))
+            parts.append(jnp.asarray(offsets - whole, blocks[0].dtype))
+        inside = [
+            (self._place(axis) * n * fine + jnp.arange(n * fine)) < grid.shape[axis] * fine
+            for axis, n in ((u, across), (v, down))
+        ]
+        window = inside[0][:, None] & inside[1][None, :]
+        step = view.step
+
+        def add(number: jax.Array, image: jax.Array) -> jax.Array:
+            local = number if view.nearest_first(p) else slices - 1 - number
+            k = first[0] + local
+            media = []
+            for block, table in zip(blocks, tables, strict=True):
+                plane = lax.dynamic_slice_in_dim(block, local, 2).mean(0)
+                plane = _between(plane, parts[0][k], fine)
+                plane = _between(plane.T, parts[1][k], fine).T
+                media.append(looked_up(table, plane))
+            *colour, absorption = mixed(media)
+            valid = window & (k < grid.shape[p])
+            through = jnp.exp(-jnp.where(valid, absorption * step, 0)).astype(image.dtype)
+            corner = [
+                jnp.int32(0),
+                *(jnp.int32(s[k] + f * fine) for s, f in zip(starts, first[1:], strict=True)),
+            ]
+            before = lax.dynamic_slice(image, corner, (4, across * fine, down * fine))
+            added = before[3] * (1 - through)
+            after = jnp.stack([before[i] + added * colour[i] for i in range(3)] + [before[3] * through])
+            return lax.dynamic_update_slice(image, after, corner)
+
+        empty = jnp.zeros((4, *self._extents), jnp.float64).at[3].set(1)
+        return lax.fori_loop(0, slices, add, empty)
+
+    def _place(self, axis: int) -> jax.Array | int:
+        return lax.axis_index(self._sharded[axis]) if axis in self._sharded else 0
+
+    def _with_next_plane(self, block: jax.Array, axis: int) -> jax.Array:
+        """The block with the next plane of the periodic box inserted after its last valid plane."""
+        plane = lax.slice_in_dim(block, 0, 1, axis=axis)
+        if axis not in self._sharded:
+            return jnp.concatenate([block, plane], axis)
+        name, n = self._sharded[axis], self.physical.grid.shape[axis]
+        size, count = self.physical.shape[axis] // self._mesh.shape[name], self._mesh.shape[name]
+        holding = [d for d in range(count) if d * size < n]
+        follows = [(holding[(i + 1) % len(holding)], d) for i, d in enumerate(holding)]
+        plane = lax.ppermute(plane, name, follows)
+        longer = jnp.concatenate([block, plane], axis)
+        place = jnp.clip(n - lax.axis_index(name) * size, 0, size)
+        return lax.dynamic_update_slice_in_dim(longer, plane, place, axis)
+
+    def _joined(self, image: jax.Array) -> jax.Array:
+        """The whole image, on every device: each device combines one strip of all partial images, in order."""
+        strips = image.reshape(4, self._devices, -1, image.shape[2]).swapaxes(0, 1)
+        parts = lax.all_to_all(strips, self._names, 0, 0)
+        joined = _over([parts[int(device)] for device in self._front_to_back])
+        return lax.all_gather(joined, self._names, axis=1, tiled=True)
+
+    def _drawn(self, image: jax.Array) -> jax.Array:
+        """The device's rows of the picture (rows, width, 4), interpolated linearly from the intermediate image."""
+        _p, u, v = self._view.order
+        width, height = self.camera.size
+        rows = padded(height, self._devices) // self._devices
+        place = lax.axis_index(self._names) if self._names else 0
+        j = (place * rows + jnp.arange(rows))[:, None]
+        i = jnp.arange(width)[None, :]
+        at = []
+        for axis, extent in zip((u, v), image.shape[1:], strict=True):
+            c, x, y = self._view.onto(axis)
+            position = c + float(np.floor(self._offsets(axis)).max()) + x * i + y * j
+            at.append((jnp.clip(position, -1, extent), extent))
+        nothing = jnp.asarray([0, 0, 0, 1.0], image.dtype)
+        points = jnp.pad(jnp.moveaxis(image, 0, -1) - nothing, ((1, 2), (1, 2), (0, 0)))
+        lower = [jnp.floor(position).astype(jnp.int32) for position, _ in at]
+        shares = [(position - low)[..., None] for (position, _), low in zip(at, lower, strict=True)]
+        flat, across = points.reshape(-1, 4), points.shape[1]
+        number = (lower[0] + 1) * across + lower[1] + 1
+        corners = [flat[number + a * across + b] for a in (0, 1) for b in (0, 1)]
+        left = corners[0] * (1 - shares[1]) + corners[1] * shares[1]
+        right = corners[2] * (1 - shares[1]) + corners[3] * shares[1]
+        return left * (1 - shares[0]) + right * shares[0] + nothing
+
+
+def _between(plane: jax.Array, part: jax.Array, fine: int) -> jax.Array:
+    """Linear interpolation along the first axis: (n + 1, m) to (n * fine, m), at (t + part) / fine cells."""
+    low, high = plane[:-1], plane[1:]
+    interpolated = []
+    for r in range(fine):
+        share = (r + part) / fine
+        interpolated.append(low * (1 - share) + high * share)
+    return jnp.stack(interpolated, 1).reshape(-1, plane.shape[1])
+
+
+def _over(images: Sequence[jax.Array]) -> jax.Array:
+    """Combines partial images (4, ...), the nearest first."""
+    result = images[0]
+    for behind in images[1:]:
+        colour = result[:3] + result[3:] * behind[:3]
+        result = jnp.concatenate([colour, result[3:] * behind[3:]])
+    return result

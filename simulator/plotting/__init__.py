@@ -1,6 +1,0 @@
-"""Pictures of runs, from the files in their folders; no JAX, no display."""
-
-from simulator.plotting.choice import Choice
-from simulator.plotting.run_plots import Plotted, plot_run, plot_runs
-
-__all__ = ["Choice", "Plotted", "plot_run", "plot_runs"]

@@ -1,6 +1,0 @@
-"""One self-contained HTML page about a run or a sweep."""
-
-from simulator.report.run_page import report_run
-from simulator.report.sweep_page import report_sweep
-
-__all__ = ["report_run", "report_sweep"]

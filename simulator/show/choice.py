@@ -1,0 +1,82 @@
+"""The choice of what is drawn, at which times, and into which files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from simulator.archive.series import SeriesReader
+from simulator.errors import UserError
+
+Format = Literal["png", "pdf", "svg"]
+FORMATS: tuple[Format, ...] = ("png", "pdf", "svg")
+STYLES = ("screen", "paper")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """`what`: series and `diagnostics` (None: all). `fields`: draw only these. `time`: first and last time, infinite
+    at an open end. `compensate`: spectra are multiplied by k to this power. `average`: means over time instead of
+    single times."""
+
+    what: tuple[str, ...] | None = None
+    fields: tuple[str, ...] = ()
+    time: tuple[float, float] | None = None
+    compensate: float | None = None
+    average: bool = False
+    formats: tuple[Format, ...] = ("png",)
+    style: str = "screen"
+
+    def __post_init__(self) -> None:
+        if self.time is not None and not self.time[0] <= self.time[1]:
+            raise UserError(f"time: a first and a last time are needed, not {self.time}")
+
+    def takes(self, kind: str) -> bool:
+        """Whether a series, or `diagnostics`, is chosen."""
+        return self.what is None or kind in self.what
+
+    def shows(self, name: str) -> bool:
+        """Whether a picture or variable of this name is chosen: if fields are named, its name must end with one."""
+        return not self.fields or any(name == field or name.endswith(f"_{field}") for field in self.fields)
+
+    def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
+        """The indices of the chosen times; either end is widened by its round-off."""
+        time = np.asarray(time)
+        low, high = self.time or (-np.inf, np.inf)
+        return np.flatnonzero((time >= low - 1e-9 * abs(low)) & (time <= high + 1e-9 * abs(high)))
+
+    def chosen_rows(self, time: Sequence[float] | np.ndarray, where: object) -> np.ndarray:
+        """The indices of the chosen times. Raises UserError if there are none."""
+        rows = self.rows(time)
+        if self.time is not None and not len(rows):
+            low, high = self.time
+            there = f"its times go from {time[0]:g} to {time[-1]:g}" if len(time) else "it has no rows yet"
+            raise UserError(f"--time: {where} has no row from {low:g} to {high:g}; {there}")
+        return rows
+
+
+class Window(SeriesReader):
+    """Some rows of a series, as a series."""
+
+    def __init__(self, base: SeriesReader, rows: np.ndarray) -> None:
+        self._base, self._rows = base, rows
+        self.path, self.attributes, self.variables = base.path, base.attributes, base.variables
+        self.beside, self.coordinates = base.beside, base.coordinates
+        self.step, self.time = base.step[rows], base.time[rows]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._base[name][self._rows]
+
+    def at(self, index: int) -> dict[str, np.ndarray]:
+        return self._base.at(int(self._rows[index]))
+
+    def one(self, name: str, index: int) -> np.ndarray:
+        return self._base.one(name, int(self._rows[index]))
+
+
+def window(series: SeriesReader, choice: Selection) -> SeriesReader:
+    """The chosen rows of a series. Raises UserError if there are none."""
+    if choice.time is None:
+        return series
+    return Window(series, choice.chosen_rows(series.time, series.path))

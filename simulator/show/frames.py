@@ -1,0 +1,271 @@
+"""Planes of a field at many times: from a run's slices or projections, or cut out of its snapshots."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from simulator.archive.dataset import Axis
+from simulator.archive.open_run import Run
+from simulator.archive.reader import Snapshot, StoredField
+from simulator.archive.series import SeriesReader
+from simulator.errors import UserError, did_you_mean
+from simulator.show.slices import near
+from simulator.show.style import is_density
+
+PLANE = {"x": "yz", "y": "xz", "z": "xy"}
+"""The plane that remains of the box, by the axis that is cut or summed over."""
+_PART = 2**24
+"""Largest part of a snapshot held at once, in bytes."""
+
+Bounds = tuple[slice, ...]
+Read = Callable[[Bounds], np.ndarray]
+"""A function that reads values of a part of the box, (x, y, z), or of the plane, (x, y)."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """`read(i)` gives the plane of frame i, (a, b), for i below the number of `times`."""
+
+    times: np.ndarray
+    read: Callable[[int], np.ndarray]
+    coordinates: tuple[np.ndarray, np.ndarray]
+    """Coordinates of the points along the plane's two axes."""
+    place: float | None
+    """Position of the plane along the axis that it cuts; None for a projection."""
+    source: str
+    """The file or folder of their origin."""
+    particles: Callable[[int], list[np.ndarray]] = lambda i: []
+    """The places (2, particles) of each species next to the plane of frame i."""
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) -> Frames:
+    """The frames of a field of a run: mid-planes across `axis`, or projections along it, which are integrals of
+    densities and means of all other fields. If two sources have the field, the one with more frames is taken.
+
+    Raises UserError if no source has the field (listing the available names), or if there are fewer than two frames.
+    """
+    if projected and field == "phase":
+        raise UserError("--projection: a mean of phases says nothing; take --slice, or another field")
+    found, known = [], dict[str, None]()
+    for source in (_of_series, _of_snapshots):
+        one = source(run, field, axis, projected, known)
+        if one is not None:
+            found.append(one)
+    if not found:
+        what = "projection" if projected else "slice"
+        meant = did_you_mean(field, known)
+        there = ", ".join(known) or "none yet"
+        raise UserError(f"{run.path}: no {what} of a field {field!r}{meant} there are: {there}")
+    best = max(found, key=len)
+    if len(best) < 2:
+        asked = "projections: {every: TIME}" if projected else f"slices: {{every: TIME, fields: [{field}]}}"
+        raise UserError(
+            f"{run.path}: {len(best)} frame of {field} in {best.source}, a movie needs two; "
+            f"output.{asked} in the run's file makes them"
+        )
+    return best
+
+
+def volume_frames(run: Run) -> Frames:
+    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError if there are fewer than
+    two."""
+    if not (run.path / "render.h5").exists():
+        raise UserError(
+            f"{run.path}: no volume pictures; output.render: {{every: TIME}} in the run's file makes them"
+        )
+    series = run.series("render")
+    if len(series) < 2:
+        raise UserError(
+            f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often"
+        )
+    points = series.coordinates["row"], series.coordinates["column"]
+    return Frames(series.time, lambda i: series.one("image", i), points, None, "render.h5")
+
+
+def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
+    name, plane = "projections" if projected else "slices", PLANE[axis]
+    if not (run.path / f"{name}.h5").exists():
+        return None
+    series: SeriesReader = run.series(name)
+    known.update((n.partition("/")[0], None) for n in series.variables if n.endswith(f"/{plane}"))
+    variable = f"{field}/{plane}"
+    if variable not in series:
+        return None
+        # A field that was requested later has no values in earlier rows.
+    rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
+    place = None
+    if not projected:
+        points = series.coordinates.get(axis)
+        place = None if points is None else float(points[len(points) // 2])
+    a, b = (series.coordinates[q] for q in plane)
+    read = lambda i: series.one(variable, rows[i])  # noqa: E731
+    over = lambda i: [] if projected else [places for _, places in near(series, plane, rows[i])]  # noqa: E731
+    return Frames(series.time[rows], read, (a, b), place, f"{name}.h5", over)
+
+
+def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
+    snapshots = run.snapshots
+    if not len(snapshots):
+        return None
+    there = readable(snapshots[-1])
+    known.update((n, None) for n in there if not (projected and n == "phase"))
+    if field not in there:
+        return None
+    indices = [i for i in range(len(snapshots)) if field in readable(snapshots[i])]
+    if not indices:
+        return None
+    box = _axes(snapshots[indices[-1]])
+    cut = "xyz".index(axis)
+    points = [a.coordinates for a in box]
+    times = np.array([snapshots[i].time for i in indices])
+    if len(box) == 2:
+        if axis != "z" or projected:
+            return None
+        whole = tuple(slice(0, a.size) for a in box)
+        plane = lambda i: readable(snapshots[indices[i]])[field](whole)  # noqa: E731
+        return Frames(times, plane, (points[0], points[1]), None, "snapshots")
+
+    def read(i: int) -> np.ndarray:
+        values = readable(snapshots[indices[i]])[field]
+        if projected:
+            scale = (box[cut].spacing or 1.0) if is_density(field) else 1 / box[cut].size
+            return _summed(values, box, cut) * scale
+        bounds = [slice(0, a.size) for a in box]
+        middle = box[cut].size // 2
+        bounds[cut] = slice(middle, middle + 1)
+        return values((bounds[0], bounds[1], bounds[2])).squeeze(cut)
+
+    a, b = (points["xyz".index(q)] for q in PLANE[axis])
+    place = None if projected else float(points[cut][box[cut].size // 2])
+    return Frames(times, read, (a, b), place, "snapshots")
+
+
+def _summed(values: Read, box: Sequence[Axis], cut: int) -> np.ndarray:
+    """The sum along an axis, taken a few planes at a time."""
+    nx, ny, nz = (a.size for a in box)
+    planes = max(1, _PART // (8 * ny * nz))
+    parts = []
+    for start in range(0, nx, planes):
+        part = values((slice(start, min(start + planes, nx)), slice(0, ny), slice(0, nz)))
+        parts.append(part.sum(cut, dtype=np.float64))
+        if cut == 0:
+            parts = [sum(parts[1:], parts[0])]
+    return np.concatenate(parts) if cut else parts[0]
+
+
+def _axes(snapshot: Snapshot) -> tuple[Axis, ...]:
+    return tuple(next(f.axes for f in snapshot.values() if len(f.axes) in (2, 3)))
+
+
+def readable(snapshot: Snapshot) -> dict[str, Read]:
+    """The real scalar fields that a snapshot holds or that follow from one of its fields at a point: components
+    (`velocity_x`) and magnitudes (`speed`, `NAME_magnitude`) of vectors, `density` and `phase` of a wave function."""
+    found: dict[str, Read] = {}
+    for name, stored in snapshot.items():
+        lead = stored.entry.components
+        if len(stored.axes) not in (2, 3) or stored.axes[0].labels is not None or len(lead) > 1:
+            continue
+        if lead:
+            for number, component in enumerate(lead[0]):
+                found[f"{name}_{component}"] = partial(_read, stored, (number,))
+            length = "speed" if name == "velocity" else f"{name}_magnitude"
+            found.setdefault(length, partial(_length, stored))
+        elif np.issubdtype(stored.dtype, np.complexfloating):
+            if name == "psi":
+                found.setdefault("density", lambda b, s=stored: np.abs(_read(s, (), b)) ** 2)
+                found.setdefault("phase", lambda b, s=stored: np.angle(_read(s, (), b)))
+        else:
+            found[name] = partial(_read, stored, ())
+    return found
+
+
+def _read(stored: StoredField, component: tuple[int, ...], bounds: Bounds) -> np.ndarray:
+    return stored.read(component, bounds)
+
+
+def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
+    squares = sum(_read(stored, (i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
+    return np.sqrt(squares)
+
+
+def samples(found: Frames, most: int = 24, points: int = 256) -> list[np.ndarray]:
+    """Values that represent the range of all frames: from up to `most` frames up to `points` values along each axis,
+    together with the extremes."""
+    result = []
+    count = len(found)
+    for i in sorted({round(p) for p in np.linspace(0, count - 1, min(count, most))}):
+        plane = found.read(i)
+        steps = [max(1, math.ceil(n / points)) for n in plane.shape]
+        finite = plane[np.isfinite(plane)]
+        ends = np.array([finite.min(), finite.max()]) if finite.size else np.empty(0)
+        result.append(np.concatenate([plane[:: steps[0], :: steps[1]].ravel(), ends]))
+    return result
+
+
+class SnapshotPlanes(SeriesReader):
+    """The three mid-planes of a field in each snapshot of a run, read when they are drawn."""
+
+    def __init__(self, run: Run, field: str) -> None:
+        self._field = field
+        self._snapshots = [s for s in run.snapshots[:] if field in readable(s)]
+        values = self._snapshots[-1].values()
+        axes = next(f.axes for f in values if len(f.axes) in (2, 3) and f.axes[0].labels is None)
+        self.path, self.attributes, self.beside = run.path / "snapshots", {}, {}
+        self.coordinates = {axis.name: axis.coordinates for axis in axes}
+        planes = (plane for plane in PLANE.values() if set(plane) <= self.coordinates.keys())
+        self.variables = {f"{field}/{plane}": tuple(plane) for plane in planes}
+        self.step = np.array([s.step for s in self._snapshots])
+        self.time = np.array([s.time for s in self._snapshots])
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.stack([self.one(name, i) for i in range(len(self))])
+
+    def at(self, index: int) -> dict[str, np.ndarray]:
+        return {name: self.one(name, index) for name in self.variables}
+
+    def one(self, name: str, index: int) -> np.ndarray:
+        read = readable(self._snapshots[index])[self._field]
+        plane = name.rpartition("/")[2]
+        bounds: list[slice] = []
+        cut: tuple[int, ...] = ()
+        for number, (axis, points) in enumerate(self.coordinates.items()):
+            if axis in plane:
+                bounds.append(slice(0, len(points)))
+            else:
+                cut = (number,)
+                bounds.append(slice(len(points) // 2, len(points) // 2 + 1))
+        return read(tuple(bounds)).squeeze(cut)
+
+
+def fields_in_snapshots(run: Run) -> dict[str, str]:
+    """The scalar fields that the last snapshot can show, each with the stored field that it comes from."""
+    try:
+        snapshot = run.snapshots[-1]
+    except (IndexError, UserError):
+        return {}
+    return {name: _source(name, snapshot) for name in readable(snapshot)}
+
+
+def _source(name: str, stored: Mapping[str, object]) -> str:
+    if name in stored:
+        return name
+    if name == "speed":
+        return "velocity"
+    return max((s for s in stored if name.startswith(f"{s}_")), key=len, default=name)
+
+
+def usual(run: Run, drawn: list[str]) -> list[str]:
+    """The fields of the default set that the slices lack: every stored scalar, and the magnitudes of vectors."""
+    found = fields_in_snapshots(run)
+    lengths = {f"{source}_magnitude" for source in found.values()}
+    return [
+        name
+        for name, source in found.items()
+        if (name == source or name in lengths) and name not in drawn and not name.startswith("velocity")
+    ]

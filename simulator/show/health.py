@@ -1,0 +1,133 @@
+"""Checks of whether a run can be trusted: resolution, budget, conservation, and its end."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.archive.open_run import Run
+from simulator.errors import UserError
+from simulator.show.page import Verdict
+
+LARGE_RESIDUAL = 1e-2
+"""The residual of a budget, as a fraction of the dissipation, above which a run is warned about."""
+_WARNING = re.compile(r"^\S+ \S+ warning: (.*)$", re.MULTILINE)
+_LOSS = {"double": 1e-9, "single": 1e-4}
+"""Relative changes of conserved quantities that exceed the round-off of many steps."""
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """One line: the subject, the verdict, the number, and its meaning."""
+
+    name: str
+    verdict: Verdict
+    value: str
+    meaning: str
+
+
+def log_of(run: Run) -> str:
+    """The run's log; empty if there is none."""
+    try:
+        return (run.path / "run.log").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def checks(run: Run) -> list[HealthCheck]:
+    """All checks that apply to the run."""
+    try:
+        columns: Mapping[str, np.ndarray] = run.diagnostics
+    except UserError:
+        columns = {}
+    warnings = list(dict.fromkeys(_WARNING.findall(log_of(run))))
+    precision = str(run.config.get("precision", "double"))
+    found = [*_how_it_ended(run)]
+    if len(columns.get("time", ())):
+        found += [*_resolution(columns, warnings), *_balances(columns, precision)]
+    found += [HealthCheck("warning", "warn", "", text) for text in warnings]
+    return found
+
+
+def worst(found: list[HealthCheck]) -> Verdict:
+    """`bad` before `warn` before `good`."""
+    verdicts = {check.verdict for check in found}
+    return "bad" if "bad" in verdicts else "warn" if "warn" in verdicts else "good"
+
+
+def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
+    state = run.state
+    if state is None:
+        yield HealthCheck("state", "note", "not begun", "no step was taken yet")
+        return
+    why = f": {state.reason}" if state.reason else ""
+    verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn"}
+    verdict: Verdict = verdicts.get(state.state, "note")
+    yield HealthCheck(
+        "state", verdict, state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}"
+    )
+    starts = 1 + len(run.provenance.get("earlier", ()))
+    if starts > 1:
+        yield HealthCheck(
+            "restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same"
+        )
+
+
+def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
+    for column, words in (("k_max_eta", "flow"), ("k_max_resistive", "magnetic field")):
+        values = columns.get(column, np.empty(0))
+        values = values[np.isfinite(values)]
+        if not len(values):
+            continue
+        warned = any("under-resolved" in text and words in text for text in warnings)
+        least = float(values.min())
+        meaning = "1 resolves low-order statistics, 1.5 those of velocity gradients (Pope, section 9.1.2)"
+        yield HealthCheck(
+            f"resolution ({column})",
+            "warn" if warned else "good" if least >= 1 else "note",
+            f"{least:.3g} at the least, {float(values[-1]):.3g} in the last row",
+            meaning if least >= 1 or warned else f"{meaning}; the cascade did not reach the grid's edge",
+        )
+
+
+def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[HealthCheck]:
+    residual = columns.get("budget_residual", np.empty(0))
+    residual = residual[np.isfinite(residual)]
+    if len(residual):
+        most = float(abs(residual).max())
+        yield HealthCheck(
+            "energy budget",
+            "good" if most <= LARGE_RESIDUAL else "warn",
+            f"{most:.2g} at the most",
+            "what energy change, gain and dissipation miss, over the dissipation",
+        )
+    loss = _LOSS.get(precision, _LOSS["single"])
+    for name, values in columns.items():
+        if name != "mass" and not name.endswith("_mass"):
+            continue
+        values = values[np.isfinite(values)]
+        if not len(values) or values[0] == 0:
+            continue
+        change = float(abs(values / values[0] - 1).max())
+        yield HealthCheck(
+            f"conservation ({name.replace('_', ' ')})",
+            "good" if change <= loss else "bad",
+            f"{change:.2g}",
+            "largest relative change since the first row",
+        )
+    if "max_divergence" in columns and "enstrophy" in columns:
+        gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
+        if gradient > 0:
+            most = float(np.nanmax(columns["max_divergence"]) / gradient)
+            yield HealthCheck(
+                "divergence",
+                "good" if most < loss else "bad",
+                f"{most:.2g}",
+                "largest divergence over the root mean square vorticity",
+            )
+    cfl = columns.get("cfl", np.empty(0))
+    if np.isfinite(cfl).any():
+        yield HealthCheck(
+            "CFL number", "note", f"{float(np.nanmax(cfl)):.3g} at the most", "in the rows written"
+        )

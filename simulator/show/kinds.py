@@ -1,0 +1,766 @@
+"""The pictures of the kinds of series. Kinds in neither `EACH` nor `PICTURES` are drawn as `Kind.curves` says."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum
+from simulator.archive.series import SeriesReader
+from simulator.errors import UserError
+from simulator.measure import KINDS, Curves
+from simulator.show import lines
+from simulator.show.lines import (
+    DrawnCurve,
+    Pictures,
+    at_times,
+    drawn,
+    images,
+    level,
+    logarithmic,
+    moments,
+    panels,
+)  # fmt: skip
+from simulator.show.slices import fields, projections, slices
+from simulator.show.style import (
+    DPI,
+    PLAIN,
+    Labels,
+    evenly,
+    figure,
+    is_density,
+    lengths,
+    note,
+    position,
+    powers_of_ten,
+    quantity,
+    scale_of,
+    sequence_colours,
+    spectrum_of,
+)  # fmt: skip
+
+Diagnostics = Mapping[str, np.ndarray]
+"""The columns of the run's table."""
+TURBULENT = 20.0
+"""Taylor-scale Reynolds number above which lines of Kolmogorov's theory are drawn."""
+_DENSITY = "probability density"
+_WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
+
+
+def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    """The pictures of one series, which must have rows."""
+    name = series.path.stem
+    if name in EACH:
+        stem, names, build = EACH[name]
+        yield from ((f"{stem}_{one}", partial(build, series, one, labels)) for one in names(series))
+        return
+    if name in PICTURES:
+        yield from PICTURES[name](series, labels, diagnostics)
+        return
+    kind = KINDS.get(name)
+    own = kind.pictures(series, labels) if kind is not None else None
+    yield from own or lines.described(series, labels, kind.curves if kind is not None else Curves())
+
+
+def over(series: SeriesReader, *dimensions: str) -> list[str]:
+    """The variables with these dimensions."""
+    return [name for name, own in series.variables.items() if own == dimensions]
+
+
+def after(prefix: str, series: SeriesReader) -> list[str]:
+    """What follows `prefix` in the names of variables."""
+    return [name.removeprefix(prefix) for name in series.variables if name.startswith(prefix)]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+# ---- spectra and transfer -------------------------------------------------------------------------------
+
+
+def wavenumbers(series: SeriesReader) -> np.ndarray:
+    """The positions of the shells: their centres n dk; for the shell about k = 0 the mean wavenumber of its modes (0
+    if it holds only the mean flow)."""
+    k = series.coordinates["k"]
+    return np.where(k > 0, k, series.coordinates.get("k_mean", k))
+
+
+def _spectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in over(series, "k"):
+        plain = partial(spectrum, series, name, labels, guide=may_be_turbulent(series, diagnostics))
+        yield f"spectrum_{name}", partial(power, series, labels, name) if name.endswith("_power") else plain
+    if (scales := kolmogorov_scales(series, diagnostics)) is not None:
+        yield "spectrum_compensated", partial(compensated, series, *scales)
+    for name in after("perpendicular/", series):
+        yield f"spectrum_directional_{name}", partial(directional, series, name)
+
+
+def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: bool = True) -> Figure:
+    """E(k) of one quantity, log-log, at up to six times; with `guide` also a line of slope -5/3 if a range could have
+    that slope."""
+    k = wavenumbers(series)
+    result, (axes,) = panels(r"wavenumber $k$", spectrum_of(name))
+    shown = np.array(drawn(axes, at_times(series, name, k, labels), "xy"))
+    if not len(shown):
+        return result
+    top, first = float(np.nanmax(shown)), float(k[k > 0][0])
+    reached = k[np.isfinite(shown).any(0)][-1]
+    axes.set_xlim(first * 0.9, max(reached * 1.15, 10 * first))
+    highest = _guide(axes, k, shown[-1], np.nan_to_num(shown).max(0)) if guide else 0.0
+    lowest = min(float(np.nanmin(shown)) / 2, top * 1e-3)
+    axes.set_ylim(max(lowest, top * 1e-11), max(top, highest) * 2)
+    logarithmic(axes, "xy")
+    return result
+
+
+def _guide(axes: Axes, k: np.ndarray, last: np.ndarray, envelope: np.ndarray) -> float:
+    """A line of slope -5/3 above all spectra, whose largest values are the `envelope`; returns its highest value.
+
+    It is drawn only if the `last` spectrum extends well beyond the range of the line, and has roughly that slope."""
+    first = k[k > 0][0]
+    ends = np.array([2.5, 12]) * first
+    inside = (k >= ends[0]) & (k <= ends[1])
+    if inside.sum() < 3 or k[-1] < 1.5 * ends[1] or not np.isfinite(last[inside]).all():
+        return 0.0
+    if not -2.6 < np.polyfit(np.log(k[inside]), np.log(last[inside]), 1)[0] < -1.0:
+        return 0.0
+    factor = 2.2 * (envelope[inside] * k[inside] ** (5 / 3)).max()
+    axes.plot(ends, factor * ends ** (-5 / 3), color="#444444", linewidth=1.0, linestyle="--")
+    middle = math.sqrt(ends.prod())
+    axes.annotate(
+        r"$k^{-5/3}$", (middle, factor * middle ** (-5 / 3)), xytext=(5, 4), textcoords="offset points",
+        color="#444444",
+    )  # fmt: skip
+    return float(factor * ends[0] ** (-5 / 3))
+
+
+def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> Figure:
+    """P(k) at up to six times; in an expanding background with the linear prediction, the first P(k) times
+    (D(a) / D(a_first))^2, dashed in the colour of its time."""
+    k, first = wavenumbers(series), series.one(name, 0)
+    result, (axes,) = panels(
+        labels.axis(r"wavenumber $k$", "wavenumber"), labels.axis(r"power spectrum $P(k)$", "volume")
+    )
+    shown = drawn(axes, at_times(series, name, k, labels), "xy")
+    if not shown:
+        return result
+    top = float(np.nanmax(shown))
+    if labels.background is not None and len(shown) > 1:
+        start = labels.background.growth(labels.scale_factor(float(series.time[0])))
+        for row, colour, _ in moments(series, labels):
+            growth = labels.background.growth(labels.scale_factor(float(series.time[row]))) / start
+            there = (k > 0) & (first * growth**2 > 1e-11 * top)
+            if row > 0:
+                axes.loglog(k[there], first[there] * growth**2, color=colour, linewidth=1.0, linestyle="--")
+        axes.add_line(Line2D([], [], color="black", linewidth=1.0, linestyle="--", label="linear growth"))
+        lines.legend_beside(axes)
+    axes.set_ylim(max(float(np.nanmin(shown)) / 2, top * 1e-11), top * 3)
+    logarithmic(axes, "xy")
+    return result
+
+
+def may_be_turbulent(series: SeriesReader, diagnostics: Diagnostics) -> bool:
+    """Whether the flow may have an inertial range at the last row's time; a laminar flow has none."""
+    if "reynolds_taylor" not in diagnostics:
+        return True
+    return float(np.interp(series.time[-1], diagnostics["time"], diagnostics["reynolds_taylor"])) >= TURBULENT
+
+
+def kolmogorov(diagnostics: Diagnostics, times: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Dissipation and Kolmogorov scale at these times; None if the run has no such columns."""
+    rate = diagnostics.get("viscous_dissipation", diagnostics.get("dissipation"))
+    if rate is None or "kolmogorov_scale" not in diagnostics:
+        return None
+    found = [np.interp(times, diagnostics["time"], v) for v in (rate, diagnostics["kolmogorov_scale"])]
+    return (found[0], found[1]) if all((np.isfinite(v) & (v > 0)).all() for v in found) else None
+
+
+def kolmogorov_scales(series: SeriesReader, diagnostics: Diagnostics) -> tuple[float, float] | None:
+    """Both at the last spectrum's time; None also if the flow is laminar."""
+    if "kinetic_energy" not in series.variables or not may_be_turbulent(series, diagnostics):
+        return None
+    found = kolmogorov(diagnostics, series.time[-1])
+    return None if found is None else (float(found[0]), float(found[1]))
+
+
+def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
+    """k^(5/3) E(k) / rate^(2/3) against k eta, with the level 1.6 of a Kolmogorov range (Sreenivasan 1995), at the
+    last time."""
+    k, e = wavenumbers(series), series.one("kinetic_energy", -1)
+    values = np.maximum(k, 0) ** (5 / 3) * e / rate ** (2 / 3)
+    result, (axes,) = panels(r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$")
+    level(axes, 1.6, r"$C = 1.6$")
+    drawn(
+        axes,
+        [DrawnCurve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))],
+        "xy",
+    )
+    return result
+
+
+def directional(series: SeriesReader, name: str) -> Figure:
+    """Spectra across and along the axis, at the last time."""
+    axis = series.attributes.get("axis", "z")
+    result, (axes,) = panels(
+        r"wavenumber $k_\perp$, $k_\parallel$",
+        f"spectrum of {_words(name)}",
+        title=PLAIN.moment(series.time[-1]),
+    )
+    both = (("perpendicular", "across", "o"), ("parallel", "along", "s"))
+    drawn(
+        axes,
+        [
+            DrawnCurve(
+                series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), f"{w} {axis}", how={"marker": m}
+            )
+            for d, w, m in both
+        ],
+        "xy",
+    )
+    return result
+
+
+def _cospectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    by = KINDS["cospectra"].curves
+    for name in over(series, "k"):
+        energy = name.endswith("_energy") or name.startswith("elsasser")
+        plain = partial(lines.curves, series, name, labels, by)
+        yield f"cospectra_{name}", partial(spectrum, series, name, labels, guide=False) if energy else plain
+
+
+def spectral_map(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """log E(k_perpendicular, k_parallel) at up to four times, on one colour scale over eight decades."""
+    rows = labels.rows(series.time, lines.MOST_PLANES)
+    top = max(float(np.nanmax(series.one(name, row))) for row in rows)
+    if not top > 0:
+        result, (axes,) = panels(r"$k_\perp$", r"$k_\parallel$")
+        note(axes, "nothing above zero yet")
+        return result
+    shown = [(row, np.log10(np.maximum(series.one(name, row), top * 1e-9))) for row in rows]
+    return images(
+        series, labels, shown, (r"$k_\perp$", rf"$k_\parallel = |k_{series.attributes.get('axis', 'z')}|$"),
+        rf"$\log_{{10}}$ {spectrum_of(name).partition(' $')[0]}", extend="min", cmap="magma",
+        points=(series.coordinates["k_perpendicular"], series.coordinates["k_parallel"]),
+        vmin=math.log10(top) - 8, vmax=math.log10(top),
+    )  # fmt: skip
+
+
+def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
+    """T(k), and the flux Pi(k) below it, at up to six times."""
+    k = wavenumbers(series)
+    inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
+    title = f"{_WORDS.get(name, _words(name))}: transfer between scales"
+    result, (upper, lower) = panels(
+        r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$", title=title, height=5.2
+    )
+    for row, colour, label in moments(series, labels):
+        rate, flux = (series.one(f"{kind}/{name}", row)[inside] for kind in ("transfer", "flux"))
+        upper.plot(k[inside], k[inside] * rate, color=colour, linewidth=1.3)
+        lower.plot(k[inside], flux, color=colour, linewidth=1.3, label=label)
+    level(upper)
+    level(lower)
+    logarithmic(lower, "x")
+    lines.legend_beside(lower)
+    return result
+
+
+# ---- structure functions and histograms -----------------------------------------------------------------
+
+
+def _structure_functions(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield "structure_functions", partial(structure, series)
+    for name in after("mixed_", series):
+        yield f"structure_functions_mixed_{name}", partial(mixed, series, name, labels, diagnostics)
+
+
+def structure(series: SeriesReader) -> Figure:
+    """Even orders, longitudinal and transverse, averaged over the axes, at the last time; below them the third order,
+    compensated: -S_3 / r is 4/5 of the dissipation in an inertial range (Kolmogorov 1941)."""
+    r, last = series.coordinates["r"], series.at(len(series) - 1)
+    third = [r"$-\langle \delta u_\parallel^3 \rangle / r$"] * ("longitudinal_3" in last)
+    result, grid = panels(
+        r"separation $r$", r"$\langle \delta u^p \rangle$", *third, height=5.2 if third else 3.6,
+        title=f"structure functions, {PLAIN.moment(series.time[-1])}",
+    )  # fmt: skip
+    even = sorted(p for p in map(int, after("longitudinal_", series)) if p % 2 == 0)
+    pairs = [(n, p, kind) for n, p in enumerate(even) for kind in ("longitudinal", "transverse")]
+    of = {"longitudinal": ("long.", "-"), "transverse": ("transv.", "--")}
+    if third:
+        drawn(grid[1], [DrawnCurve(r, -last["longitudinal_3"].mean(0) / r)], "x")
+        level(grid[1])
+    if pairs:
+        each = [
+            DrawnCurve(
+                r, last[f"{kind}_{p}"].mean(0), f"{of[kind][0]} $p = {p}$", f"C{n}", how={"ls": of[kind][1]}
+            )
+            for n, p, kind in pairs
+        ]
+        drawn(grid[0], each, "xy")
+    return result
+
+
+def mixed(series: SeriesReader, name: str, labels: Labels, diagnostics: Diagnostics) -> Figure:
+    """A third moment over -r, averaged over the axes, at up to six times; and, dashed, its value in an isotropic
+    inertial range at the last of them: 4/3 of the dissipation of energy, 2/3 of that of the variance of a scalar."""
+    first, second = {
+        "velocity": ("u", r"|\delta\mathbf{u}|^2"),
+        "elsasser_plus": ("z^-", r"|\delta\mathbf{z}^+|^2"),
+        "elsasser_minus": ("z^+", r"|\delta\mathbf{z}^-|^2"),
+    }.get(name, ("u", r"(\delta\theta)^2"))
+    words = rf"$-\langle \delta {first}_\parallel\, {second} \rangle / r$"
+    result, (axes,) = panels(r"separation $r$", words, title=_words(name))
+    of_flow, r = name == "velocity", series.coordinates["r"]
+    factor, column = (4 / 3, "viscous_dissipation") if of_flow else (2 / 3, f"{name}_dissipation")
+    if column in diagnostics and not (of_flow and "mixed_elsasser_plus" in series.variables):
+        law = factor * float(np.interp(series.time[-1], diagnostics["time"], diagnostics[column]))
+        level(axes, law, r"$4\varepsilon/3$" if of_flow else r"$4\varepsilon_\theta/3$")
+    level(axes)
+    rows = moments(series, labels)
+    drawn(
+        axes,
+        [DrawnCurve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, c) for i, c, label in rows],
+        "x",
+    )
+    return result
+
+
+def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name in over(series, "sigma"):
+        yield f"histogram_{name}", partial(histogram, series, name, labels)
+    for name in over(series, "contrast"):
+        if not name.endswith("_mass"):
+            yield f"histogram_{name}", partial(log_histogram, series, name, labels)
+
+
+def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
+    """Probability density in units of the standard deviation, at up to six times, with a Gaussian."""
+    sigma = series.coordinates["sigma"]
+    words = _WORDS.get(name, _words(name))
+    result, (axes,) = panels(rf"{words}, in standard deviations $\sigma$", _DENSITY)
+    gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
+    theory = {"linewidth": 1.0, "linestyle": "--", "marker": None}
+    each = at_times(series, name, sigma, labels, marker=None)
+    shown = np.array(
+        drawn(axes, [*each, DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory)], "y")[:-1]
+    )
+    axes.set_ylim(min(np.nanmin(shown, initial=1.0), 1.0) / 2, 2)
+    reach = max(3.0, *abs(sigma[np.isfinite(shown).any(0)])) * 1.05
+    axes.set_xlim(-reach, reach)
+    powers_of_ten(axes.yaxis)
+    return result
+
+
+def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """Shares of the volume per decade of density at up to six times, and of the mass at the last (dashed)."""
+    words = _words(name.removeprefix("log_"))
+    result, (axes,) = panels(rf"{words} $\log_{{10}}(\rho/\bar\rho)$", "share per decade")
+    x, step = series.coordinates["contrast"], {"marker": None, "drawstyle": "steps-mid"}
+    each = at_times(series, name, x, labels, **step)
+    mass = DrawnCurve(x, series.one(f"{name}_mass", -1), "mass at\nthe last time", each[-1].colour)
+    shown = np.array(
+        drawn(axes, [*each, DrawnCurve(**{**vars(mass), "how": {**step, "linestyle": "--"}})], "y")
+    )
+    if not len(shown):
+        return result
+    axes.set_ylim(bottom=max(np.nanmin(shown[:-1], initial=1.0) / 2, 1e-8))
+    ends = x[np.isfinite(shown).any(0)][[0, -1]]
+    margin = 0.05 * np.ptp(ends) + float(x[1] - x[0])
+    axes.set_xlim(ends[0] - margin, ends[1] + margin)
+    powers_of_ten(axes.yaxis)
+    return result
+
+
+_INVARIANTS = {"Q": r"$Q / Q_\omega$", "R": r"$R / Q_\omega^{3/2}$"}
+
+
+def _joint_histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for first, second in (str(pair).split(" ") for pair in series.attributes["pairs"]):
+        yield f"joint_histogram_{first}_{second}", partial(joint_histogram, series, first, second, labels)
+
+
+def joint_histogram(series: SeriesReader, first: str, second: str, labels: Labels) -> Figure:
+    """The logarithm of the density at the last time, as far as it reaches, with the mean of one quantity where the
+    other has a value, and of Q and R the line between the flows with and without vortices."""
+    density = np.asarray(series.one(f"{first}_{second}", -1))
+    x, y = series.coordinates["first"], series.coordinates["second"]
+    words = (_INVARIANTS.get(n, f"{quantity(n)}, deviations from the mean") for n in (first, second))
+    result, (axes,) = panels(*words, title=labels.moment(series.time[-1]), height=4.6, right=0.82)
+    axes.grid(False)
+    if not density.any():
+        note(axes, "nothing in range")
+        return result
+    logs = np.log10(np.where(density > 0, density, np.nan))
+    mesh = axes.pcolormesh(x, y, logs.T, cmap="viridis", shading="nearest")
+    for i, (c, limit) in enumerate(((x, axes.set_xlim), (y, axes.set_ylim))):
+        reached, step = c[(density > 0).any(1 - i)], c[1] - c[0]
+        limit(max(reached[0] - 3 * step, c[0] - step), min(reached[-1] + 3 * step, c[-1] + step))
+    given = f"{second}_given_{first}"
+    if given in series.variables and (unit := float(series.one(f"{second}_scale", -1))) > 0:
+        centre = 0.0 if second in _INVARIANTS else float(series.one(f"{second}_mean", -1))
+        axes.plot(x, (np.asarray(series.one(given, -1)) - centre) / unit, color="#D55E00", linewidth=1.3)
+        axes.set_title(f"{labels.moment(series.time[-1])}; the line is the mean at each abscissa")
+    if (first, second) == ("R", "Q"):
+        curve = np.linspace(*axes.get_xlim(), 401)
+        axes.plot(curve, -np.cbrt(27 / 4 * curve**2), color="#444444", linewidth=1.0, linestyle="--")
+        axes.axhline(0, color="#888888", linewidth=0.6)
+        axes.axvline(0, color="#888888", linewidth=0.6)
+    lines.colour_bar(result, mesh, rf"$\log_{{10}}$ {_DENSITY}")
+    return result
+
+
+_SYMBOLS = {"alpha": r"$\alpha$", "beta": r"$\beta$", "gamma": r"$\gamma$"}
+_STRAIN = {
+    "strain_rms": r"$\langle S_{ij}S_{ij}\rangle^{1/2}$",
+    "strain_product": r"$\langle\alpha\beta\gamma\rangle$",
+    **{f"{e}_mean": rf"$\langle\{e}\rangle$" for e in _SYMBOLS},
+    **{f"stretching_{e}": rf"$\langle\{e}\,\omega_\{e}^2\rangle$" for e in _SYMBOLS},
+}
+
+
+def _strain(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield from lines.numbers(series, labels, Curves(title=lambda name: _STRAIN[name]))
+    label = r"eigenvalue of the strain $/\ \langle S_{ij}S_{ij}\rangle^{1/2}$"
+    yield "strain_eigenvalues", partial(_three, series, "{}", "rate", label, labels)
+    shape = Curves(title=lambda name: _DENSITY, coordinates={"shape": r"$s^*$"})
+    yield "strain_s_star", partial(lines.curves, series, "s_star", labels, shape)
+    for vector in map(str, series.attributes["vectors"]):
+        label = rf"$|\cos|$ between {quantity(vector).partition(' $')[0]} and the eigenvectors"
+        yield f"strain_alignment_{vector}", partial(_three, series, vector + "_{}", "cosine", label, labels)
+
+
+def _three(series: SeriesReader, variable: str, coordinate: str, words: str, labels: Labels) -> Figure:
+    """The densities of one quantity of each eigenvalue at the last time. A vector without preferred direction has the
+    density 1 of cosines."""
+    result, (axes,) = panels(words, _DENSITY, title=labels.moment(series.time[-1]), right=0.86)
+    x, cosine = series.coordinates[coordinate], coordinate == "cosine"
+    each = [(symbol, series.one(variable.format(e), -1)) for e, symbol in _SYMBOLS.items()]
+    how = {"marker": None}
+    curves = [DrawnCurve(x, np.where(y > 0, y, np.nan), symbol, how=how) for symbol, y in each]
+    if drawn(axes, curves, "" if cosine else "y", "nothing in range") and cosine:
+        axes.axhline(1, color="#888888", linewidth=0.8, linestyle="--")
+        axes.set_xlim(0, 1)
+        axes.set_ylim(bottom=0)
+    return result
+
+
+# ---- matter ---------------------------------------------------------------------------------------------
+
+
+def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """Density against the distance from the densest point at up to six times; for waves with the soliton fitted to
+    the last core, if one fits."""
+    words = labels.axis(rf"{_words(name)} $\rho$", "density")
+    result, (axes,) = panels(labels.axis(r"radius $r$", "length"), words)
+    rows = list(moments(series, labels))
+    curves = [DrawnCurve(series.one("radius", i), series.one(name, i), label, c) for i, c, label in rows]
+    shown = drawn(axes, curves, "xy")
+    if not shown:
+        return result
+    axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
+    last, constants = curves[-1], _solitons(labels.model)
+    if constants is not None and name == "density":
+        hbar, gravity = constants
+        core = fitted_core(last.x, last.y, hbar, labels.scale_factor(series.time[-1]) * gravity)
+        if core is not None and core.deviation < 0.5:
+            r, unit = np.geomspace(*axes.get_xlim(), 200), labels.unit("length")
+            text = f"soliton,\n$r_c = {core.radius:.3g}" + (rf"\,{unit}$" if unit else "$")
+            axes.plot(r, core.density(r), color="black", linewidth=1.1, linestyle="--", zorder=3, label=text)
+            lines.legend_beside(axes)
+    logarithmic(axes, "xy")
+    return result
+
+
+@dataclass(frozen=True)
+class Core:
+    """The ground state fitted to a profile: psi^2 = central * f(r / length)^2."""
+
+    radius: float
+    """Radius at which the density is half of its central value."""
+    central: float
+    length: float
+    deviation: float
+    """Root mean square of ln(density / ground state) over the shells of the fit."""
+
+    def density(self, radius: np.ndarray) -> np.ndarray:
+        from simulator.initial.ground_state import radial_ground_state
+
+        state, s = radial_ground_state(), radius / self.length
+        inside = np.interp(s, state.radius, state.amplitude)
+        return self.central * np.where(s <= state.radius[-1], inside, 0.0) ** 2
+
+
+def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: float) -> Core | None:
+    """The isolated ground state that fits a profile best. Its only free parameter is the central density, since
+    length^4 = hbar^2 / (G central). Least squares of ln(density) over the shells within 2.5 core radii; None if fewer
+    than three shells hold any mass."""
+    from simulator.initial.ground_state import radial_ground_state
+
+    usable = np.isfinite(density) & (density > 0) & np.isfinite(radius)
+    if usable.sum() < 3:
+        return None
+    radius, density = radius[usable], density[usable]
+    best: Core | None = None
+    middle = (hbar**2 / (gravity * float(density[0]))) ** 0.25
+    for reach, steps in ((2.0, 161), (1.03, 121)):
+        for length in (middle if best is None else best.length) * np.geomspace(1 / reach, reach, steps):
+            core = Core(length * radial_ground_state().core, hbar**2 / (gravity * length**4), length, np.inf)
+            near = radius < 2.5 * core.radius
+            if near.sum() < 3:
+                continue
+            off = np.log(density[near] / np.maximum(core.density(radius[near]), 1e-300))
+            deviation = float(np.sqrt((off**2).mean()))
+            if best is None or deviation < best.deviation:
+                best = Core(core.radius, core.central, length, deviation)
+    return best
+
+
+def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:
+    """hbar / m and G of a model whose cores are ground states: waves under their own gravity alone."""
+    if model.get("kind") != "schrodinger_poisson" or model.get("self_interaction"):
+        return None
+    if model.get("external_potential"):
+        return None
+    from simulator.models.schrodinger_poisson import SchrodingerPoissonSettings
+
+    settings = SchrodingerPoissonSettings.model_validate(model)
+    return (settings.hbar, settings.gravity) if settings.gravity > 0 else None
+
+
+def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    last, field = len(series) - 1, series.attributes.get("field", "volume")
+    yield (
+        f"render_{field}",
+        lambda: volume_picture(series.one("image", last), labels.moment(series.time[last])),
+    )
+
+
+def volume_picture(image: np.ndarray, words: str) -> Figure:
+    """A picture (row, column, channel) of 8 bits, pixel by pixel, with `words` in its lower left corner."""
+    rows, columns = image.shape[:2]
+    result = figure(columns / DPI, rows / DPI)
+    axes = result.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.imshow(image, interpolation="nearest", aspect="auto")
+    axes.text(0.03, 0.03, words, transform=axes.transAxes, color="white", fontsize=11)
+    return result
+
+
+# ---- particles ------------------------------------------------------------------------------------------
+
+
+def species(series: SeriesReader, variable: str = "") -> list[str]:
+    """Names of the particles in a series, or of those with a variable."""
+    names = dict.fromkeys(name.partition("/")[0] for name in series.variables)
+    return [name for name in names if not variable or f"{name}/{variable}" in series]
+
+
+def paths(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
+    """Paths of up to 60 particles, seen along z, with a dot at the last position. They continue through the faces of
+    the box."""
+    few = evenly(len(series.coordinates[f"{name}_id"]), 60)
+    ways = [_way(series, name, axis, few) for axis in "xy"]
+    title = f"{name}: {len(few)} paths, $t = {series.time[0]:.4g}$ to ${series.time[-1]:.4g}$"
+    result, (axes,) = panels("$x$", "$y$", title=title, height=5.6, right=0.97)
+    axes.set_prop_cycle(color=sequence_colours(len(few)))
+    axes.plot(*ways, linewidth=0.9)
+    axes.scatter(ways[0][-1], ways[1][-1], s=7, color="black", zorder=3)
+    axes.set_aspect("equal", adjustable="datalim")
+    return result
+
+
+def _way(series: SeriesReader, name: str, axis: str, few: list[int]) -> np.ndarray:
+    """One coordinate of some particles (row, particle), continued through the faces of the box. Where no displacement
+    is stored, a particle is taken to move by less than half the box between two rows."""
+    position = series[f"{name}/position_{axis}"][:, few]
+    if f"{name}/displacement_{axis}" in series:
+        way = series[f"{name}/displacement_{axis}"][:, few]
+        return position[0] - way[0] + way
+    return np.unwrap(position, axis=0, period=float(series.attributes["box"]["xyz".index(axis)]))
+
+
+def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    if species(series, "dispersion_x"):
+        yield "dispersion", partial(dispersion, series)
+    if species(series, "settling_velocity"):
+        yield "settling_velocity", partial(settling, series)
+    for name in species(series):
+        yield f"acceleration_{name}", partial(acceleration, series, name, labels)
+
+
+def settling(series: SeriesReader) -> Figure:
+    """The mean velocity along gravity of the species that feel one, against time."""
+    result, (axes,) = panels("$t$", r"settling velocity $\langle v \cdot g / |g| \rangle$", height=3.4)
+    names, how = species(series, "settling_velocity"), {"marker": None}
+    drawn(
+        axes, [DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how=how) for name in names]
+    )
+    return result
+
+
+def dispersion(series: SeriesReader) -> Figure:
+    """Mean squared displacement since the start, and the autocorrelation of the velocity, against time."""
+    words = r"$\langle |x(t) - x(0)|^2 \rangle$", r"$\langle v(t) \cdot v(0) \rangle$, normalised"
+    result, (above, below) = panels("time since the start", *words, height=5.2)
+    names, how = species(series, "dispersion_x"), {"marker": None}
+    time = series.time - series.time[0]
+    squares = (np.sum([series[f"{n}/dispersion_{axis}"] for axis in "xyz"], axis=0) for n in names)
+    if not drawn(
+        above, [DrawnCurve(time, s, n, how=how) for n, s in zip(names, squares, strict=True)], "xy",
+        "nothing has moved yet",
+    ):  # fmt: skip
+        return result
+    drawn(below, [DrawnCurve(time, series[f"{n}/velocity_autocorrelation"], how=how) for n in names], "x")
+    level(below)
+    return result
+
+
+def acceleration(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
+    """Probability density of the acceleration's components over their root mean square, at up to six times."""
+    result, (axes,) = panels(r"acceleration $a / a_{\mathrm{rms}}$", _DENSITY, title=name)
+    curves = at_times(series, f"{name}/acceleration", series.coordinates["sigma"], labels, marker=".")
+    drawn(axes, curves, "y", "nothing is accelerated yet")
+    return result
+
+
+def _pair_correlation(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    yield "pair_correlation", partial(pair_correlation, series, labels)
+
+
+def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
+    """The radial distribution function of each species at up to six times, the last one bold with its error."""
+    result, (axes,) = panels("$r$", "radial distribution function $g(r)$", right=0.97)
+    r, curves = series.coordinates["r"], list[DrawnCurve]()
+    for number, name in enumerate(species(series)):
+        for row, _, moment in moments(series, labels):
+            g, pairs = (series.one(f"{name}/{variable}", row) for variable in ("g", "pairs"))
+            y, last = np.where(pairs > 0, g, np.nan), row == len(series) - 1
+            how = {} if last else {"alpha": 0.3, "linewidth": 0.8, "marker": None}
+            curves.append(DrawnCurve(r, y, f"{name}, {moment}" if last else None, f"C{number}", how=how))
+            if last:
+                axes.errorbar(
+                    r, y, y / np.sqrt(np.maximum(pairs, 1)), fmt="none", color=f"C{number}", elinewidth=1.0
+                )
+    level(axes, 1.0)
+    shown = drawn(axes, curves, "xy", "no pairs at these distances")
+    if shown:
+        axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
+        powers_of_ten(axes.yaxis)
+        axes.legend()
+    return result
+
+
+# ---- probes ---------------------------------------------------------------------------------------------
+
+
+def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
+    for name, (dimension,) in series.variables.items():
+        stem = f"probes_{name.replace('/', '_')}"
+        values, spectrum = (record, frequencies) if dimension == "point" else (space_time, waves)
+        yield stem, partial(values, series, name, labels)
+        yield f"{stem}_frequency", partial(spectrum, series, name, labels)
+
+
+def record(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """A quantity at up to six points against time."""
+    result, (axes,) = panels(labels.axis(r"time $t$", "time"), quantity(name), height=3.6, right=0.74)
+    values = series[name]
+    points = evenly(values.shape[1], lines.MOST_CURVES)
+    where = [series.coordinates[axis] for axis in "xyz" if axis in series.coordinates]
+    words = [f"$({', '.join(position(float(c[point])) for c in where)})$" for point in points]
+    each = zip(points, words, sequence_colours(len(points)), strict=True)
+    drawn(axes, [DrawnCurve(series.time, values[:, p], word, c, how={"marker": None}) for p, word, c in each])
+    return result
+
+
+def _spectrum(axes: Axes, series: SeriesReader, name: str) -> Any:
+    """The spectrum in frequency; None and a note where there is none."""
+    try:
+        found: FrequencySpectrum | WaveSpectrum = probe_spectrum(series, name)
+    except UserError:
+        note(axes, "too few rows at even intervals of time:\nuse a fixed dt, or every with align: true")
+        return None
+    if not found.energy.any():
+        note(axes, "nothing varies")
+        return None
+    return found
+
+
+def frequencies(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """E(omega), the mean over all points."""
+    words = rf"$E(\omega)$ of {quantity(name)}"
+    result, (axes,) = panels(r"angular frequency $\omega$", words, height=4.0, right=0.96)
+    if (found := _spectrum(axes, series, name)) is not None:
+        drawn(axes, [DrawnCurve(found.omega, found.energy, how={"marker": None, "linewidth": 1.2})], "xy")
+    return result
+
+
+def space_time(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """A quantity on a line against position and time."""
+    (line,) = series.variables[name]
+    result, (axes,) = panels(rf"${line[-1]}$", labels.axis(r"time $t$", "time"), right=0.83)
+    axes.grid(False)
+    along, values = series.coordinates[line], series[name]
+    if len(series) < 2:
+        note(axes, "one row so far")
+        return result
+    scale = scale_of(name, [values])
+    mesh = axes.pcolormesh(
+        along, series.time, scale.shown(values), vmin=scale.low, vmax=scale.high, cmap=scale.colours,
+        shading="nearest", rasterized=True,
+    )  # fmt: skip
+    if len(along) > 1:
+        lengths(axes.xaxis, 0.0, float(along[-1] + along[1]), 4)
+    lines.colour_bar(result, mesh, scale.label(quantity(name.partition("/")[2])), scale.extend)
+    return result
+
+
+def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
+    """log E(omega, k) of a quantity on a line, over five decades: of waves along the axis at k > 0, of those against
+    it at k < 0."""
+    axis = series.variables[name][0][-1]
+    result, (axes,) = panels(rf"wavenumber $k_{axis}$", r"angular frequency $\omega$", right=0.83)
+    axes.grid(False)
+    if (found := _spectrum(axes, series, name)) is None:
+        return result
+    high = math.log10(float(found.energy.max()))
+    logs = np.log10(np.maximum(found.energy, 10.0 ** (high - 6)))
+    mesh = axes.pcolormesh(
+        found.k, found.omega, logs, vmin=high - 5, vmax=high, cmap="magma", shading="nearest", rasterized=True
+    )
+    # Frequencies that hold next to nothing would take most of the picture.
+    held = np.cumsum(found.energy.sum(1))
+    last = int(np.searchsorted(held, (1 - 1e-4) * held[-1]))
+    axes.set_ylim(0, found.omega[min(2 * last + 4, len(found.omega) - 1)])
+    words = rf"$\log_{{10}} E(\omega, k_{axis})$ of {quantity(name.partition('/')[2])}"
+    lines.colour_bar(result, mesh, words, "min")
+    return result
+
+
+EACH: dict[str, tuple[str, Callable[[SeriesReader], Iterable[str]], Callable[..., Figure]]] = {
+    "transfer": ("transfer", partial(after, "flux/"), transfer),
+    "profiles": ("profile", lambda series: filter(is_density, over(series, "r")), profile),
+    "projections": ("projection", fields, projections),
+    "slices": ("slices", fields, slices),
+    "trajectories": ("trajectories", species, paths),
+    "spectral_maps": ("spectral_map", lambda series: series.variables, spectral_map),
+}
+"""Kinds with one picture for each of some names: the beginning of its file's name, the names, and the figure."""
+PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
+    "spectra": _spectra,
+    "structure_functions": _structure_functions,
+    "histograms": _histograms,
+    "joint_histograms": _joint_histograms,
+    "particle_statistics": _particle_statistics,
+    "pair_correlation": _pair_correlation,
+    "render": _render,
+    "probes": _probes,
+    "cospectra": _cospectra,
+    "strain": _strain,
+}

@@ -1,0 +1,360 @@
+"""Curves in panels, of any series: against a coordinate at several times, against time, and planes."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from simulator.archive.series import SeriesReader
+from simulator.measure import Curves
+from simulator.show.style import (
+    PLAIN,
+    WIDTH,
+    Labels,
+    figure,
+    note,
+    powers_of_ten,
+    quantity,
+    scale_of,
+    sequence_colours,
+)  # fmt: skip
+
+Pictures = Iterator[tuple[str, Callable[[], Figure]]]
+"""Names of files without their endings, and functions that build the figures."""
+MOST_CURVES, MOST_PLANES, MOST_PANELS = 6, 4, 5
+PANELS = ("energy", "dissipation", "enstrophy", "virial_ratio", "max_density", "vortex_faces")
+"""The columns of the diagnostics that are drawn."""
+_CLOCK = ("step", "time", "dt", "cfl")
+_FEW = 48
+"""Curves of at most so many points have a mark at each."""
+_ROUND_OFF = 1e-11
+"""Values below this fraction of the largest are not shown on a logarithmic axis."""
+_STEADY = 2e-3
+"""The smallest change that an axis of time series shows, relative to the value."""
+_WIDE = 30.0
+"""A density or virial ratio that varies by more than this factor gets a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class DrawnCurve:
+    """y(x), with its standard error if it is a mean. `how` holds further arguments of matplotlib's `plot`."""
+
+    x: np.ndarray
+    y: np.ndarray
+    label: str | None = None
+    colour: Any = None
+    error: np.ndarray | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+def panels(
+    x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78
+) -> tuple[Figure, list[Axes]]:
+    """Panels above one another with a common horizontal axis; legends have room beside them."""
+    result = figure(WIDTH, height)
+    grid = list(result.subplots(len(ys), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.08}).flat)
+    top = 0.36 if title else 0.29  # inches; a power of ten may stand above
+    result.subplots_adjust(left=0.15, right=right, top=1 - top / height, bottom=0.54 / height)
+    for axes, words in zip(grid, ys, strict=True):
+        axes.set_ylabel(words)
+    grid[0].set_title(title)
+    grid[-1].set_xlabel(x)
+    result.align_ylabels()
+    return result, grid
+
+
+def legend_beside(axes: Axes) -> None:
+    """A legend beside the axes, because curves may pass through any corner."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4, labelspacing=0.35)
+
+
+def logarithmic(axes: Axes, log: str) -> None:
+    """Logarithmic scales of the axes named in `log`."""
+    for name, axis, scale in (("x", axes.xaxis, axes.set_xscale), ("y", axes.yaxis, axes.set_yscale)):
+        if name in log:
+            scale("log")
+            powers_of_ten(axis)
+
+
+def drawn(
+    axes: Axes, curves: Sequence[DrawnCurve], log: str = "", empty: str = "nothing above zero yet"
+) -> list[np.ndarray]:
+    """Draw curves, with gaps where they have no value, or one that a logarithmic axis does not show (round-off).
+    Returns the values shown, nan in gaps; an empty list, and a note on the axes, if there are none."""
+    top = max((float(np.nanmax(c.y[np.isfinite(c.y)], initial=0)) for c in curves), default=0.0)
+    shown = []
+    for c in curves:
+        there = np.isfinite(c.y)
+        if "x" in log:
+            there = there & (c.x > 0)
+        if "y" in log:
+            there = there & (c.y > _ROUND_OFF * top)
+        y = np.where(there, c.y, np.nan)
+        shown.append(y)
+        gaps = np.pad(there, 1)
+        alone = np.flatnonzero(there & ~gaps[:-2] & ~gaps[2:])  # points that a line would not show
+        how: dict[str, Any] = {"linewidth": 1.3, "marker": "o", "markersize": 3.0, **c.how}
+        if len(y) > _FEW:
+            how.setdefault("markevery", list(alone))
+        (line,) = axes.plot(c.x, y, color=c.colour, label=c.label, **how)
+        if c.error is not None:
+            low = np.maximum(y - c.error, y * 1e-3) if "y" in log else y - c.error
+            axes.fill_between(c.x, low, y + c.error, color=line.get_color(), alpha=0.25, linewidth=0)
+    if not any(np.isfinite(y).any() for y in shown):
+        note(axes, empty)
+        return []
+    logarithmic(axes, log)
+    if any(c.label for c in curves):
+        legend_beside(axes)
+    return shown
+
+
+def moments(
+    series: SeriesReader, labels: Labels = PLAIN, most: int = MOST_CURVES
+) -> Iterator[tuple[int, Any, str]]:
+    """The rows to draw, each with its colour and the words for its time."""
+    rows = labels.rows(series.time, most)
+    for row, colour in zip(rows, sequence_colours(len(rows)), strict=True):
+        yield row, colour, labels.moment(series.time[row])
+
+
+def at_times(
+    series: SeriesReader, name: str, x: np.ndarray, labels: Labels = PLAIN, **how: Any
+) -> list[DrawnCurve]:
+    """A variable with one dimension against `x`, a curve for each of up to six times."""
+    return [
+        DrawnCurve(x, np.asarray(series.one(name, row)), label, colour, how=how)
+        for row, colour, label in moments(series, labels)
+    ]
+
+
+def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
+    """A horizontal line: of theory and dashed if it has a label, else a thin one of reference."""
+    if label is None:
+        axes.axhline(value, color="#888888", linewidth=0.7)
+    else:
+        axes.axhline(value, color="#444444", linewidth=1.0, linestyle="--", label=label)
+
+
+# ---- any series, as its kind describes ------------------------------------------------------------------
+
+
+def described(series: SeriesReader, labels: Labels, by: Curves) -> Pictures:
+    """The pictures that follow from the dimensions of the variables alone: NAME for all numbers against time,
+    NAME_VARIABLE for each variable with one or two dimensions."""
+    name = series.path.stem
+    yield from numbers(series, labels, by)
+    for variable, dimensions in series.variables.items():
+        build = {1: curves, 2: planes}.get(len(dimensions))
+        if build is not None:
+            yield f"{name}_{variable.replace('/', '_')}", partial(build, series, variable, labels, by)
+
+
+def numbers(series: SeriesReader, labels: Labels, by: Curves) -> Pictures:
+    """The variables that are single numbers, up to five in a figure."""
+    names = [variable for variable, dimensions in series.variables.items() if not dimensions]
+    for page in range(0, len(names), MOST_PANELS):
+        stem = series.path.stem + (f"_{page // MOST_PANELS + 1}" if page else "")
+        yield stem, partial(against_time, series, names[page : page + MOST_PANELS], labels, by)
+
+
+def _title(by: Curves, variable: str) -> str:
+    words = by.title(variable) if by.title is not None else None
+    return words if words is not None else quantity(variable.replace("/", " "))
+
+
+def _coordinate(by: Curves, name: str) -> str:
+    return (by.coordinates or {}).get(name, name.replace("_", " "))
+
+
+def against_time(series: SeriesReader, variables: Sequence[str], labels: Labels, by: Curves) -> Figure:
+    """One panel for each variable that is a single number at each time."""
+    height = 0.8 + 1.7 * len(variables)
+    words = [_title(by, variable) for variable in variables]
+    result, grid = panels(labels.axis(r"time $t$", "time"), *words, height=height, right=0.97)
+    for panel, variable in zip(grid, variables, strict=True):
+        values = np.asarray(series[variable])
+        panel.plot(
+            series.time, values, marker="o" if len(values) <= 12 else None, markersize=3.5, clip_on=False
+        )
+        if "y" in by.log and (values > 0).any():
+            logarithmic(panel, "y")
+    return result
+
+
+def curves(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> Figure:
+    """A variable with one dimension against its coordinate, at up to six times."""
+    (dimension,) = series.variables[variable]
+    result, (axes,) = panels(_coordinate(by, dimension), _title(by, variable))
+    drawn(
+        axes, at_times(series, variable, series.coordinates[dimension], labels), by.log, "nothing to show yet"
+    )
+    return result
+
+
+def planes(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> Figure:
+    """A variable with two dimensions as images, one for each of up to four times, all on one colour scale."""
+    horizontal, vertical = series.variables[variable]
+    rows = labels.rows(series.time, MOST_PLANES)
+    scale = scale_of(variable, [np.asarray(series.one(variable, row)) for row in rows])
+    return images(
+        series, labels, [(row, scale.shown(np.asarray(series.one(variable, row)))) for row in rows],
+        (_coordinate(by, horizontal), _coordinate(by, vertical)), scale.label(_title(by, variable)),
+        vmin=scale.low, vmax=scale.high, cmap=scale.colours, extend=scale.extend,
+        points=(series.coordinates[horizontal], series.coordinates[vertical]),
+    )  # fmt: skip
+
+
+def images(
+    series: SeriesReader,
+    labels: Labels,
+    shown: Sequence[tuple[int, np.ndarray]],
+    names: tuple[str, str],
+    bar: str,
+    *,
+    points: tuple[np.ndarray, np.ndarray],
+    extend: str = "neither",
+    **how: Any,
+) -> Figure:
+    """Images (horizontal, vertical) of rows of a series, side by side, with one colour bar."""
+    columns = min(2, len(shown))
+    lines = math.ceil(len(shown) / columns)
+    result = figure(WIDTH, 0.8 + 2.8 * lines * (1 if columns > 1 else 1.4))
+    grid = result.subplots(lines, columns, squeeze=False)
+    result.subplots_adjust(left=0.11, right=0.82, top=0.94, bottom=0.11, wspace=0.26, hspace=0.36)
+    mesh: Any = None
+    for axes, (row, image) in zip(grid.flat, shown, strict=False):
+        mesh = axes.pcolormesh(*points, image.T, shading="nearest", rasterized=True, **how)
+        axes.set_title(labels.moment(series.time[row]))
+        axes.grid(False)
+    for axes in list(grid.flat)[len(shown) :]:
+        axes.set_axis_off()
+    for axes in grid[-1]:
+        axes.set_xlabel(names[0])
+    for axes in grid[:, 0]:
+        axes.set_ylabel(names[1])
+    colour_bar(result, mesh, bar, extend)
+    return result
+
+
+def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -> None:
+    """A bar at the right of the figure."""
+    result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(
+        words, labelpad=4
+    )
+
+
+# ---- diagnostics ----------------------------------------------------------------------------------------
+
+
+def chosen_panels(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
+    """The usual quantities; if there are none, as for a user's own equation, the first columns. None without rows."""
+    if not len(diagnostics.get("time", ())):
+        return []
+    found = [name for name in PANELS if name in diagnostics]
+    return found or [name for name in diagnostics if name not in _CLOCK][: len(PANELS)]
+
+
+def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
+    """One panel each for energy (with its parts if there are several), dissipation, enstrophy, virial ratio, maximum
+    density and vortices, against the scale factor if the background expands, else against time.
+
+    `diagnostics` as from `open_run`: arrays of shape (row,) by name. Missing quantities are left out.
+    """
+    chosen = chosen_panels(diagnostics)
+    names = [n for n in chosen if n == "energy" or np.any(diagnostics[n])] or chosen[:1]
+    expanding = "scale_factor" in diagnostics
+    time = diagnostics["scale_factor" if expanding else "time"]
+    parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
+    top, height = 0.36 if any(parts.values()) else 0.12, 0.6 + 1.75 * len(names)
+    result = figure(WIDTH, height + top)
+    grid = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
+    for panel, name in zip(grid, names, strict=True):
+        values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
+        wide = name in ("max_density", "virial_ratio") and _wide(diagnostics[name])
+        wide = wide or any(grows(each) for each in values.values())
+        power = 0 if wide else _power_of_ten(values)
+        for number, (curve, each) in enumerate(values.items()):
+            total = curve == name and parts[name]
+            panel.plot(
+                time, each / 10.0**power, color="black" if total else f"C{max(number - 1, 0)}",
+                label="total" if total else curve.removesuffix("_energy").replace("_", " "),
+                marker="o" if len(time) <= 25 else None, markersize=3.5, clip_on=False,
+            )  # fmt: skip
+        if parts[name]:
+            panel.legend(ncols=len(values), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
+        panel.set_ylabel(quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
+        if wide:
+            logarithmic(panel, "y")
+        else:
+            limits(panel, np.concatenate(list(values.values())) / 10.0**power, single=len(time) == 1)
+    grid[-1].set_xlabel("scale factor $a$" if expanding else r"time $t$")
+    if time[-1] > time[0]:
+        grid[-1].set_xlim(time[0], time[-1])
+    else:
+        grid[-1].set_xticks([time[0]])
+    result.align_ylabels()
+    result.subplots_adjust(left=0.13, right=0.97, top=1 - top / (height + top), bottom=0.52 / (height + top))
+    return result
+
+
+def grows(values: np.ndarray) -> bool:
+    """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    return len(positive) > 1 and finite.min() >= 0 and float(finite[-1]) > _WIDE * float(positive[0])
+
+
+def _wide(values: np.ndarray) -> bool:
+    finite = values[np.isfinite(values)]
+    # A logarithmic axis cannot show values that are not positive; only zeros, as at a start, may be left out.
+    positive = finite[finite > 0]
+    return len(positive) > 0 and finite.min() >= 0 and float(positive.max()) > _WIDE * float(positive.min())
+
+
+def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:
+    """The energies that add up to the total, without fractions and without those of a composite's components."""
+    owners = tuple(name.removesuffix("mass") for name in diagnostics if name.endswith("_mass"))
+    parts = [
+        name
+        for name, values in diagnostics.items()
+        if name.endswith("_energy") and name != "edge_energy" and not name.startswith(owners)
+        # Parts that a run does not have are zero throughout.
+        if np.any(np.isfinite(values) & (values != 0))
+    ]
+    return parts if len(parts) > 1 else []
+
+
+def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
+    """The power of ten by which the tick labels are multiplied, so that they stay short; 0 for ordinary numbers."""
+    most = max(
+        (float(np.nanmax(np.abs(values))) for values in curves.values() if np.isfinite(values).any()),
+        default=0,
+    )
+    power = math.floor(math.log10(most)) if most > 0 and math.isfinite(most) else 0
+    return power if power < -2 or power > 3 else 0
+
+
+def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
+    """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
+    values = values[np.isfinite(values)]
+    if (
+        len(values)
+        and values.min() >= 0
+        and values.max() > 0
+        and (single or np.ptp(values) > 0.15 * values.max())
+    ):
+        panel.set_ylim(0, 1.08 * values.max())
+    elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
+        # Conserved quantities look constant, and their tick labels stay short.
+        middle = (values.max() + values.min()) / 2
+        panel.set_ylim(middle - 1.4 * _STEADY * size, middle + 1.4 * _STEADY * size)
+    counted = len(values) and bool((values == np.round(values)).all())
+    panel.yaxis.set_major_locator(MaxNLocator(5, integer=bool(counted)))
+    panel.ticklabel_format(axis="y", style="plain", useOffset=False)

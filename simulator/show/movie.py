@@ -1,0 +1,263 @@
+"""`simulator movie RUN`: a plane of a field through time, as mp4, or as GIF and frames if there is no ffmpeg."""
+
+import importlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.animation import FFMpegWriter
+from matplotlib.figure import Figure
+from PIL import Image
+
+from simulator.archive.open_run import open_run
+from simulator.errors import RunFailure, UserError
+from simulator.files import reason
+from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
+from simulator.show.kinds import volume_picture
+from simulator.show.slices import dots, interpolation
+from simulator.show.style import (
+    DPI,
+    RC,
+    Labels,
+    Scale,
+    colour_map,
+    fewer_colours,
+    figure,
+    is_density,
+    lengths,
+    position,
+    quantity,
+    rendered,
+    scale_of,
+)  # fmt: skip
+
+INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
+SUFFIXES = (".mp4", ".gif")
+_PANEL = 5.0
+_SMALLER = 2 / 3
+"""Size of a GIF relative to an mp4, because it compresses badly."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.15, 0.45, 0.6
+
+
+@dataclass(frozen=True)
+class Movie:
+    path: Path
+    frames: int
+    source: str
+    """The origin of the frames."""
+    note: str | None = None
+    """Notes for the user."""
+
+
+def ffmpeg() -> str | None:
+    """The path of ffmpeg: the system's, else that of the package imageio-ffmpeg."""
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
+        return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    except (ImportError, RuntimeError):
+        return None
+
+
+def movie(
+    path: str | Path,
+    field: str | None,
+    *,
+    axis: str = "z",
+    projected: bool = False,
+    fps: float = 15,
+    output: Path | None = None,
+    keep: Path | None = None,
+    encoder: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Movie:
+    """Write a movie of a field of the run in `path`, with one frame in memory at a time; without a field, a movie of
+    its volume pictures (`output.render`).
+
+    `output` ends in .mp4 or .gif; by default it is `RUN/plots/FIELD_slice_AXIS.mp4`. Without ffmpeg (`encoder`, its
+    path) an mp4 becomes a GIF, with a folder of its frames. `keep` is a folder for the frames as PNG. Raises
+    UserError if there is nothing to show, RunFailure if the file cannot be written.
+    """
+    run = open_run(path)
+    kind = "projection" if projected else "slice"
+    name = "render" if field is None else f"{field}_{kind}_{axis}"
+    target = output or run.path / "plots" / f"{name}.mp4"
+    if target.suffix.lower() not in SUFFIXES:
+        raise UserError(f"--output: {target}: ends in {target.suffix or 'nothing'}; .mp4 or .gif are made")
+    if output is not None and not target.parent.is_dir():
+        raise UserError(f"--output: {target.parent}: no such folder")
+    shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
+    labels = Labels(dict(run.config.get("model") or {}))
+    note = None
+    if target.suffix.lower() == ".mp4" and encoder is None:
+        target, note = target.with_suffix(".gif"), INSTALL
+        keep = keep or target.with_suffix("")
+    context: Any = {**RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
+    try:
+        target.parent.mkdir(exist_ok=True)
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            for old in keep.glob("frame_*.png"):  # of an earlier, longer movie
+                old.unlink()
+        with matplotlib.rc_context(context), _replacing(target) as file:
+            if field is None:
+                picture = _Volume(shown, labels)
+            else:
+                picture = _Picture(shown, field, axis, projected, scale_of(field, samples(shown)), labels)
+            each = _shown(picture, shown, keep, progress)
+            if encoder and file.suffix == ".mp4":
+                _write_mp4(picture.figure, each, file, fps)
+            else:
+                _write_gif(picture.figure, each, file, fps)
+    except subprocess.CalledProcessError as error:
+        raise RunFailure(f"{target}: ffmpeg failed: {_last_line(error.stderr)}") from None
+    except OSError as error:
+        raise RunFailure(f"{target}: {reason(error)}") from None
+    return Movie(target, len(shown), shown.source, note)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` that replaces it when it is complete."""
+    beside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix.lower()}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def _last_line(text: Any) -> str:
+    text = text.decode(errors="replace") if isinstance(text, bytes) else str(text or "")
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
+
+
+def _shown(
+    picture: "_Picture | _Volume", shown: Frames, keep: Path | None, progress: Callable[[int, int], None]
+) -> Iterator[None]:
+    """Draws one frame after the other."""
+    for i in range(len(shown)):
+        picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
+        if keep is not None:
+            image = fewer_colours(rendered(picture.figure), colour_map(picture.figure))
+            image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(DPI, DPI))
+        yield
+        progress(i + 1, len(shown))
+
+
+def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
+    """H.264 by ffmpeg, in the colour format that every player supports."""
+    quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
+    writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
+    with writer.saving(drawn, str(path), DPI):
+        for _ in each:
+            writer.grab_frame()
+
+
+def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> None:
+    """An animated GIF that repeats for ever; most programs show delays below 20 ms slowly."""
+
+    def images() -> Iterator[Image.Image]:
+        for _ in each:
+            picture = rendered(drawn)
+            size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
+            yield fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), colour_map(drawn))
+
+    found = images()
+    delay = 10 * max(2, round(100 / fps))
+    next(found).save(path, "gif", save_all=True, append_images=found, duration=delay, loop=0, optimize=False)
+
+
+class _Picture:
+    """One panel with its colour bar; only the image and the time change from frame to frame."""
+
+    def __init__(
+        self, shown: Frames, field: str, axis: str, projected: bool, scale: Scale, labels: Labels
+    ) -> None:
+        self._scale, self._labels = scale, labels
+        spans = []
+        for points in shown.coordinates:
+            spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
+            spans.append((float(points[0]), float(points[0]) + len(points) * spacing, spacing))
+        extents = [high - low for low, high, _ in spans]
+        wide, tall = (_PANEL * extent / max(extents) for extent in extents)
+        # H.264 needs even numbers of pixels.
+        size = [
+            2 * round(inches * DPI / 2) / DPI for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
+        ]
+        self.figure = figure(*size)
+        axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
+        (x0, x1, dx), (y0, y1, dy) = spans
+        shape = tuple(len(points) for points in shown.coordinates)
+        self._axes, self._dots = axes, list[Any]()
+        self._image = axes.imshow(
+            np.zeros((shape[1] + 1, shape[0] + 1), np.float32),
+            origin="lower",
+            extent=(x0 - dx / 2, x1 + dx / 2, y0 - dy / 2, y1 + dy / 2),
+            vmin=scale.low,
+            vmax=scale.high,
+            cmap=scale.colours,
+            interpolation=interpolation(shape, smooth=scale.smooth),
+            aspect="equal",
+        )
+        axes.grid(False)
+        axes.set_xlim(x0, x1)
+        axes.set_ylim(y0, y1)
+        lengths(axes.xaxis, x0, x1, 4 if wide > 2 else 1)
+        lengths(axes.yaxis, y0, y1, 4 if tall > 1 else 1)
+        axes.tick_params(direction="out", length=2.5, width=0.6)
+        for name, label in zip(PLANE[axis], (axes.set_xlabel, axes.set_ylabel), strict=True):
+            label(labels.axis(f"${name}$", "length"))
+        where = rf"along ${axis}$" if shown.place is None else f"${axis} = {position(shown.place)}$"
+        axes.set_title(where, loc="right", pad=6)
+        self._time = axes.set_title("", loc="left", pad=6)
+        bar_axes = self.figure.add_axes(
+            ((_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1])
+        )
+        bar = self.figure.colorbar(self._image, cax=bar_axes, extend=scale.extend)
+        bar.set_label(scale.label(_words(field, projected, labels)))
+        bar_axes.yaxis.get_offset_text().set(x=0, ha="left")
+        bar_axes.tick_params(direction="out", length=2.5, width=0.6)
+        bar_axes.grid(False)
+
+    def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
+        for number, places in enumerate(particles):
+            if number == len(self._dots):
+                self._dots.append(self._axes.scatter([], [], **dots(number)))
+            self._dots[number].set_offsets(places.T)
+        self._image.set_data(self._scale.shown(np.pad(plane, (0, 1), mode="wrap")).T)
+        self._time.set_text(self._labels.moment(time))
+
+
+class _Volume:
+    """A picture that the run has rendered, pixel by pixel, with the time in a corner."""
+
+    def __init__(self, shown: Frames, labels: Labels) -> None:
+        self._labels = labels
+        rows, columns = (
+            len(points) // 2 * 2 for points in shown.coordinates
+        )  # H.264 takes even numbers only
+        self.figure = volume_picture(np.zeros((rows, columns, 3), np.uint8), "")
+        (axes,) = self.figure.axes
+        (self._image,), (self._time,) = axes.images, axes.texts
+        self._shape = rows, columns
+
+    def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
+        self._image.set_data(plane[: self._shape[0], : self._shape[1]])
+        self._time.set_text(self._labels.moment(time))
+
+
+def _words(field: str, projected: bool, labels: Labels) -> str:
+    if projected and is_density(field):
+        return labels.axis(r"surface density $\Sigma$", "column")
+    if field == "density":
+        return labels.axis(quantity(field), "density")
+    return f"mean {quantity(field)}" if projected else quantity(field)

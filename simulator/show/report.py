@@ -1,0 +1,342 @@
+"""`simulator report`: one self-contained HTML page, `report.html`, about a run or a sweep."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.archive.open_run import Run, open_run
+from simulator.errors import UserError
+from simulator.files import replace_file
+from simulator.run.folder import CONFIG, PLAN, SWEEP
+from simulator.run.run_status import Status as RunStatus
+from simulator.run.run_status import look_at
+from simulator.show import page
+from simulator.show.health import HealthCheck, checks, log_of, worst
+from simulator.show.runs import plot_run
+from simulator.show.study import opened, plot_sweep
+from simulator.sweeps import open_sweep
+from simulator.sweeps.runs import shown
+from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
+from simulator.sweeps.sweep import Sweep
+from simulator.sweeps.table import rows
+from simulator.words import size
+
+NAME = "report.html"
+_SPENT = re.compile(r"^\S+ \S+ [\d.]+ \S+ in all: (.*)$", re.MULTILINE)
+_PART = re.compile(r"(.+?) ([\d.]+) (ms|s|min|h)$")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_CURVES = ("energy", "dissipation")
+_VERDICTS: dict[Stage, page.Verdict] = {Stage.DONE: "good", Stage.FAILED: "bad", Stage.INTERRUPTED: "warn"}
+"""Captions of pictures, from the names of their files."""
+
+_QUANTITIES = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
+_KINDS = (
+    ("spectrum_compensated", "Energy spectrum times k^(5/3) in Kolmogorov's units"),
+    ("spectrum_directional_", "Spectra across and along the axis: {}"),
+    ("spectrum_", "Shell spectrum at several times: {}"),
+    ("transfer_", "Transfer between scales, and the flux to smaller ones: {}"),
+    ("structure_functions", "Structure functions of velocity increments"),
+    ("histogram_", "Probability density at several times: {}"),
+    ("profile_", "Profile about the densest point: {}"),
+    ("projection_", "Integrated along each axis: {}"),
+    ("slices_", "The three planes through the middle of the box: {}"),
+    ("series_", "All runs against time: {}"),
+    ("render_", "Volume picture: {}"),
+)
+
+
+def sweep_at(path: Path) -> Sweep | None:
+    """The sweep of a file, or of the folder into which one was planned; None for a run's folder.
+
+    Raises UserError if `path` is neither.
+    """
+    if path.is_file():
+        return open_sweep(path)
+    if (path / CONFIG).is_file():
+        return None
+    try:
+        plan = json.loads((path / PLAN).read_text())
+        file = Path(plan["file"]) if plan["program"] == SWEEP else None
+    except (OSError, ValueError, KeyError, TypeError):
+        file = None
+    if file is None:
+        what = "no such file or folder" if not path.exists() else "neither a run nor a sweep"
+        raise UserError(f"{path}: {what}; name a run's folder, or a sweep's file or folder")
+    return open_sweep(file)
+
+
+def is_going_on(folders: Sequence[Path]) -> bool:
+    """Whether any of the runs is being computed, or waits for its job."""
+    there = [folder for folder in folders if folder.is_dir()]
+    return any(map(_goes_on, statuses_of(there)))
+
+
+def _goes_on(status: Status) -> bool:
+    return status.stage in (Stage.RUNNING, Stage.QUEUED)
+
+
+def caption(stem: str) -> str:
+    """`spectrum_kinetic_energy` in words."""
+    if stem == "diagnostics":
+        return "Energy, dissipation and other box means against time"
+    for start, words in _KINDS:
+        if stem.startswith(start):
+            rest = stem.removeprefix(start)
+            return words.format(_QUANTITIES.get(rest, rest.replace("_", " ").replace("+", " and ")))
+    quantity, against, parameter = stem.partition("_against_")
+    words = quantity.replace("_", " ")
+    return f"{words} against {parameter.replace('_', ' ')}" if against else words
+
+
+# ---- a run ----------------------------------------------------------------------------------------------
+
+
+def report_run(path: str | Path, output: Path | None = None, *, refresh: int | None = None) -> Path:
+    """Draw the pictures of the run in `path` again and write its page to `output` (default RUN/report.html); returns
+    the file. `refresh`: seconds after which a browser reloads the page while the run goes on.
+
+    Raises UserError if there is no run, RunFailure or OSError if the page cannot be written.
+    """
+    run = open_run(path)
+    status = look_at(run.path, datetime.now(UTC))
+    try:
+        files = plot_run(run.path).files
+    except UserError:  # no output yet
+        files = ()
+    target = output or run.path / NAME
+    again = refresh if status.state is None or status.state.state == "running" else None
+    text = page.page(_title(run), _body(run, status, files), again)
+    replace_file(target, text)
+    return target
+
+
+def _title(run: Run) -> str:
+    return str(run.config.get("name") or run.path.name)
+
+
+def _body(run: Run, status: RunStatus, files: tuple[Path, ...]) -> Iterator[str]:
+    config, state = run.config, status.state
+    found = checks(run)
+    verdict: page.Verdict = "note"
+    if state is not None and state.state in ("finished", "failed"):
+        verdict = "good" if state.state == "finished" else "bad"
+    yield page.heading(_title(run), status.word, verdict)
+    yield page.paragraph(described(config), soft=True)
+    if state is not None:
+        yield page.progress(state.percent)
+        ends = status.ends
+        yield page.paragraph(
+            f"t = {state.time:g} of {state.stop:g}, step {state.step}"
+            + (f", {state.steps_per_second:.3g} steps per second" if state.state == "running" else "")
+            + (f", expected end {ends:%Y-%m-%d %H:%M} UTC" if ends else "")
+        )
+    yield page.section("Health", health_table(found))
+    yield page.section("Pictures", page.pictures((path, caption(path.stem)) for path in files))
+    yield page.section("Numbers", _last_row(run))
+    yield page.section("Timing", *_timing(run))
+    yield page.section("Parameters", *_parameters(run))
+    yield page.section("Provenance", *_provenance(run.provenance))
+    yield page.section("Data", _links(run))
+    yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
+
+
+def described(config: Mapping[str, Any]) -> str:
+    """Model, grid and precision in one line."""
+    grid = config.get("grid") or {}
+    shape = " x ".join(str(n) for n in grid.get("shape", ())) or "?"
+    model = (config.get("model") or {}).get("kind", "?")
+    start = (config.get("initial") or {}).get("kind", "?")
+    return f"{model} on {shape} points, {config.get('precision', 'double')} precision, start: {start}"
+
+
+def health_table(found: list[HealthCheck]) -> str:
+    """The checks with their meaning."""
+    rows = [[page.marked(c.verdict, c.name), c.value, c.meaning] for c in found]
+    return page.table(["", "", ""], rows) if rows else ""
+
+
+def _last_row(run: Run) -> str:
+    try:
+        columns = run.diagnostics
+    except UserError:
+        return ""
+    if not len(columns.get("time", ())):
+        return ""
+    rows = [
+        [name, f"{values[0]:.6g}", f"{values[-1]:.6g}", f"{values.min():.6g}", f"{values.max():.6g}"]
+        for name, values in columns.items()
+        if name != "step"
+    ]
+    header = ["column", "first", "last", "least", "largest"]
+    return f"<details open><summary>diagnostics</summary>{page.table(header, rows, range(1, 5))}</details>"
+
+
+def _timing(run: Run) -> Iterator[str]:
+    log, state = log_of(run), run.state
+    spent = _SPENT.findall(log)
+    if spent:
+        parts = (_PART.match(part) for part in spent[-1].split(", "))
+        yield page.shares({m[1]: float(m[2]) * _SECONDS[m[3]] for m in parts if m}, "s")
+    if state is not None:
+        per_step = next(iter(re.findall(r"^\S+ \S+ (\d+ steps: .*)$", log, re.MULTILINE)[-1:]), "")
+        yield page.facts({"wall time in all starts": f"{state.seconds:.4g} s", "last start": per_step})
+
+
+def _parameters(run: Run) -> Iterator[str]:
+    config = run.config
+    shown = {
+        key: _short(config[key]) for key in ("model", "grid", "initial", "forcing", "time") if config.get(key)
+    }
+    yield page.facts(shown)
+    yield page.folded("the whole configuration", (run.path / "config.yaml").read_text(errors="replace"))
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}: {_short(v)}" for k, v in value.items() if v is not None)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_short, value)) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _provenance(found: Mapping[str, Any]) -> Iterator[str]:
+    if not found:
+        return
+    git = found.get("git") or {}
+    commit = str(git.get("commit", "not from a checkout"))
+    devices, mesh = found.get("devices") or {}, found.get("mesh") or {}
+    yield page.facts(
+        {
+            "started": str(found.get("started", "")),
+            "command": " ".join(map(str, found.get("command", ()))),
+            "commit": commit + (" with changes" if git.get("dirty") else ""),
+            "versions": _short(found.get("versions") or {}),
+            "host": _short(found.get("host") or {}),
+            "devices": f"{devices.get('count', '?')} {devices.get('kind', '')}, "
+            f"{devices.get('processes', '?')} processes",
+            "transform": f"{mesh.get('transform', '')}, kernels {mesh.get('kernels', '')}",
+            "earlier starts": ", ".join(str(start.get("started")) for start in found.get("earlier", ())),
+        }
+    )
+    yield page.folded("everything that was recorded", json.dumps(found, indent=1))
+
+
+def _links(run: Run) -> str:
+    names = ["config.yaml", "diagnostics.csv", "run.log", "provenance.json", "snapshots.vtkhdf"]
+    names += sorted(path.name for path in run.path.glob("*.h5"))
+    rows = []
+    for name in names:
+        path = run.path / name
+        if path.is_file():
+            rows.append([page.link(name, name), size(path.stat().st_size)])
+    for kind in ("snapshots", "checkpoints"):
+        steps = [p.name for p in sorted((run.path / kind).glob("[0-9]*")) if p.is_dir()]
+        if steps:
+            rows.append([page.link(f"{kind}/", kind), f"{len(steps)}, the last {steps[-1]}"])
+    return page.table(["file", ""], rows, [1]) if rows else ""
+
+
+# ---- a sweep --------------------------------------------------------------------------------------------
+
+
+def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | None = None) -> Path:
+    """Draw the pictures of the sweep again and write its page to `output` (default SWEEP/report.html); returns the
+    file.
+
+    Raises UserError if no run has written anything yet.
+    """
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    target = output or sweep.folder / NAME
+    try:
+        files = plot_sweep(sweep)
+    except UserError:
+        if not sweep.folder.is_dir():
+            raise
+        files = []
+    going = any(map(_goes_on, statuses))
+    text = page.page(
+        sweep.name, _sweep_body(sweep, statuses, files, target.absolute().parent), refresh if going else None
+    )
+    replace_file(target, text)
+    return target
+
+
+def _sweep_body(sweep: Sweep, statuses: Sequence[Status], files: list[Path], place: Path) -> Iterator[str]:
+    stages = {status.stage for status in statuses}
+    verdict: page.Verdict = "bad" if Stage.FAILED in stages else "good" if stages == {Stage.DONE} else "note"
+    yield page.heading(sweep.name, counted(statuses), verdict)
+    there = [opened(run.folder) for run in sweep.runs]
+    first = next((run for run in there if run is not None), None)
+    if first is not None:
+        yield page.paragraph(described(first.config), soft=True)
+    if sweep.common:
+        yield page.paragraph(f"all runs: {sweep.common}", soft=True)
+    health = [checks(run) if run is not None else [] for run in there]
+    yield page.section("Runs", _table(sweep, statuses, there, health, place))
+    yield page.section("Pictures", page.pictures((path, caption(path.stem)) for path in files))
+    yield page.section("Health", *_troubles(sweep, health))
+    yield page.section("File", page.folded(str(sweep.file), sweep.file.read_text(errors="replace")))
+    yield page.paragraph(f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by simulator report.", soft=True)
+
+
+def _table(
+    sweep: Sweep,
+    statuses: Sequence[Status],
+    opened: Sequence[Run | None],
+    health: Sequence[list[HealthCheck]],
+    place: Path,
+) -> str:
+    texts = [expression.text for expression in sweep.collected]
+    values = rows(sweep.runs, statuses, sweep.swept, sweep.collected)
+    header = ["run", *sweep.varied, "state", "health", *_CURVES, *texts]
+    body = []
+    for run, row, status, one, found in zip(sweep.runs, values, statuses, opened, health, strict=True):
+        where = os.path.relpath(run.folder, place)
+        if (run.folder / NAME).exists():
+            where += f"/{NAME}"
+        remarks = [check.name.partition(" (")[0] for check in found if check.verdict in ("warn", "bad")]
+        verdict = _VERDICTS.get(status.stage, "note")
+        body.append(
+            [
+                page.link(where, str(run.index)),
+                *(shown(run.values[key]) if key in run.values else "" for key in sweep.varied),
+                page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
+                page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
+                *_sparks(one),
+                *(_number(row[text]) for text in texts),
+            ]
+        )
+    right = [*range(1, 1 + len(sweep.varied)), *range(len(header) - len(texts), len(header))]
+    return page.table(header, body, right, close=True)
+
+
+def _sparks(run: Run | None) -> list[str]:
+    try:
+        columns = run.diagnostics if run is not None else {}
+    except UserError:
+        columns = {}
+    if "time" not in columns:
+        return [""] * len(_CURVES)
+    return [
+        page.spark(columns["time"], columns.get(name, np.empty(0))) if name in columns else ""
+        for name in _CURVES
+    ]
+
+
+def _number(value: object) -> str:
+    return "" if value is None or value != value else shown(value)
+
+
+def _troubles(sweep: Sweep, health: Sequence[list[HealthCheck]]) -> Iterator[str]:
+    """The failed checks of all runs."""
+    for run, found in zip(sweep.runs, health, strict=True):
+        bad = [check for check in found if check.verdict in ("warn", "bad")]
+        if bad:
+            yield page.paragraph(f"run {run.index}: {sweep.label(run)}")
+            yield health_table(bad)

@@ -1,0 +1,274 @@
+"""Mid-planes of a field, or projections of a density, at several times."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from simulator.archive.series import SeriesReader
+from simulator.show.style import PLAIN, WIDTH, Labels, figure, lengths, position, quantity, scale_of
+
+MOST_TIMES = 4
+Plane = tuple[str, str, str]
+PLANES: tuple[Plane, ...] = (("x", "y", "z"), ("x", "z", "y"), ("y", "z", "x"))
+"""Horizontal axis, vertical axis, and the axis whose middle the plane cuts."""
+_TITLED = 0.42
+"""Inches between rows of panels with titles."""
+
+# Inches around and between the planes.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.9, 0.9, 0.42, 0.52
+_GAP_X, _GAP_Y = 0.56, 0.16
+_TALLEST = 9.0
+_THINNEST = 0.42
+"""Smallest width and height of a plane; planes of flat boxes are stretched to it, so that they can be seen."""
+_SHOWN = 300
+"""Points along a plane above which the pixels limit the resolution."""
+
+
+def fields(series: SeriesReader) -> list[str]:
+    """The fields with all planes, `FIELD/xy`, `FIELD/xz` and `FIELD/yz`; in two dimensions `FIELD/xy`."""
+    found = [name.removesuffix("/xy") for name in series.variables if name.endswith("/xy")]
+    return [name for name in found if all(f"{name}/{a}{b}" in series for a, b, _ in planes_of(series))]
+
+
+def planes_of(series: SeriesReader) -> tuple[Plane, ...]:
+    """The planes of a run: three, or a single one in two dimensions."""
+    return PLANES if "z" in series.coordinates else PLANES[:1]
+
+
+def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np.ndarray]]:
+    """The species that a row of slices has in a plane `xy`, and where they are, (2, particles)."""
+    for variable in series.variables:
+        name, _, rest = variable.rpartition("/")
+        if rest == f"near_{plane}_{plane[0]}":
+            ends = (rest, f"near_{plane}_{plane[1]}")
+            places = np.stack([series.one(f"{name}/{end}", index) for end in ends])
+            yield name, places[:, np.isfinite(places).all(0)]
+
+
+def dots(number: int) -> dict[str, Any]:
+    """How the particles of the species with this number are drawn over a field: light and dark at once, to be seen on
+    any colour."""
+    fill = ("white", "black", "#ffd700", "#00e5ff")[number % 4]
+    edge = "white" if fill == "black" else "black"
+    return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Sizes in inches: one scale for all planes, so that boxes of any shape keep their proportions."""
+
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    rows: int
+    gap: float = _GAP_Y
+    """Inches between rows."""
+
+    @property
+    def row_height(self) -> float:
+        return max(self.heights)
+
+    def panel(self, column: int) -> tuple[float, float]:
+        return self.widths[column], self.heights[column]
+
+    @property
+    def size(self) -> tuple[float, float]:
+        width = _LEFT + sum(self.widths) + (len(self.widths) - 1) * _GAP_X + _RIGHT
+        return width, _TOP + self.rows * self.row_height + (self.rows - 1) * self.gap + _BOTTOM
+
+    def rectangles(self) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
+        """(row, column, (left, bottom, width, height) as fractions of the figure)."""
+        total_width, total_height = self.size
+        for row in range(self.rows):
+            left = _LEFT
+            top = total_height - _TOP - row * (self.row_height + self.gap)
+            for column, (width, height) in enumerate(zip(self.widths, self.heights, strict=True)):
+                bottom = top - height
+                yield (
+                    row,
+                    column,
+                    (left / total_width, bottom / total_height, width / total_width, height / total_height),
+                )
+                left += width + _GAP_X
+
+
+def slices(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
+    """The three mid-planes of `field`, one row for each of up to four times, all on one colour scale; for a
+    two-dimensional run the plane at these times."""
+    words = quantity(field)
+    unit = labels.unit("density") if field == "density" else ""
+    return _planes(series, field, labels, f"{words} (${unit}$)" if unit else words, _cut)
+
+
+def projections(series: SeriesReader, field: str, labels: Labels = PLAIN) -> Figure:
+    """The projections of a density along the three axes, arranged like `slices`."""
+    words = labels.axis(r"surface density $\Sigma$", "column")
+    if field != "density":
+        words = f"{field.removesuffix('_density').replace('_', ' ')} {words}"
+    return _planes(series, field, labels, words, lambda axis, points: rf"$\Sigma$ along ${axis}$")
+
+
+def _cut(axis: str, points: np.ndarray) -> str:
+    return f"${axis} = {position(float(points[len(points) // 2]))}$"
+
+
+def _planes(
+    series: SeriesReader, field: str, labels: Labels, words: str, title: Callable[[str, np.ndarray], str]
+) -> Figure:
+    rows, shown = labels.rows(series.time, MOST_TIMES), planes_of(series)
+    planes = {
+        (row, a + b): np.pad(values[f"{field}/{a}{b}"], (0, 1), mode="wrap")
+        for row, values in enumerate(series.at(index) for index in rows)
+        for a, b, _ in shown
+    }
+    axis_of = {name: _Axis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
+    extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
+    alone = len(shown) == 1
+    # A single plane is shown in rows of two times.
+    columns = shown * min(2, len(rows)) if alone else shown
+    layout = _lay_out(
+        extent, columns, -(-len(rows) // 2) if alone else len(rows), _TITLED if alone else _GAP_Y
+    )
+    scale = scale_of(field, list(planes.values()))
+    result = figure(*layout.size)
+    image: AxesImage | None = None
+    for line, column, rectangle in layout.rectangles():
+        row, (a, b, cut) = line * len(columns) + column if alone else line, columns[column]
+        if row >= len(rows):
+            continue
+        axes = result.add_axes(rectangle)
+        image = axes.imshow(
+            scale.shown(planes[row, a + b]).T,
+            origin="lower",
+            extent=(*axis_of[a].cells, *axis_of[b].cells),
+            vmin=scale.low,
+            vmax=scale.high,
+            cmap=scale.colours,
+            interpolation=interpolation(planes[row, a + b].shape, smooth=scale.smooth),
+            aspect="auto",  # the panel has the planes' proportions, except for flat boxes
+        )
+        for number, (_, places) in enumerate(near(series, a + b, rows[row])):
+            axes.scatter(*places, **dots(number))
+        last = row + (len(columns) if alone else 1) >= len(rows)
+        _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
+        if alone:
+            axes.set_title(labels.moment(series.time[rows[row]]), pad=6)
+        elif row == 0:
+            axes.set_title(title(cut, series.coordinates[cut]), pad=8)
+        if column == 0 and not alone:
+            axes.text(
+                -0.7 / layout.widths[0], 0.5, labels.moment(series.time[rows[row]]),
+                transform=axes.transAxes, rotation=90, ha="center", va="center", fontsize=12,
+            )  # fmt: skip
+    _name_dots(result, [name for name, _ in near(series, shown[0][0] + shown[0][1], rows[-1])])
+    assert image is not None
+    _colour_bar(result, layout, image, scale.label(words), scale.extend)
+    return result
+
+
+def _name_dots(result: Figure, names: list[str]) -> None:
+    """A legend of the particles over the planes, above the colour bar."""
+    looks = [dots(number) for number in range(len(names))]
+    handles = [
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            marker="o",
+            markersize=3,
+            color=look["c"],
+            markeredgecolor=look["edgecolors"],
+        )
+        for look in looks
+    ]
+    if handles:
+        result.legend(
+            handles, names, loc="upper right", frameon=False, fontsize=9, handletextpad=0.1, borderaxespad=0.2
+        )
+
+
+def interpolation(shape: tuple[int, ...], *, smooth: bool) -> str:
+    """Fields are band-limited, that is, smooth between points. They are not interpolated if the pixels limit the
+    resolution, or if values jump from one end of their scale to the other."""
+    if not smooth:
+        return "nearest"
+    return "bicubic" if min(shape) < _SHOWN else "antialiased"
+
+
+def _lay_out(extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap: float) -> _Layout:
+    horizontal = [extent[a] for a, _, _ in planes]
+    vertical = [extent[b] for _, b, _ in planes]
+    room = WIDTH - _LEFT - _RIGHT - (len(planes) - 1) * _GAP_X
+    across = room / sum(horizontal)
+    if thin := [length for length in horizontal if across * length < _THINNEST]:
+        across = (room - len(thin) * _THINNEST) / (sum(horizontal) - sum(thin))
+    down = (_TALLEST - _TOP - _BOTTOM - (rows - 1) * gap) / (rows * max(vertical))
+    scale = min(across, down)
+    widths = tuple(max(scale * length, _THINNEST) for length in horizontal)
+    heights = tuple(max(scale * length, _THINNEST) for length in vertical)
+    return _Layout(widths, heights, rows, gap)
+
+
+def _axes(
+    axes: Axes,
+    names: tuple[str, str],
+    along: tuple["_Axis", "_Axis"],
+    inches: tuple[float, float],
+    *,
+    last: bool,
+) -> None:
+    axes.grid(False)
+    lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
+    intervals = _intervals(inches[1], 0.24)
+    lengths(axes.yaxis, along[1].low, along[1].high, intervals)
+    axes.set_xlim(along[0].low, along[0].high)
+    axes.set_ylim(along[1].low, along[1].high)
+    axes.tick_params(direction="out", length=2.5, width=0.6, labelbottom=last)
+    axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
+    if intervals < 2:  # between the ticks at the ends, because their labels may be as wide as the gap
+        axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
+    if last:
+        axes.set_xlabel(f"${names[0]}$", labelpad=2)
+
+
+def _intervals(inches: float, each: float) -> int:
+    """The number of intervals between ticks that have room: 0, 1, 2 or 4."""
+    return next(number for number in (4, 2, 1, 0) if number * each <= inches)
+
+
+def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, extend: str) -> None:
+    width, height = layout.size
+    tall = min(layout.size[1] - _TOP - _BOTTOM, 2.6)
+    middle = (_BOTTOM + height - _TOP) / 2
+    axes = result.add_axes(
+        ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
+    )
+    # Few and short numbers, because the label is beside them.
+    room = max(1, min(5, int(tall / 0.32)))
+    bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
+    bar.set_label(label, labelpad=4)
+    axes.yaxis.get_offset_text().set(x=0, ha="left")  # the power of ten is above the bar, not over the plane
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue] - a Spine, typed as a method
+    axes.tick_params(direction="out", length=2.5, width=0.6)
+    axes.grid(False)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A uniform periodic axis: the box from `low` to `high`, and the `cells` around its points and one more."""
+
+    low: float
+    high: float
+    cells: tuple[float, float]
+
+    @classmethod
+    def of(cls, points: np.ndarray) -> Self:
+        spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
+        low, high = float(points[0]), float(points[0]) + len(points) * spacing
+        return cls(low, high, (low - spacing / 2, high + spacing / 2))

@@ -1,0 +1,387 @@
+"""The style of figures: names of quantities with their units, colour scales, ticks, and small PNG files."""
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from PIL import Image
+
+from simulator.files import replace_file
+
+DPI = 144
+WIDTH = 6.4
+"""Inches. At DPI this is about the width of a page of documentation, so that pictures are shown at their size."""
+
+# Okabe and Ito (2008): distinguishable with every kind of colour vision.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+RC: Any = {
+    "font.family": "STIXGeneral",  # comes with matplotlib: words and symbols in one face, the same everywhere
+    "mathtext.fontset": "stix",
+    "font.size": 11,
+    "axes.labelsize": 12,
+    "axes.titlesize": 12,
+    "legend.fontsize": 11,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "lines.linewidth": 1.5,
+    "xtick.direction": "in",
+    "ytick.direction": "in",
+    "legend.frameon": False,
+    "axes.formatter.use_mathtext": True,
+    "axes.formatter.limits": (-3, 4),
+    "savefig.facecolor": "white",
+}
+
+STYLES: dict[str, Any] = {
+    "screen": {},
+    "paper": {
+        "axes.grid": False,
+        "axes.linewidth": 0.6,
+        "xtick.top": True,
+        "ytick.right": True,
+        "xtick.minor.visible": True,
+        "ytick.minor.visible": True,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "simulator",
+    },
+}
+"""The differences from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
+
+_GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
+
+_NAMES = {
+    "energy": r"energy $E$",
+    "kinetic_energy": r"kinetic energy $\langle u^2\rangle/2$",
+    "magnetic_energy": r"magnetic energy $\langle b^2\rangle/2$",
+    "potential_energy": "potential energy",
+    "density": r"density $\rho$",
+    "dissipation": r"dissipation $\varepsilon$",
+    "enstrophy": r"enstrophy $\langle\omega^2\rangle/2$",
+    "magnetic_enstrophy": r"magnetic enstrophy $\langle j^2\rangle/2$",
+    "reynolds_taylor": r"Reynolds number $Re_\lambda$",
+    "integral_scale": r"integral scale $L$",
+    "taylor_scale": r"Taylor scale $\lambda$",
+    "kolmogorov_scale": r"Kolmogorov scale $\eta$",
+    "turnover_time": r"turnover time $L/u_{\mathrm{rms}}$",
+    "virial_ratio": "virial ratio",
+    "max_density": r"density $\rho_{\max}$",
+    "vortex_faces": "vortex faces",
+    "phase": r"phase $\arg\psi$",
+    "speed": r"speed $|\mathbf{u}|$",
+    "vorticity_magnitude": r"vorticity $|\boldsymbol{\omega}|$",
+    "vorticity": r"vorticity $\omega$",
+}
+SYMBOLS = {
+    "energy": "E",
+    "kinetic_energy": "E_u",
+    "magnetic_energy": "E_b",
+    "dissipation": r"\varepsilon",
+    "viscous_dissipation": r"\varepsilon_\nu",
+    "u_rms": r"u_{\mathrm{rms}}",
+    "reynolds_taylor": r"Re_\lambda",
+    "integral_scale": "L",
+    "taylor_scale": r"\lambda",
+    "kolmogorov_scale": r"\eta",
+    "time": "t",
+}
+"""Symbols of columns in formulas, as mathematical text."""
+_SPECTRA = {
+    "energy": r"energy spectrum $E(k)$",
+    "kinetic_energy": r"kinetic energy spectrum $E_u(k)$",
+    "magnetic_energy": r"magnetic energy spectrum $E_b(k)$",
+    "elsasser_plus": r"Elsasser spectrum $E^+(k)$",
+    "elsasser_minus": r"Elsasser spectrum $E^-(k)$",
+    "solenoidal_energy": r"solenoidal spectrum $E_s(k)$",
+    "compressive_energy": r"compressive spectrum $E_c(k)$",
+    "quantum_energy": r"spectrum of quantum energy $E_q(k)$",
+    "wave_energy": r"spectrum of waves $E_w(k)$",
+    "wave_up_energy": r"spectrum of waves, upward $E_\uparrow(k)$",
+    "wave_down_energy": r"spectrum of waves, downward $E_\downarrow(k)$",
+    "vortical_energy": r"vortical spectrum $E_v(k)$",
+    "shear_energy": r"spectrum of shear flow $E_{sh}(k)$",
+    "density_power": r"density power spectrum $P(k)$",
+    "velocity": r"kinetic energy spectrum $E_u(k)$",
+    "magnetic": r"magnetic energy spectrum $E_b(k)$",
+}
+
+
+def quantity(name: str) -> str:
+    """The axis label of a quantity: its name in words, and its symbol if there is a common one."""
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def spectrum_of(name: str) -> str:
+    """The axis label of the shell spectrum of a quantity."""
+    return _SPECTRA.get(name, f"spectrum of {name.replace('_', ' ')}")
+
+
+def draw(build: Callable[[], Figure], path: Path, style: str = "screen") -> Path:
+    """Build a figure in a style and write it to `path`, atomically; returns `path`. Its suffix is the format: .png,
+    or .pdf and .svg, in which text stays text."""
+    data = io.BytesIO()
+    with matplotlib.rc_context(RC | STYLES[style]):
+        built = build()
+        if path.suffix == ".png":
+            fewer_colours(rendered(built), colour_map(built)).save(data, "png", optimize=True, dpi=(DPI, DPI))
+        else:
+            made: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
+            built.savefig(data, format=path.suffix[1:], metadata=made)  # the same picture gives the same file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, data.getvalue())
+    return path
+
+
+def rendered(drawn: Figure) -> Image.Image:
+    """The pixels of a figure."""
+    canvas = FigureCanvasAgg(drawn)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def colour_map(drawn: Figure) -> str | None:
+    """The name of the colour map of a figure."""
+    return next((image.get_cmap().name for axes in drawn.axes for image in axes.images), None)
+
+
+def fewer_colours(picture: Image.Image, colours: str | None) -> Image.Image:
+    """The picture with at most 256 colours, a third of the bytes and visually the same; if it has a colour map, most
+    colours are from that map."""
+    if colours is None:
+        return picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    table = np.concatenate([colormaps[colours](np.linspace(0, 1, 216))[:, :3], _GREYS])
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.rint(255 * table).astype(np.uint8).tobytes())
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches."""
+    return Figure(figsize=(width, height), dpi=DPI)
+
+
+def sequence_colours(count: int) -> np.ndarray:
+    """Colours (count, 4) for a sequence of curves, dark to light; a single one gets the last colour."""
+    return colormaps["viridis"](np.linspace(0.0, 0.88, max(count, 2)))[max(2 - count, 0) :]
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most `most` indices below `count`, evenly spread, including the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(position) for position in np.linspace(0, count - 1, most)})
+
+
+def lengths(axis: Any, low: float, high: float, most: int) -> None:
+    """At most `most` intervals between the ticks of a length; multiples of pi if the extent is one.
+
+    With `most` = 0 there is room for one tick, at the upper end.
+    """
+    ratio = (high - low) / math.pi
+    if most and low == 0 and 0.45 < ratio < 33 and abs(ratio * 4 - round(ratio * 4)) < 1e-6:
+        step = next((size for size in (0.25, 0.5, 1, 2, 4, 8, 16) if ratio / size <= most), ratio)
+        axis.set_major_locator(
+            FixedLocator([math.pi * step * n for n in range(math.floor(ratio / step + 1e-6) + 1)])
+        )
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$"))
+    else:
+        ends = most < 2
+        axis.set_major_locator(FixedLocator([low, high][-most - 1 :]) if ends else MaxNLocator(most))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.{3 if ends else 4}g}$"))
+
+
+def powers_of_ten(axis: Any) -> None:
+    """Few and plain ticks along a logarithmic axis: 1, 2 and 5 if it spans less than two decades."""
+    low, high = axis.get_view_interval()
+    short = high < 60 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
+    if short:
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"${value:.3g}$" if value >= 1e-3 else _power(value))
+        )
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _power(value: float) -> str:
+    exponent = math.floor(math.log10(value) + 1e-9)
+    digits = round(value / 10.0**exponent)
+    return rf"$10^{{{exponent}}}$" if digits == 1 else rf"${digits}\cdot 10^{{{exponent}}}$"
+
+
+def position(value: float) -> str:
+    """A coordinate in mathematical text: `\\pi/2`, `1.25`."""
+    quarters = value / math.pi * 4
+    if abs(quarters - round(quarters)) < 1e-6:
+        return _multiple_of_pi(value / math.pi)
+    return f"{value:.3g}"
+
+
+def note(axes: Axes, text: str) -> None:
+    """Text in the middle of axes without data."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#666666")
+
+
+def _multiple_of_pi(multiple: float) -> str:
+    quarters = round(multiple * 4)
+    common = math.gcd(quarters, 4)
+    over, under = quarters // common, 4 // common
+    if over == 0:
+        return "0"
+    number = "" if over == 1 else "-" if over == -1 else str(over)
+    return rf"{number}\pi" if under == 1 else rf"{number}\pi/{under}"
+
+
+# ---- labels of a run --------------------------------------------------------------------------------------
+
+_ASTRONOMICAL = {
+    "length": r"\mathrm{kpc}",
+    "wavenumber": r"\mathrm{kpc}^{-1}",
+    "volume": r"\mathrm{kpc}^{3}",
+    "density": r"M_\odot\,\mathrm{kpc}^{-3}",
+    "column": r"M_\odot\,\mathrm{kpc}^{-2}",
+    "mass": r"M_\odot",
+    "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}",
+    "velocity": r"\mathrm{km\,s}^{-1}",
+}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """`model` is the block of a run's resolved configuration. Dimensionless runs have no units to show."""
+
+    model: Mapping[str, Any]
+
+    @property
+    def comoving(self) -> bool:
+        return bool(self.model.get("cosmology"))
+
+    def unit(self, dimension: str) -> str:
+        """`kpc` in mathematical text; empty if the run has no units."""
+        return _ASTRONOMICAL.get(dimension, "") if self.model.get("units") == "kpc_km_s_msun" else ""
+
+    def axis(self, words: str, dimension: str) -> str:
+        """`comoving radius $r$ ($\\mathrm{kpc}$)`, with the parts that apply."""
+        unit = self.unit(dimension)
+        return ("comoving " if self.comoving else "") + words + (f" (${unit}$)" if unit else "")
+
+    @cached_property
+    def background(self) -> Any:
+        """The expanding background of the run; None without one."""
+        if not self.comoving:
+            return None
+        from simulator.models.cosmology import Background, CosmologySettings
+
+        return Background(CosmologySettings(**self.model["cosmology"]))
+
+    def scale_factor(self, time: float) -> float:
+        """a at a time of the run; 1 without expansion."""
+        return 1.0 if self.background is None else self.background.scale_factor_at(time)
+
+    def rows(self, times: Sequence[float] | np.ndarray, most: int) -> list[int]:
+        """At most `most` rows to show, including the first and the last, spread evenly in number; for an expanding
+        run in the logarithm of the scale factor."""
+        if self.background is None or len(times) <= most:
+            return evenly(len(times), most)
+        logs = np.log([self.scale_factor(float(time)) for time in times])
+        return sorted({int(abs(logs - target).argmin()) for target in np.linspace(logs[0], logs[-1], most)})
+
+    def moment(self, time: float) -> str:
+        """`t = 0.5`, or `a = 0.1` for an expanding run."""
+        if self.background is not None:
+            return f"$a = {self.scale_factor(time):.3g}$"
+        unit = self.unit("time")
+        return f"$t = {time:.4g}" + (rf"\,{unit}$" if unit else "$")
+
+
+PLAIN = Labels({})
+
+
+# ---- colour scales ----------------------------------------------------------------------------------------
+
+_MAPS = {"speed": "viridis"}
+_WIDE = 30.0
+"""A density that varies by more than this factor is shown by its logarithm."""
+_DECADES = 7.0
+"""The largest extent of a logarithmic scale below its upper end."""
+
+Extend = Literal["neither", "min", "max", "both"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Colours from `low` to `high`, of the values or of their decimal logarithm."""
+
+    low: float
+    high: float
+    colours: str
+    extend: Extend = "neither"
+    logarithmic: bool = False
+    smooth: bool = True
+    """Whether values may be interpolated between points."""
+
+    def shown(self, values: np.ndarray) -> np.ndarray:
+        """The values to be drawn, in single precision."""
+        if self.logarithmic:
+            values = np.log10(np.maximum(values, 10.0 ** (self.low - 1)))
+        return values.astype(np.float32)
+
+    def label(self, words: str) -> str:
+        return rf"$\log_{{10}}$ {words}" if self.logarithmic else words
+
+
+def is_density(field: str) -> bool:
+    return field == "density" or field.endswith("_density")
+
+
+def scale_of(field: str, samples: Sequence[np.ndarray]) -> Scale:
+    """The scale for all of `samples`: cyclic for phases, symmetric about zero for values of both signs, logarithmic
+    for densities with a large range, else starting at zero. A few extreme values are cut off, so that they do not
+    darken the rest."""
+    colours = _MAPS.get(field, "magma")
+    if field == "phase":
+        return Scale(-math.pi, math.pi, "twilight", smooth=False)
+    values = np.concatenate([np.ravel(sample) for sample in samples])
+    values = values[np.isfinite(values)]
+    if not len(values) or not values.any():
+        return Scale(0.0, 1.0, colours)
+    least, most = float(values.min()), float(values.max())
+    positive = values[values > 0]
+    if is_density(field) and least >= 0 and most > _WIDE * float(np.quantile(positive, 0.01)):
+        bottom = math.log10(float(np.quantile(positive, 0.002)))
+        top = math.log10(float(positive.max()))
+        low = max(bottom, top - _DECADES)
+        cut = low > math.log10(float(positive.min())) + 0.1 or least <= 0
+        return Scale(low, max(top, low + 0.1), colours, "min" if cut else "neither", logarithmic=True)
+    if least < -1e-3 * max(most, 0):
+        size = np.abs(values)
+        most, nearly = float(size.max()), float(np.quantile(size, 0.999))
+        cut = most > 1.25 * nearly > 0
+        end = nearly if cut else most
+        return Scale(-end, end, "RdBu_r", "both" if cut else "neither")
+    if is_density(field) and least > most / 2:
+        # Small waves on a background would be invisible on a scale from zero.
+        middle, half = (most + least) / 2, max((most - least) / 2, 1e-12 * most)
+        return Scale(middle - half, middle + half, colours)
+    nearly = float(np.quantile(values, 0.999))
+    return Scale(0.0, nearly, colours, "max") if most > 1.25 * nearly > 0 else Scale(0.0, most, colours)

@@ -1,0 +1,180 @@
+"""Probes: exact values anywhere, frequent rows through runs and restarts, and spectra in frequency."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator import Simulation, open_run
+from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum, wave_spectrum
+from simulator.archive.recorder import series_of
+from simulator.config import run_config_class
+from simulator.errors import UserError
+from simulator.show import plot_run
+
+EQUATION = Path(__file__).parents[2] / "configs" / "equations" / "turbulence_2d.py"
+BOX = (2 * np.pi, 3.0, 4.0)
+SHAPE = (8, 9, 10)
+
+
+def configured(count=1, probes=None, **blocks):
+    return run_config_class().model_validate(
+        {
+            "model": {
+                "kind": "navier_stokes",
+                "viscosity": 0.05,
+                "scalars": [{"name": "dye", "diffusivity": 0.01}],
+            },
+            "grid": {"shape": list(SHAPE), "box": list(BOX)},
+            "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}},
+            "time": {"stop": 1.0, "dt": 0.05},
+            "devices": {"platform": "cpu", "count": count},
+            "output": {"probes": {"every_steps": 1, **(probes or {})}},
+            **blocks,
+        }
+    )
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("count", [1, 4])
+def test_values_are_those_of_the_fourier_series(count):
+    """At grid points those of the inverse transform, on lines too, and shifted copies of a coordinate are the same
+    point; any other point against the sum over all modes. Round-off of some hundred terms."""
+    spacing = [box / n for box, n in zip(BOX, SHAPE, strict=True)]
+    on_grid = [spacing[0] * 3, spacing[1] * 7, spacing[2] * 9]
+    points = [on_grid, [0.3, 1.1, 2.7], [0.3 + BOX[0], 1.1 - BOX[1], 2.7]] + [
+        [0.1 * i, 0, 0] for i in range(20)
+    ]
+    lines = [{"axis": axis, "through": on_grid, "name": f"along_{axis}"} for axis in "xyz"]
+    simulation = Simulation(configured(count, {"points": points, "lines": lines}))
+    measured, state = series_of(simulation)["probes"], simulation.state
+    row = measured.compute(state)
+    assert row.keys() == measured.variables.keys()
+    for name, values in {**dict.fromkeys(("velocity_x", "velocity_y", "velocity_z")), "dye": None}.items():
+        field, _, component = name.partition("_")
+        grid = np.asarray(simulation.values(field)(state))[..., : SHAPE[0], : SHAPE[1], : SHAPE[2]]
+        values = grid["xyz".index(component)] if component else grid
+        found = np.asarray(row[name])
+        assert found[0] == pytest.approx(values[3, 7, 9], abs=1e-13)
+        assert found[1] == pytest.approx(found[2], abs=1e-13)
+        modes = np.fft.fftn(values) / values.size
+        k = [2 * np.pi * np.fft.fftfreq(n, h) for n, h in zip(SHAPE, spacing, strict=True)]
+        phases = [np.exp(1j * k[i] * points[1][i]) for i in range(3)]
+        expected = np.einsum("xyz,x,y,z->", modes, *phases)
+        assert found[1] == pytest.approx(expected.real, abs=1e-13)
+        for axis, cut in (("x", values[:, 7, 9]), ("y", values[3, :, 9]), ("z", values[3, 7, :])):
+            np.testing.assert_allclose(row[f"along_{axis}/{name}"], cut, atol=1e-13)
+
+
+def test_a_plane_has_two_axes():
+    plane = configured(
+        probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]},
+        model={
+            "kind": "python",
+            "path": str(EQUATION),
+            "equation": "Vorticity",
+            "parameters": {"viscosity": 1e-3},
+        },
+        grid={"shape": [8, 10], "box": [2, 4]},
+        initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
+    )
+    simulation = Simulation(plane)
+    measured = series_of(simulation)["probes"]
+    grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
+    row = measured.compute(simulation.state)
+    np.testing.assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)
+    assert row["vorticity"][0] == pytest.approx(float(grid[4, 5]), abs=1e-13)
+    assert measured.coordinates["line_y"].tolist() == pytest.approx(np.arange(10) * 0.4)
+
+
+@pytest.mark.parametrize(
+    ("probes", "message"),
+    [
+        ({}, "no place to probe"),
+        ({"points": [[1, 2]]}, r"output\.probes\.points\.0: 3 coordinates are needed, not 2"),
+        ({"points": [[1, 2, 3]], "fields": ["speed"]}, r"output\.probes\.fields: speed is not an evolved"),
+        ({"lines": [{"axis": "x", "through": [0, 0, 0], "name": "time"}]}, r"time is taken"),
+    ],
+)
+def test_refusals(probes, message):
+    with pytest.raises((UserError, ValueError), match=message):
+        series_of(Simulation(configured(probes=probes)))
+
+
+def internal_waves(folder, lengths, vertical):
+    """Plane waves of buoyancy and flow with the wavenumbers (n, 0, vertical), standing and so small that they do not
+    know one another."""
+    path = folder / "waves.py"
+    path.write_text(
+        "import jax.numpy as jnp\n\n\n"
+        "def build(x, y, z, horizontal, vertical):\n"
+        "    phases = [n * x + vertical * z + 2.0 * n for n in horizontal]\n"
+        "    return {'buoyancy': 1e-6 * sum(jnp.sin(p) for p in phases) + 0 * y}\n"
+    )
+    parameters = {"horizontal": list(lengths), "vertical": vertical}
+    return {"kind": "python", "path": str(path), "function": "build", "parameters": parameters}
+
+
+def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
+    """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the axis, from a run
+    that stops half-way and goes on: rows wait in memory, and none is lost or taken twice."""
+    horizontal, vertical, frequency, duration = (1, 2, 3, 5), 2, 2.0, 40.0
+
+    def run(stop):
+        config = configured(
+            model={
+                "kind": "boussinesq",
+                "viscosity": 0,
+                "diffusivity": 0,
+                "stratification": frequency**2,
+            },
+            grid={"shape": [16, 1, 8]},
+            initial=internal_waves(tmp_path, horizontal, vertical),
+            time={"stop": duration, "dt": 0.25, "max_steps": stop},
+            output={
+                "directory": str(tmp_path / "run"),
+                "probes": {
+                    "every_steps": 1,
+                    "fields": ["buoyancy"],
+                    "points": [[0.5, 0, 0.3]],
+                    "lines": [{"axis": "x", "through": [0, 0, 0.3]}],
+                },
+            },
+        )
+        assert Simulation(config).run() == 0
+
+    run(50)
+    run(160)
+    series = open_run(tmp_path / "run").series("probes")
+    np.testing.assert_array_equal(series.step, np.arange(161))
+    found = probe_spectrum(series, "line/buoyancy")
+    assert isinstance(found, WaveSpectrum)
+    resolution = 2 * np.pi / duration
+    assert found.omega[1] == pytest.approx(resolution, rel=0.01)
+    for n in horizontal:
+        expected = frequency * n / np.hypot(n, vertical)
+        for sign in (1, -1):
+            column = found.energy[:, np.argmin(abs(found.k - sign * n))]
+            assert abs(found.omega[np.argmax(column)] - expected) < resolution
+    silent = found.energy[:, np.argmin(abs(found.k - 4))]
+    # Waves of amplitude 1e-6 drive their sums and differences at this fraction of theirs.
+    assert silent.max() < 1e-10 * found.energy.max()
+    assert isinstance(probe_spectrum(series, "buoyancy"), FrequencySpectrum)
+    drawn = {path.stem for path in plot_run(tmp_path / "run").files}
+    assert {"probes_buoyancy_frequency", "probes_line_buoyancy", "probes_line_buoyancy_frequency"} <= drawn
+
+
+def test_the_sign_of_k_is_the_direction_of_travel():
+    """And the sum over frequencies and wavenumbers is the mean square, here of whole periods: 1/2 and 1/8."""
+    time, x = np.arange(64) * 0.25, np.arange(16) * (2 * np.pi / 16)
+    omega = 2 * np.pi * 4 / 16
+    values = np.cos(3 * x - omega * time[:, None]) + 0.5 * np.cos(5 * x + 2 * omega * time[:, None]) + 7
+    found = wave_spectrum(time, values, x[1])
+    steps = found.omega[1] * (found.k[1] - found.k[0])
+    assert found.energy.sum() * steps == pytest.approx(1 / 2 + 1 / 8, rel=1e-12)
+    for k, frequency, energy in ((3, omega, 1 / 2), (-5, 2 * omega, 1 / 8)):
+        column = found.energy[:, found.k == k].ravel()
+        assert column.sum() * steps == pytest.approx(energy, rel=1e-12)
+        assert found.omega[np.argmax(column)] == pytest.approx(frequency)
+    with pytest.raises(UserError, match="align: true"):
+        wave_spectrum(time**1.1, values, x[1])

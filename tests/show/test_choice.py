@@ -1,0 +1,254 @@
+"""What `simulator plot` draws of one run and of several: choices, means, formats, and what axes show."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.open_run import open_run
+from simulator.archive.series import Series, SeriesReader, Table
+from simulator.archive.state import RunState, write_state
+from simulator.archive.writer import save
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.show import Selection, plot_run
+from simulator.show import runs as run_plots
+from simulator.show.choice import window
+from simulator.show.kinds import spectrum
+from simulator.show.lines import time_series
+from simulator.show.runs import overlays
+from simulator.show.slices import slices
+
+K = np.arange(20.0)
+TIMES = np.arange(5) / 2
+RATE, ETA = 0.3, 0.02
+
+
+def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
+    """Spectra 1.6 RATE^(2/3) k^(-5/3) times `factor` and alternately 0.9 and 1.1."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(
+        f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
+    )
+    columns = ["step", "time", "energy", "dissipation", "kolmogorov_scale", "reynolds_taylor"]
+    with Table(folder / "diagnostics.csv", columns) as table:
+        for step, t in enumerate(TIMES):
+            row = (step, t, 0.5 * factor, RATE, ETA, reynolds)
+            table.append(dict(zip(columns, row, strict=True)))
+    series = Series(folder / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)})
+    for step, t in enumerate(TIMES):
+        noise = factor * (1.1 if step % 2 else 0.9)
+        energy = 1.6 * RATE ** (2 / 3) * noise * np.where(K > 0, np.maximum(K, 1) ** (-5 / 3), 0)
+        series.append(step, t, {"kinetic_energy": energy})
+    write_state(folder, RunState("finished", 4, 2.0, 2.0, 100.0, 5.0, 0.5))
+    return folder
+
+
+def snapshots(folder):
+    axes = tuple(Axis.uniform(name, 4, 0.25) for name in "xyz")
+    rng = np.random.default_rng(1)
+    for step in (0, 4):
+        b = rng.standard_normal((3, 4, 4, 4))
+        data = [
+            Dataset("velocity", b, axes, (("x", "y", "z"),)),
+            Dataset("magnetic", b + 1, axes, (("x", "y", "z"),)),
+        ]
+        save(folder / "snapshots", step, [*data, Dataset("dye", b[0], axes)], {"time": step / 2})
+
+
+def test_every_evolved_scalar_and_the_magnetic_field_are_drawn(tmp_path):
+    folder = a_run(tmp_path / "run")
+    snapshots(folder)
+    drawn = {path.name for path in plot_run(folder).files}
+    assert {"slices_dye.png", "slices_magnetic_magnitude.png", "diagnostics.png"} <= drawn
+
+
+def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
+    folder = a_run(tmp_path / "run")
+    snapshots(folder)
+    assert main(["plot", str(folder), "--field", "velocity_x,dye", "--time", "1:"]) == 0
+    assert [line.rpartition("/")[2] for line in capsys.readouterr().out.split()] == [
+        "slices_velocity_x.png",
+        "slices_dye.png",
+    ]
+    assert main(["plot", str(folder), "--what", "spectra"]) == 0
+    assert "slices" not in capsys.readouterr().out
+    assert main(["plot", str(folder), "--field", "nothing"]) == 2
+    assert "nothing of nothing to draw; there are: dissipation, dye, energy" in capsys.readouterr().err
+    assert main(["plot", str(folder), "--time", "7:8"]) == 2
+    assert "has no row from 7 to 8; its times go from 0 to 2" in capsys.readouterr().err
+    assert main(["plot", str(folder), "--what", "spectrum"]) == 2
+    assert "no 'spectrum'; known: diagnostics, spectra" in capsys.readouterr().err
+
+
+WINDOWS = {
+    "0.5:1.5": [0.5, 1.0, 1.5],
+    "1:": [1.0, 1.5, 2.0],
+    ":0.6": [0.0, 0.5],
+    "0:0": [0.0],
+    ":": list(TIMES),
+}
+
+
+@pytest.mark.parametrize(("text", "times"), WINDOWS.items())
+def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text, times):
+    """Series, snapshots and diagnostics, of one run and of several, whether an end is open or not."""
+    folder = a_run(tmp_path / "run")
+    snapshots(folder)
+    drawn = []
+
+    def caught(shown, *_):
+        drawn.append(list(shown["time"] if isinstance(shown, dict) else shown.time))
+        return Figure()
+
+    for name in ("time_series", "slices"):
+        monkeypatch.setattr(run_plots, name, caught)
+    planes = [t for t in (0.0, 2.0) if t in times]
+    what = "diagnostics,slices" if planes else "diagnostics"
+    assert main(["plot", str(folder), "--time", text, "--what", what]) == 0
+    assert drawn == [times, *[planes] * (2 if planes else 0)]
+    low, _, high = text.partition(":")
+    choice = Selection(time=(float(low or -math.inf), float(high or math.inf)))
+    series = open_run(folder).spectra
+    shown, rows = window(series, choice), [list(TIMES).index(t) for t in times]
+    assert list(shown.time) == times and len(shown) == len(times)
+    np.testing.assert_array_equal(shown.at(-1)["kinetic_energy"], series.at(rows[-1])["kinetic_energy"])
+    np.testing.assert_array_equal(shown["kinetic_energy"], series["kinetic_energy"][rows])
+    (axes,) = built([folder, folder], replace(choice, what=("diagnostics",)))["series_energy"].axes
+    assert [list(line.get_xdata()) for line in axes.get_lines()] == [times] * 2
+    averaged = replace(choice, what=("spectra",), average=True)
+    (axes,) = built([folder], averaged)["spectrum_kinetic_energy"].axes
+    mean = shown["kinetic_energy"].mean(0)[1:]
+    np.testing.assert_allclose(axes.get_lines()[0].get_ydata()[1:], mean, rtol=1e-14)
+
+
+def test_a_window_without_rows_is_refused(tmp_path):
+    folder = a_run(tmp_path / "run")
+    choice = Selection(time=(7.0, math.inf))
+    for draw in (lambda: window(open_run(folder).spectra, choice), lambda: built([folder, folder], choice)):
+        with pytest.raises(UserError, match="has no row from 7 to inf; its times go from 0 to 2"):
+            draw()
+    for times in ((3.0, 2.0), (math.nan, 2.0)):
+        with pytest.raises(UserError, match="time: a first and a last time are needed"):
+            Selection(time=times)
+
+
+def built(runs, choice):
+    with matplotlib.rc_context():
+        return {name: build() for name, build in overlays([open_run(run) for run in runs], choice)}
+
+
+def test_means_in_kolmogorov_units_are_level(tmp_path):
+    """Rows at 0.5 to 2 are 1.1, 0.9, 1.1, 0.9 times the level 1.6: mean 1.6, standard error 0.16 / sqrt(3)."""
+    runs = [a_run(tmp_path / "a"), a_run(tmp_path / "b", viscosity=0.02)]
+    choice = Selection(what=("spectra",), time=(0.5, 2.0), compensate=5 / 3, average=True)
+    (axes,) = built(runs, choice)["spectrum_kinetic_energy"].axes
+    curves = axes.get_lines()[:2]
+    for curve in curves:
+        np.testing.assert_allclose(curve.get_xdata(), K * ETA)
+        np.testing.assert_allclose(curve.get_ydata()[1:], 1.6)
+        assert np.isnan(curve.get_ydata()[0]), "k = 0 is no point of a logarithmic axis"
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(1.6 + 0.16 / 3**0.5)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "viscosity = 0.01",
+        "viscosity = 0.02",
+    ]
+
+
+def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
+    runs = [str(a_run(tmp_path / name, factor=factor)) for name, factor in (("a", 1.0), ("b", 2.0))]
+    assert main(["plot", *runs]) == 0
+    names = {line.rpartition("/")[2] for line in capsys.readouterr().out.split()}
+    assert {"series_energy.png", "series_dissipation.png", "spectrum_kinetic_energy.png"} == names
+    (axes,) = built(runs, Selection())["series_energy"].axes
+    assert [set(line.get_ydata()) for line in axes.get_lines()] == [{0.5}, {1.0}]
+
+
+def test_formats_for_print(tmp_path, capsys):
+    folder = str(a_run(tmp_path / "run"))
+    arguments = ["plot", folder, "--what", "spectra", "--format", "pdf,svg,png", "--style", "paper"]
+    assert main(arguments) == 0
+    files = {path.suffix: path for path in (tmp_path / "run/plots").glob("spectrum_kinetic_energy.*")}
+    assert files[".pdf"].read_bytes().startswith(b"%PDF") and "<text" in files[".svg"].read_text()
+    Image.open(files[".png"]).verify()
+    before = {suffix: path.read_bytes() for suffix, path in files.items()}
+    assert main(arguments) == 0  # the same picture is the same file
+    assert {suffix: path.read_bytes() for suffix, path in files.items()} == before
+    assert main(["plot", folder, "--format", "gif"]) == 2
+
+
+def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
+    turbulent, laminar = (a_run(tmp_path / str(r), reynolds=r) for r in (80.0, 5.0))
+    drawn = [{path.stem for path in plot_run(run).files} for run in (turbulent, laminar)]
+    assert "spectrum_compensated" in drawn[0] and "spectrum_compensated" not in drawn[1]
+    series = open_run(turbulent).spectra
+    assert len(spectrum(series, "kinetic_energy").axes[0].get_lines()) == 6  # five times and the slope
+    assert len(spectrum(series, "kinetic_energy", guide=False).axes[0].get_lines()) == 5
+
+
+def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
+    t = np.linspace(0, 10, 30)
+    rows = {
+        "time": t,
+        "energy": np.exp(t) * 1e-6,
+        "dissipation": 1 + t / 10,
+        "vortex_faces": np.rint(3 + t / 4),
+    }
+    energy, dissipation, faces = time_series(rows).axes
+    assert energy.get_yscale() == "log" and dissipation.get_yscale() == "linear"
+    assert all(tick == round(tick) for tick in faces.get_yticks())
+    decay = time_series({"time": t, "energy": np.exp(-t)}).axes[0]
+    assert decay.get_yscale() == "linear"
+
+
+def test_planes_of_flat_boxes_can_be_seen(tmp_path):
+    """The box is 40 times as wide as high: the panels across it are at least 0.4 inches high."""
+    sizes = {"x": 40, "y": 40, "z": 2}
+    coordinates = {axis: np.arange(n) * 0.1 for axis, n in sizes.items()}
+    planes = {f"speed/{a}{b}": (a, b) for a, b in ("xy", "xz", "yz")}
+    series = Series(tmp_path / "slices.h5", coordinates, planes)
+    series.append(0, 0.0, {name: np.ones([sizes[a] for a in axes]) for name, axes in planes.items()})
+    result: Figure = slices(SeriesReader(tmp_path / "slices.h5"), "speed")
+    width, height = result.get_size_inches()
+    for axes in result.axes[:3]:
+        box = axes.get_position()
+        assert box.width * width > 0.4 and box.height * height > 0.4
+
+
+def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
+    """Labels that have no room beside the axes stand above them, within the picture; no tick labels overlap."""
+    runs = [a_run(tmp_path / n, v) for n, v in (("a", 0.025), ("b", 0.016), ("c", 0.08))]
+    figure = built(runs, Selection(what=("spectra",), average=True, compensate=2.0))[
+        "spectrum_kinetic_energy"
+    ]
+    (axes,) = figure.axes
+    figure.canvas.draw()
+    legend = axes.get_legend()
+    told = [text.get_text() for text in legend.get_texts()]
+    assert told == ["viscosity = 0.016", "viscosity = 0.025", "viscosity = 0.08"]
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert axes.get_ylabel().endswith("k^{2}$")
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+
+
+def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
+    runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
+    for folder in runs:
+        columns = ["step", "time", "energy", "enstrophy"]
+        (folder / "diagnostics.csv").unlink()
+        with Table(folder / "diagnostics.csv", columns) as table:
+            for step, t in enumerate(TIMES):
+                row = (step, t, 1e-6 * np.exp(3 * t), 1 + t)
+                table.append(dict(zip(columns, row, strict=True)))
+    drawn = built(runs, Selection())
+    assert drawn["series_energy"].axes[0].get_yscale() == "log"
+    assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"

@@ -1,0 +1,200 @@
+"""Pictures of matter: the curves that are laid over the measured ones are the right ones, and all is legible."""
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from test_plots import assert_legible
+
+from simulator.archive.series import Series, SeriesReader
+from simulator.initial.ground_state import radial_ground_state
+from simulator.models.cosmology import Background, CosmologySettings
+from simulator.show import plot_run
+from simulator.show.kinds import fitted_core, log_histogram, power, profile
+from simulator.show.lines import time_series
+from simulator.show.slices import projections
+from simulator.show.style import RC, Labels
+
+COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
+KPC = {
+    "kind": "schrodinger_poisson",
+    "units": "kpc_km_s_msun",
+    "particle_mass": 1.0,
+    "cosmology": COSMOS,
+}
+WAVES = {"kind": "schrodinger_poisson"}
+
+
+def built(build, *arguments):
+    with matplotlib.rc_context(RC):
+        figure = build(*arguments)
+        FigureCanvasAgg(figure).draw()
+    return figure
+
+
+def times_of(a):
+    return Background(CosmologySettings(**COSMOS)).time_of(a)
+
+
+def ground_state(radius, hbar, gravity, core):
+    """Density of the soliton with this core radius."""
+    state = radial_ground_state()
+    length = core / state.core
+    return hbar**2 / (gravity * length**4) * np.interp(radius / length, state.radius, state.amplitude) ** 2
+
+
+def test_the_core_radius_is_found_again():
+    """Of a profile with the ground state inside and a halo outside, to a thousandth of the fit's grid of lengths; the
+    central density goes with it as hbar^2 / (G length^4)."""
+    r = np.geomspace(0.05, 5, 40)
+    for hbar, gravity, core in ((1.0, 1.0, 0.3), (0.02, 4.3e-6, 0.7)):
+        rho = ground_state(r, hbar, gravity, core)
+        rho = np.where(r < 3.5 * core, rho, np.interp(3.5 * core, r, rho) * (r / (3.5 * core)) ** -2.5)
+        found = fitted_core(r, rho, hbar, gravity)
+        assert found is not None and found.radius == pytest.approx(core, rel=1e-3)
+        assert found.deviation < 0.02
+        assert found.central == pytest.approx(ground_state(np.zeros(1), hbar, gravity, core)[0], rel=4e-3)
+        np.testing.assert_allclose(found.density(np.array([found.radius])), found.central / 2, rtol=1e-3)
+    steep = fitted_core(r, r**-3.0, 1.0, 1.0)
+    assert steep is None or steep.deviation > 0.1, "a cusp is no soliton"
+    assert fitted_core(r, np.full_like(r, np.nan), 1.0, 1.0) is None
+
+
+def write_profiles(folder, density):
+    r = np.geomspace(0.2, 8, 24)
+    series = Series(folder / "profiles.h5", {"r": r}, {"density": ("r",), "radius": ("r",)})
+    for step in range(3):
+        values = density(r).copy()
+        values[1] = np.nan  # a shell without points
+        series.append(step, times_of(0.02 * 3**step), {"density": values, "radius": r})
+    return SeriesReader(series.path)
+
+
+@pytest.mark.parametrize("model", [WAVES, KPC, {"kind": "self_gravitating_gas"}], ids=["wave", "kpc", "gas"])
+def test_a_profile_with_its_soliton(tmp_path, model):
+    labels = Labels(model)
+    hbar, gravity = (1.0, 1.0) if model is not KPC else (1.9181, 0.18 * 4.30091727e-6)
+    if model is KPC:
+        from simulator.models.schrodinger_poisson import HBAR_OVER_M22
+
+        hbar = HBAR_OVER_M22
+    figure = built(
+        profile, write_profiles(tmp_path, lambda r: ground_state(r, hbar, gravity, 1.2)), "density", labels
+    )
+    assert_legible(figure)
+    axes = figure.axes[0]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    if model["kind"] == "self_gravitating_gas":
+        assert not dashed
+        return
+    assert len(dashed) == 1 and "$r_c = 1.2" in legend[-1]
+    assert ("kpc" in axes.get_xlabel()) == ("kpc" in legend[-1]) == (model is KPC)
+    assert axes.get_xlabel().startswith("comoving") == (model is KPC)
+    assert legend[0] == ("$a = 0.02$" if model is KPC else f"$t = {times_of(0.02):.4g}$")
+
+
+def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
+    """With matter alone D is a: from a = 0.02 to 0.18 power grows 81 times."""
+    k = np.arange(33.0)
+    first = np.where(k > 0, np.maximum(k, 1) ** -2.0 * np.exp(-k / 8), 0)
+    model = {"kind": "schrodinger_poisson", "cosmology": {**COSMOS, "matter": 1.0}}
+    background = Background(CosmologySettings(**model["cosmology"]))
+    series = Series(tmp_path / "spectra.h5", {"k": k}, {"density_power": ("k",)})
+    for step, a in enumerate((0.02, 0.06, 0.18)):
+        series.append(step, background.time_of(a), {"density_power": first * (a / 0.02) ** 2 * (1 + step)})
+    figure = built(power, SeriesReader(series.path), Labels(model))
+    assert_legible(figure)
+    axes = figure.axes[0]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
+    assert len(dashed) == 2
+    np.testing.assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
+    still = built(power, SeriesReader(series.path), Labels(WAVES))
+    assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
+
+
+def test_the_scale_factor_without_jax_is_the_traced_one():
+    background = Background(CosmologySettings(**COSMOS))
+    for a in (0.02, 0.021, 0.3, 1.0):
+        time = background.time_of(a)
+        assert background.scale_factor_at(time) == pytest.approx(a, rel=1e-9)
+        assert background.scale_factor_at(time) == pytest.approx(
+            float(background.scale_factor(time)), rel=1e-12
+        )
+
+
+def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor():
+    labels = Labels({"kind": "schrodinger_poisson", "cosmology": COSMOS})
+    background = labels.background
+    times = np.linspace(0, background.time_of(0.5), 400)
+    chosen = labels.rows(times, 4)
+    a = [labels.scale_factor(times[i]) for i in chosen]
+    assert chosen[0] == 0 and chosen[-1] == 399
+    np.testing.assert_allclose(np.diff(np.log(a)), np.log(25) / 3, rtol=0.05)
+    assert Labels(WAVES).rows(times, 4) == [0, 133, 266, 399]
+
+
+def write_others(folder):
+    x = np.linspace(-3, 3, 60)
+    shares = np.exp(-((x / 0.8) ** 2))
+    series = Series(
+        folder / "histograms.h5",
+        {"contrast": x},
+        dict.fromkeys(("log_density", "log_density_mass"), ("contrast",)),
+    )
+    for step in range(2):
+        series.append(step, 1.0 * step, {"log_density": shares, "log_density_mass": np.roll(shares, 9)})
+    axes = {a: np.arange(12) / 2 for a in "xyz"}
+    names = {f"density/{p}": tuple(p) for p in ("xy", "xz", "yz")}
+    series = Series(folder / "projections.h5", axes, names)
+    for step in range(5):
+        plane = np.exp(np.sin(axes["x"])[:, None] * np.cos(axes["y"]) * step)
+        series.append(step, 1.0 * step, dict.fromkeys(names, plane))
+
+
+@pytest.mark.parametrize("model", [WAVES, KPC], ids=["plain", "kpc"])
+def test_projections_and_histograms_are_legible(tmp_path, model):
+    write_others(tmp_path)
+    figure = built(projections, SeriesReader(tmp_path / "projections.h5"), "density", Labels(model))
+    assert_legible(figure)
+    bar = figure.axes[-1].get_ylabel()
+    assert "surface density" in bar and r"\log_{10}" in bar and ("M_\\odot" in bar) == (model is KPC)
+    figure = built(log_histogram, SeriesReader(tmp_path / "histograms.h5"), "log_density", Labels(model))
+    assert_legible(figure)
+    assert figure.axes[0].get_yscale() == "log"
+
+
+def test_plot_draws_whatever_of_them_is_there(tmp_path):
+    (tmp_path / "config.yaml").write_text("name: test\nmodel: {kind: schrodinger_poisson}\n")
+    write_others(tmp_path)
+    write_profiles(tmp_path, lambda r: ground_state(r, 1.0, 1.0, 1.2))
+    names = {path.name for path in plot_run(tmp_path).files}
+    assert names == {"histogram_log_density.png", "projection_density.png", "profile_density.png"}
+    assert all((tmp_path / "plots" / name).stat().st_size < 150_000 for name in names)
+
+
+def test_time_series_of_matter_leave_out_what_is_not_there():
+    """No panel for a virial ratio of 0 (no gravity), no curve for an energy of 0 or the share at the edge; what is
+    conserved to 1e-9 is drawn as a line, with short numbers."""
+    time = np.linspace(0, 1, 30)
+    still = {
+        "time": time,
+        "energy": 1 + 1e-9 * time,
+        "kinetic_energy": 0.5 + 1e-9 * time,
+        "interaction_energy": 0.5 + 0 * time,
+        "external_energy": 0 * time,
+        "edge_energy": 0.01 + time,
+        "virial_ratio": 0 * time,
+        "max_density": 2 + 1e-9 * time,
+    }
+    figure = built(time_series, still)
+    assert_legible(figure)
+    assert len(figure.axes) == 2
+    assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == [
+        "total",
+        "kinetic",
+        "interaction",
+    ]
+    assert np.ptp(figure.axes[1].get_ylim()) > 4e-3
+    figure = built(time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)})
+    assert figure.axes[-1].get_yscale() == "log" and "scale factor" in figure.axes[-1].get_xlabel()

@@ -1,0 +1,327 @@
+"""Pictures: complete, legible, on one scale, and drawn from whatever is there."""
+
+import itertools
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from PIL import Image
+
+from simulator.archive.series import Series, SeriesReader, Table
+from simulator.cli import build_parser
+from simulator.errors import UserError
+from simulator.show import plot_run
+from simulator.show.kinds import spectrum
+from simulator.show.lines import time_series
+from simulator.show.slices import _THINNEST, slices
+from simulator.show.style import RC, WIDTH, evenly, position
+
+ROOT = Path(__file__).parents[2]
+PI = math.pi
+BOXES = {
+    "cube": ((32, 32, 32), (2 * PI, 2 * PI, 2 * PI)),
+    "unit": ((32, 32, 32), (1.0, 1.0, 1.0)),
+    "flat": ((64, 32, 16), (4 * PI, 2 * PI, 0.5)),
+    "tall": ((16, 16, 64), (1.0, 1.0, 8.0)),
+    "odd": ((15, 9, 21), (1.7, 1.0, 2.3)),
+}
+
+
+def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times=(0.0, 0.5, 1.0)):
+    coordinates = {name: np.arange(n) * length / n for name, n, length in zip("xyz", shape, box, strict=True)}
+    variables = {
+        f"{f}/{p}": (p[0], p[1]) for f in ("speed", "vorticity_magnitude") for p in ("xy", "xz", "yz")
+    }
+    series = Series(folder / "slices.h5", coordinates, variables)
+    for number, time in enumerate(times):
+        values = {
+            name: np.abs(
+                np.sin(2 * PI * coordinates[a] / box["xyz".index(a)])[:, None]
+                * np.cos(2 * PI * coordinates[b] / box["xyz".index(b)] + time)[None]
+            ).astype(np.float32) * (number + 1)
+            for name, (a, b) in variables.items()
+        }  # fmt: skip
+        series.append(10 * number, time, values)
+    return SeriesReader(folder / "slices.h5")
+
+
+def write_spectra(folder, curve, shells=65, times=(0.0, 1.0, 2.0), beside=None):
+    wavenumber = np.arange(float(shells))
+    series = Series(folder / "spectra.h5", {"k": wavenumber}, {"kinetic_energy": ("k",)}, {}, beside)
+    for number, time in enumerate(times):
+        series.append(10 * number, time, {"kinetic_energy": curve(np.maximum(wavenumber, 1e-9), time)})
+    return SeriesReader(folder / "spectra.h5")
+
+
+def turbulent(k, time):
+    return np.where(k < 0.5, 0.0, k ** (-5 / 3) * np.exp(-k / 30))
+
+
+def write_diagnostics(folder, rows=50, **changes):
+    time = np.linspace(0, 9, rows) if rows > 1 else np.zeros(rows)
+    columns = {
+        "energy": 0.125 * np.exp(-time / 20),
+        "dissipation": 6e-4 * (1 + time),
+        "enstrophy": 0.4 + time,
+        **changes,
+    }
+    with Table(folder / "diagnostics.csv", ["step", "time", *columns]) as table:
+        for step in range(rows):
+            table.append(
+                {"step": step, "time": time[step], **{name: value[step] for name, value in columns.items()}}
+            )
+    return {"step": np.arange(rows), "time": time, **columns}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "config.yaml").write_text("name: test\n")
+    return tmp_path
+
+
+def built(build, *arguments):
+    with matplotlib.rc_context(RC):
+        figure = build(*arguments)
+        FigureCanvasAgg(figure).draw()
+    return figure
+
+
+def assert_legible(figure):
+    """Every text lies inside the figure, is not tiny, and overlaps no other."""
+    renderer = figure.canvas.get_renderer()
+    texts = [
+        text
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and text.get_window_extent(renderer).width > 0
+    ]
+    # Ticks beyond the limits of their axis are made but not drawn.
+    texts = [text for text in texts if text.get_in_layout() and _drawn(text, figure)]
+    assert texts
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    for text, box in zip(texts, boxes, strict=True):
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text
+        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1, text
+        assert box.height * 72 / figure.dpi > 5, text
+    for (one, first), (other, second) in itertools.combinations(zip(texts, boxes, strict=True), 2):
+        width = min(first.x1, second.x1) - max(first.x0, second.x0)
+        height = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert width <= 1 or height <= 1, (one, other)
+
+
+def _drawn(text, figure):
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                if text in (tick.label1, tick.label2):
+                    slack = 1e-9 * abs(tick.get_loc())
+                    return low - slack <= tick.get_loc() <= high + slack
+    return True
+
+
+@pytest.mark.parametrize("box", BOXES)
+@pytest.mark.parametrize("times", [(0.0,), (0.0, 0.5, 1.0), tuple(np.arange(9) * 12.5)], ids=["1", "3", "9"])
+def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, box, times):
+    shape, lengths = BOXES[box]
+    figure = built(slices, write_slices(folder, shape, lengths, times), "speed")
+    assert_legible(figure)
+    *panels, bar = figure.axes
+    assert len(panels) == 3 * min(len(times), 4)
+    assert {panel.images[0].get_clim() for panel in panels} == {(0.0, panels[-1].images[0].get_clim()[1])}
+    assert bar.get_ylabel().startswith("speed")
+    scales = []
+    for panel in panels:
+        rectangle = panel.get_window_extent()
+        for extent, limits in ((rectangle.width, panel.get_xlim()), (rectangle.height, panel.get_ylim())):
+            if (
+                extent > 1.001 * _THINNEST * figure.dpi
+            ):  # a flat box is drawn out of proportion, to be seen at all
+                scales.append(extent / np.ptp(limits))
+    np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        [np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]]
+    )
+    assert figure.get_figwidth() <= WIDTH + 1e-6 and figure.get_figheight() < 9.1
+
+
+def test_a_pixel_is_centred_on_its_grid_point(folder):
+    figure = built(slices, write_slices(folder, (8, 8, 8), (8.0, 8.0, 8.0)), "speed")
+    image = figure.axes[0].images[0]
+    left, right, bottom, top = image.get_extent()
+    assert (left, right, bottom, top) == (-0.5, 8.5, -0.5, 8.5) and image.get_array().shape == (9, 9)
+    np.testing.assert_array_equal(image.get_array()[0], image.get_array()[-1])
+
+
+def test_a_few_extremes_do_not_darken_the_rest(folder):
+    series = Series(
+        folder / "slices.h5",
+        {name: np.arange(64.0) for name in "xyz"},
+        {f"speed/{plane}": (plane[0], plane[1]) for plane in ("xy", "xz", "yz")},
+    )
+    plane = np.random.default_rng(0).uniform(0, 1, (64, 64))
+    plane[3, 3] = 1000.0
+    series.append(0, 0.0, dict.fromkeys(("speed/xy", "speed/xz", "speed/yz"), plane))
+    figure = built(slices, SeriesReader(series.path), "speed")
+    assert figure.axes[0].images[0].get_clim()[1] < 1.1
+
+
+def guides(figure):
+    return [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+
+
+def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
+    figure = built(spectrum, write_spectra(folder, turbulent, times=tuple(np.arange(20.0))), "kinetic_energy")
+    assert_legible(figure)
+    axes = figure.axes[0]
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert "E_u(k)" in axes.get_ylabel() and "wavenumber" in axes.get_xlabel()
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert len(labels) == 6 and labels[0] == "$t = 0$" and labels[-1] == "$t = 19$"
+    (guide,) = guides(figure)
+    (low, high), (above, below) = guide.get_data()
+    assert math.log(below / above) / math.log(high / low) == pytest.approx(-5 / 3)
+    assert above < axes.get_ylim()[1]
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        lambda k, t: np.where(np.abs(k - 2) < 0.5, 0.125, 1e-35),
+        lambda k, t: k**4 * np.exp(-((k / 6) ** 2)),
+        lambda k, t: np.where(k < 0.5, 0.0, k**-4.0),
+        lambda k, t: np.zeros_like(k),
+        lambda k, t: np.full_like(k, np.nan),
+    ],
+    ids=["one shell", "a hump", "steep", "nothing", "nan"],
+)
+def test_no_guide_where_no_range_could_have_it(folder, curve):
+    figure = built(spectrum, write_spectra(folder, curve), "kinetic_energy")
+    assert not guides(figure)
+    assert_legible(figure)
+
+
+def test_a_single_shell_is_visible_and_round_off_is_not(folder):
+    figure = built(
+        spectrum, write_spectra(folder, lambda k, t: np.where(k == 2, 0.125, 1e-33)), "kinetic_energy"
+    )
+    line = figure.axes[0].lines[0]
+    assert np.isfinite(line.get_ydata()).sum() == 1 and list(line.get_markevery()) == [2]
+    assert figure.axes[0].get_ylim()[0] > 1e-12
+
+
+def test_the_shell_about_zero_is_drawn_at_the_mean_of_its_modes(folder):
+    """In a long box it holds waves; in a cube only the mean flow, which is no point of a logarithmic axis."""
+    mean = np.arange(8.0)
+    for first, drawn in ((0.25, 8), (0.0, 7)):
+        mean[0] = first
+        (folder / "spectra.h5").unlink(missing_ok=True)
+        series = write_spectra(folder, lambda k, time: np.ones_like(k), 8, (0.0,), {"k_mean": ("k", mean)})
+        line = spectrum(series, "kinetic_energy").axes[0].lines[0]
+        x = line.get_xdata()[np.isfinite(line.get_ydata())]
+        np.testing.assert_array_equal(x, mean[8 - drawn :])
+        assert spectrum(series, "kinetic_energy").axes[0].get_xlim()[0] < x[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 50])
+def test_time_series_are_labelled_and_legible(folder, rows):
+    figure = built(time_series, write_diagnostics(folder, rows))
+    assert_legible(figure)
+    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == ["energy", "dissipation", "enstrophy"]
+    assert "(10^{" not in figure.axes[0].get_ylabel() and "$t$" in figure.axes[-1].get_xlabel()
+
+
+def test_energies_are_shown_beside_their_sum_and_large_numbers_with_their_power(folder):
+    time = np.linspace(0, 9, 50)
+    diagnostics = write_diagnostics(
+        folder, kinetic_energy=0.1 + 0 * time, magnetic_energy=0.02 * time, enstrophy=1e5 * (1 + time)
+    )
+    figure = built(time_series, diagnostics)
+    assert_legible(figure)
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["total", "kinetic", "magnetic"]
+    assert "($10^{6}$)" in figure.axes[2].get_ylabel()
+    np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), 0.1 * (1 + time))
+
+
+def test_a_run_that_blew_up_still_has_its_pictures(folder):
+    time = np.linspace(0, 9, 50)
+    write_diagnostics(
+        folder, energy=np.where(time > 8, np.nan, time), enstrophy=np.where(time > 8, np.inf, time)
+    )
+    assert [path.name for path in plot_run(folder).files] == ["diagnostics.png"]
+
+
+def test_all_pictures_of_a_run_are_small_and_of_a_page_width(folder):
+    write_diagnostics(folder)
+    write_spectra(folder, turbulent)
+    write_slices(folder)
+    plotted = plot_run(folder)
+    assert [path.name for path in plotted.files] == [
+        "diagnostics.png",
+        "spectrum_kinetic_energy.png",
+        "slices_speed.png",
+        "slices_vorticity_magnitude.png",
+    ]
+    assert plotted.missing == ()
+    for path in plotted.files:
+        with Image.open(path) as picture:
+            assert 850 < picture.width < 1000 and picture.mode == "P"
+            greys = np.asarray(picture.convert("L"))
+        assert greys.min() < 60 and greys.max() == 255 and path.stat().st_size < 200_000
+    assert sorted(path.name for path in (folder / "plots").iterdir()) == sorted(
+        path.name for path in plotted.files
+    )
+    assert plot_run(folder) == plotted, "drawing again replaces them"
+
+
+def test_a_young_run_is_drawn_as_far_as_it_is(folder):
+    with pytest.raises(UserError, match=r"diagnostics\.csv: not written yet"):
+        plot_run(folder)
+    Table(folder / "diagnostics.csv", ["step", "time", "energy"]).close()
+    with pytest.raises(UserError, match="no rows yet"):
+        plot_run(folder)
+    write_slices(folder, times=(0.0,))
+    series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"kinetic_energy": ("k",)})
+    series.append(0, 0.0, {"kinetic_energy": np.ones(4)})
+    series.truncate(-1)
+    plotted = plot_run(folder)
+    assert [path.stem for path in plotted.files] == ["slices_speed", "slices_vorticity_magnitude"]
+    assert len(plotted.missing) == 2 and all("no rows yet" in line for line in plotted.missing)
+    with pytest.raises(UserError, match="no such folder"):
+        plot_run(folder / "absent")
+
+
+def test_the_command_prints_the_files_and_what_is_missing(folder, capsys):
+    write_diagnostics(folder)
+    args = build_parser(["plot"]).parse_args(["plot", str(folder)])
+    assert args.func(args) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{folder / 'plots' / 'diagnostics.png'}\n"
+    assert [line.rpartition("/")[2] for line in err.splitlines()] == [
+        "spectra.h5: not written (yet)",
+        "slices.h5: not written (yet)",
+    ]
+
+
+def test_drawing_needs_neither_jax_nor_a_display(folder):
+    write_diagnostics(folder)
+    program = f"""
+import sys
+from simulator.show import plot_run
+plot_run({str(folder)!r})
+assert "jax" not in sys.modules and "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_positions_and_choices():
+    assert [position(x) for x in (0.0, PI / 2, PI, 3 * PI / 4, -PI, 2 * PI, 1.25)] == [
+        "0", r"\pi/2", r"\pi", r"3\pi/4", r"-\pi", r"2\pi", "1.25",
+    ]  # fmt: skip
+    assert evenly(3, 6) == [0, 1, 2] and evenly(100, 4) == [0, 33, 66, 99] and evenly(1, 4) == [0]

@@ -1,0 +1,279 @@
+"""The page about a run or a sweep: what it says, that it needs nothing beside itself, and how a browser shows it."""
+
+import os
+import re
+import shutil
+import subprocess
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import numpy as np
+import pytest
+
+from simulator.archive.open_run import open_run
+from simulator.archive.series import Series, Table
+from simulator.archive.state import RunState, write_state
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.show.health import checks, worst
+from simulator.show.report import caption, report_run
+
+pytestmark = pytest.mark.smoke
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CONFIG = """\
+name: a <run> & more
+model: {kind: navier_stokes, viscosity: 0.01}
+grid: {shape: [16, 16, 16]}
+initial: {kind: random}
+"""
+COLUMNS = [
+    "step",
+    "time",
+    "energy",
+    "dissipation",
+    "enstrophy",
+    "k_max_eta",
+    "budget_residual",
+    "max_divergence",
+]
+
+
+def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log=""):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(CONFIG)
+    with Table(folder / "diagnostics.csv", COLUMNS) as table:
+        for step in range(5):
+            values = [step, step / 4, 0.5 - step / 20, 0.1, 5.0, k_max_eta, residual * (step > 0), 1e-15]
+            table.append(dict(zip(COLUMNS, values, strict=True)))
+    k = np.arange(8.0)
+    series = Series(folder / "spectra.h5", {"k": k}, {"kinetic_energy": ("k",)})
+    for step in range(3):
+        series.append(step, step / 4, {"kinetic_energy": np.exp(-k)})
+    (folder / "run.log").write_text(log)
+    write_state(folder, RunState(state, 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0))
+    return folder
+
+
+class Reader(HTMLParser):
+    """Addresses that the page refers to, whether its tags close, and its text."""
+
+    EMPTY = ("meta", "img", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.addresses, self.open, self.text = [], [], []
+        self.tags, self.names = set(), set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.names.update(name for name, _ in attrs)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def read(path):
+    reader = Reader()
+    reader.feed(path.read_text())
+    assert reader.open == []
+    return reader
+
+
+def test_the_page_holds_everything_and_loads_nothing(tmp_path):
+    folder = a_run(
+        tmp_path / "run", log="2026-01-01 00:00:00 2 min in all: steps 1.5 min, compilation 30.0 s\n"
+    )
+    page = read(report_run(folder))
+    text = " ".join(page.text)
+    for expected in (
+        "a <run> & more",
+        "finished",
+        "resolution",
+        "energy budget",
+        "compilation",
+        "viscosity: 0.01",
+    ):
+        assert expected in text
+    for address in page.addresses:
+        assert address.startswith("data:image/png;base64,") or (folder / address).exists()
+    assert sum(address.startswith("data:") for address in page.addresses) == 2  # diagnostics and a spectrum
+
+
+HOSTILE = "<td><script>alert(1)</script><img src=x onerror='alert(2)'>\""
+
+
+def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(tmp_path):
+    folder = a_run(tmp_path / "run", log=f"2026-01-01 00:00:00 warning: {HOSTILE}\n")
+    (folder / "diagnostics.csv").unlink()
+    with Table(folder / "diagnostics.csv", ["step", "time", HOSTILE.replace(",", "")]) as table:
+        for step in range(3):
+            table.append({"step": step, "time": float(step), HOSTILE: 1.0 + step})
+    config = CONFIG.replace("a <run> & more", f"'{HOSTILE.replace(chr(39), '')}'")
+    (folder / "config.yaml").write_text(config)
+    write_state(folder, RunState("failed", 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0, reason=HOSTILE))
+    names = ["javascript:alert(1)&.h5", "data:text,#?%41.h5", "<b>.h5", os.fsdecode(b"\xff.h5")]
+    for name in names:
+        shutil.copy(folder / "spectra.h5", folder / name)
+    made = report_run(folder)
+    page = read(made)
+    assert not {"script", "b"} & page.tags and not [name for name in page.names if name.startswith("on")]
+    links = [address for address in page.addresses if not address.startswith("data:image/png;base64,")]
+    assert all(link.startswith("./") for link in links)
+    there = {os.path.basename(os.fsdecode(unquote_to_bytes(link))) for link in links}
+    assert there >= set(names), "and they lead to the files"
+    assert "default-src 'none'" in made.read_text()
+    assert HOSTILE in " ".join(page.text), "it is shown as text"
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "verdict"),
+    [
+        ({}, "energy budget", "good"),
+        ({"residual": 0.05}, "energy budget", "warn"),
+        ({"state": "failed"}, "state", "bad"),
+        ({"log": "2026-01-01 00:00:00 warning: the flow is under-resolved: ...\n", "k_max_eta": 0.5},
+         "resolution (k_max_eta)", "warn"),
+        ({"k_max_eta": 0.5}, "resolution (k_max_eta)", "note"),
+    ],
+)  # fmt: skip
+def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
+    found = checks(open_run(a_run(tmp_path / "run", **changes)))
+    assert {check.name: check.verdict for check in found}[name] == verdict
+    assert worst(found) == (verdict if verdict in ("warn", "bad") else "good")
+
+
+def test_mass_that_is_lost_is_bad(tmp_path):
+    folder = a_run(tmp_path / "run")
+    columns = ["step", "time", "mass"]
+    (folder / "diagnostics.csv").unlink()
+    with Table(folder / "diagnostics.csv", columns) as table:
+        for step, mass in enumerate((1.0, 1.0 + 1e-12, 0.999)):
+            table.append({"step": step, "time": step / 4, "mass": mass})
+    found = {check.name: check for check in checks(open_run(folder))}
+    assert found["conservation (mass)"].verdict == "bad" and found["conservation (mass)"].value == "0.001"
+
+
+def test_a_run_that_goes_on_is_looked_at_again(tmp_path):
+    folder = a_run(tmp_path / "run", state="running")
+    assert '<meta http-equiv="refresh" content="7">' in report_run(folder, refresh=7).read_text()
+    write_state(folder, RunState("finished", 4, 1.0, 1.0, 100.0, 5.0, 0.1))
+    assert '"refresh"' not in report_run(folder, refresh=7).read_text()
+
+
+def test_watching_ends_with_the_run(tmp_path, capsys):
+    folder = a_run(tmp_path / "run")
+    assert main(["report", str(folder), "--watch", "1"]) == 0
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+
+
+def test_a_run_that_has_written_nothing_has_a_page(tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    assert "not started" in " ".join(read(report_run(tmp_path)).text)
+
+
+def test_what_is_no_run_is_refused(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 2
+    assert "neither a run nor a sweep" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no such folder"):
+        report_run(tmp_path / "absent")
+
+
+def a_sweep(folder, count):
+    """A study of `count` runs, all of them done."""
+    from simulator.sweeps import open_sweep
+
+    (folder / "base.yaml").write_text(
+        CONFIG.replace("a <run> & more", "base") + "time: {stop: 1.0, dt: 0.25}\n"
+    )
+    values = ", ".join(f"{0.01 * (n + 1):g}" for n in range(count))
+    (folder / "study.yaml").write_text(
+        f"base: base.yaml\nname: study\nsweep: {{grid: {{model.viscosity: [{values}]}}}}\ncollect: [final.energy]\n"
+    )
+    sweep = open_sweep(folder / "study.yaml")
+    sweep.prepare()
+    for run in sweep.runs:
+        text = (run.folder / "config.yaml").read_text()
+        a_run(run.folder)
+        (run.folder / "config.yaml").write_text(text)
+    return sweep
+
+
+@pytest.mark.slow
+def test_a_sweep_of_16_is_small(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sweep = a_sweep(tmp_path, 16)
+    assert main(["report", "study.yaml"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path == sweep.folder / "report.html" and path.stat().st_size < 5e6
+    page = read(path)
+    links = [address for address in page.addresses if not address.startswith("data:")]
+    assert len(links) == 16 and all((path.parent / link).is_dir() for link in links)
+    assert " ".join(page.text).count("0.3") >= 16  # the final energy of each
+
+
+def test_a_sweep_by_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sweep = a_sweep(tmp_path, 1)
+    assert main(["report", str(sweep.folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(sweep.folder / "report.html")
+
+
+def test_captions():
+    assert caption("spectrum_kinetic_energy") == "Shell spectrum at several times: kinetic energy"
+    assert caption("max_enstrophy_against_model_viscosity") == "max enstrophy against model viscosity"
+
+
+# ---- in a browser ----------------------------------------------------------------------------------------
+
+
+def shown(page: Path, folder: Path, width: int) -> dict[str, int]:
+    """What Chromium makes of a page in a frame of so many pixels: widths, and pictures that did not load."""
+    frame = folder / f"frame_{width}.html"
+    text = escape(
+        page.read_text().replace(' loading="lazy"', "")
+    )  # all pictures are there when the frame has loaded
+    look = """const look = (frame) => {
+        const d = frame.contentDocument, images = [...d.images];
+        document.title = Object.entries({inner: d.documentElement.clientWidth, scroll: d.documentElement.scrollWidth,
+            images: images.length, broken: images.filter(i => !i.naturalWidth).length,
+            least: Math.min(...images.map(i => i.clientWidth))}); };"""
+    style = f"width:{width}px;height:800px;border:0"
+    frame.write_text(
+        f'<title></title><script>{look}</script><iframe onload="look(this)" style="{style}" srcdoc="{text}"></iframe>'
+    )
+    options = (
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    )
+    command = [
+        str(CHROMIUM), *options.split(), "--disable-component-update", "--disable-sync", "--dump-dom",
+        "--virtual-time-budget=10000", f"--user-data-dir={folder / 'profile'}", frame.as_uri(),
+    ]  # fmt: skip
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    result = re.search(r"<title>(inner[^<]*)</title>", found)
+    assert result, found[:500]
+    words = result[1].split(",")
+    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_browser_shows_it_at_any_width(tmp_path, monkeypatch, width):
+    """The page is never wider than the window, and its pictures are there and legible."""
+    monkeypatch.chdir(tmp_path)
+    sweep = a_sweep(tmp_path, 3)
+    from simulator.show.report import report_sweep
+
+    for page in (report_run(sweep.runs[0].folder), report_sweep(sweep)):
+        found = shown(page, tmp_path, width)
+        assert found["scroll"] <= found["inner"] <= width
+        assert found["images"] >= 2 and found["broken"] == 0
+        assert found["least"] >= min(300, width - 60)
