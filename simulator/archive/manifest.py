@@ -24,6 +24,9 @@ from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_d
 
 FORMAT = "simulator shards"
 VERSION = 1
+SUMS = "series_"
+"""How the names of a series' sums begin. They may be NaN: a quantity that was undefined at one sample, such as a
+ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
 COMMITTED = re.compile(r"\d{8,}")
 """Names of committed folders: the step."""
@@ -154,8 +157,10 @@ class Manifest(_Entry):
         return lines
 
     def nonfinite(self) -> dict[str, int]:
-        """Number of values that are not finite, for the fields that have any."""
-        counts = {name: sum(p.block.nonfinite for p in self.pieces(name)) for name in self.fields}
+        """Number of values that are not finite, for the fields that have any; the sums of series may have them (see
+        `SUMS`)."""
+        fields = (name for name in self.fields if not name.startswith(SUMS))
+        counts = {name: sum(p.block.nonfinite for p in self.pieces(name)) for name in fields}
         return {name: n for name, n in counts.items() if n}
 
     def encode(self) -> bytes:

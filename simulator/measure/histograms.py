@@ -57,10 +57,13 @@ class Histograms(Kind):
         plain = {} if separate or not transform.layout.real else model.shapes
         if not plain and not mass:
             raise Unsupported("needs real fields or a mass density")
-        linear = histograms(transform, plain, settings.bins, settings.range)
-        if not mass:
-            return linear
-        return linear.joined(log_densities(model.density_transform, mass, settings.bins, settings.decades))
+        parts = []
+        if plain:
+            parts.append(histograms(transform, plain, settings.bins, settings.range))
+        if mass:
+            logarithms = log_densities(model.density_transform, mass, settings.bins, settings.decades)
+            parts.append(logarithms)
+        return parts[0].joined(parts[1]) if len(parts) == 2 else parts[0]
 
 
 class _BinCounter:

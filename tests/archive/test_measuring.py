@@ -34,6 +34,30 @@ def configured(folder, **changes):
     )
 
 
+WAVES = {
+    "model": {"kind": "schrodinger_poisson"},
+    "initial": {"kind": "random", "peak": 2, "fields": {"psi": {"variance": 0.01}}},
+    "forcing": None,
+    "output": {"histograms": {"bins": 20, **EVERY}},
+}
+REST = {
+    "model": {"kind": "mhd", "viscosity": 0.05, "resistivity": 0.05},
+    "initial": {"kind": "uniform"},
+    "forcing": {"kind": "kolmogorov", "amplitude": 0.1},
+    "output": {"statistics": EVERY},
+}
+
+
+@pytest.mark.parametrize("case", [WAVES, REST], ids=["waves have no bins of fields", "ratios at rest"])
+def test_a_run_with_undefined_values_continues(case, tmp_path):
+    output = {"directory": str(tmp_path / "run"), "diagnostics": EVERY, **case["output"]}
+    short, whole = ({"stop": 1.0, "dt": 0.05, "max_steps": n} for n in (2, 4))
+    for time in (short, whole):
+        assert Simulation(configured(tmp_path, **case | {"output": output, "time": time})).run() == 0
+    (name,) = case["output"]
+    np.testing.assert_array_equal(open_run(tmp_path / "run").series(name).step, [0, 2, 4])
+
+
 @pytest.mark.spmd
 def test_all_kinds_through_a_run_and_its_continuation(tmp_path, capsys):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
