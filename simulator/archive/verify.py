@@ -315,9 +315,16 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
         made = {c.file: UNSEALED for c in report.problems if c.problem == UNSEALED}
     else:
-        report.notes += [f"{path}: was {problem}, made again" for path, problem in made.items()]
-    report.files = [Checked(c.file, derived=True) if c.file in made else c for c in report.files]
+        report.notes += [
+            f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED
+        ]
+    report.files = [_remade(c, made[c.file]) if c.file in made else c for c in report.files]
     return report
+
+
+def _remade(checked: Checked, problem: str) -> Checked:
+    """A derived file that is good again. That it was altered stays a finding: something writes to the run's files."""
+    return Checked(checked.file, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
 
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
@@ -360,7 +367,10 @@ def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
     if problem is not None:
         path = parent.with_name(TIME_INDEX)
         try:
-            if write_time_index(parent):
+            made = write_time_index(parent)
+            if made and problem == ALTERED:
+                yield Checked(path, f"{problem}, made again", derived=True)
+            elif made:
                 notes.append(f"{path}: was {problem}, made again")
         except OSError as error:
             yield Checked(path, f"{problem}; it cannot be made again ({reason(error)})", derived=True)
