@@ -134,7 +134,7 @@ def _measure(args: argparse.Namespace, config: Any) -> int:
     with contained(allocation):
         cluster = connect(config, allocation)
 
-        def of_shape(shape: tuple[int, int, int]) -> Simulation:
+        def of_shape(shape: tuple[int, ...]) -> Simulation:
             grid = config.grid.model_copy(update={"shape": shape})
             return Simulation(config.model_copy(update={"grid": grid}), cluster=cluster)
 

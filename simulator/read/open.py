@@ -15,7 +15,6 @@ from simulator.errors import UserError
 from simulator.output.ledger import Ledger
 from simulator.output.series import SeriesReader
 from simulator.output.table import read_table
-from simulator.run.audit import Audit
 from simulator.run.folder import CONFIG
 from simulator.run.lock import RunLock
 from simulator.run.state import RunState, read_state
@@ -111,6 +110,7 @@ class Run:
         """Write `snapshots.vtkhdf` (ParaView, xarray; a run updates it itself) and, if no snapshot is compressed,
         `snapshots.json` (references for zarr), which show all snapshots without a copy."""
         from simulator.read.data_set import write_references
+        from simulator.run.audit import Audit
         from simulator.storage.time_index import write_time_index
 
         time_index = write_time_index(self.path / "snapshots")

@@ -51,7 +51,7 @@ output:
     + "  render: {field: speed, every_steps: 1}\n  statistics: {every_steps: 1}\n",
     "forced": FLOW.replace("cfl", "integrator: etdrk4, cfl")
     + "forcing: {kind: ornstein_uhlenbeck, rate: 0.05, band: [1, 2], correlation_time: 1.0, seed: 3}\n",
-    "power": FLOW + "forcing: {kind: constant_power, power: 0.1, band: [1, 2]}\n",
+    "power": FLOW + "forcing: {kind: constant_power, rate: 0.1, band: [1, 2]}\n",
     "boussinesq": FLOW.replace("navier_stokes", "boussinesq").replace(
         "0.05}", "0.05, diffusivity: 0.05, stratification: 1.0}"
     ),
