@@ -74,11 +74,6 @@ class Background:
         slopes = [jnp.exp(2 * x) * self.hubble(jnp.exp(x)) for x in ends]
         return jnp.exp(_hermite((time - low) / (high - low), high - low, ends, slopes))
 
-    def speed(self, time: jax.Array) -> jax.Array:
-        """da / d tau = a^3 H, traced."""
-        a = self.scale_factor(time)
-        return a**3 * self.hubble(a)
-
     def scale_factor_at(self, time: float) -> float:
         """a(tau) for one time, without JAX."""
         u, tau = self._table
