@@ -25,10 +25,10 @@ from peers.published_transform import published_transform
 
 from simulator.check.circumstances import circumstances
 from simulator.check.fft import COMPONENTS, Compiled, Contender, compare, table, transforms
-from simulator.processes import discover
-from simulator.processes.hardware import usable_cores
-from simulator.processes.mesh import make_mesh
-from simulator.processes.start import start
+from simulator.cluster import discover
+from simulator.cluster.hardware import usable_cores
+from simulator.cluster.mesh import make_mesh
+from simulator.cluster.start import start
 from simulator.spectral import Grid, Modes
 from simulator.spectral.nonlinear_term import random_array
 

@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings
-from simulator.processes import discover
-from simulator.processes.start import start
+from simulator.cluster import discover
+from simulator.cluster.start import start
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson, SchrodingerPoissonSettings
+from simulator.physics.stepping.splitting import DriftKickDrift
 from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Grid, make_transform
-from simulator.stepping.splitting import DriftKickDrift
 
 DT = 1e-4
 

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import jax
 
+from simulator.cluster import discover, environment
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.plan import Step, this_machine
 from simulator.plan.abstract_run import prepare_virtual_devices
 from simulator.plan.measured import TimedSteps
 from simulator.plan.plan import seconds
-from simulator.processes import discover, environment
-from simulator.processes.start import Cluster
 from simulator.simulation.simulation import Simulation
 
 CONFIGS = {

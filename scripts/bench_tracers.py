@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.processes import discover
-from simulator.processes.start import start
+from simulator.cluster import discover
+from simulator.cluster.start import start
 from simulator.simulation.advance import Until
 
 RUN = """\

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from simulator.config import load_config
     from simulator.run.runnable import RunnableSimulation as Simulation
     from simulator.simulation.differentiate import differentiate
-    from simulator.sweeps import open_sweep
+    from simulator.study import open_sweep
 
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep"]
 
@@ -22,7 +22,7 @@ _HOME = {
     "differentiate": "simulator.simulation.differentiate",
     "load_config": "simulator.config",
     "open_run": "simulator.archive.open_run",
-    "open_sweep": "simulator.sweeps",
+    "open_sweep": "simulator.study",
 }
 _CALLED = {"Simulation": "RunnableSimulation"}
 

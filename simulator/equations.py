@@ -3,10 +3,10 @@
 from simulator.equations import Equation, Field, Positive
 """
 
-from simulator.models.equation import Equation, Field
-from simulator.models.fields import DerivedField, FieldSpec
-from simulator.models.model import Balance
-from simulator.models.split_equation import SplitEquation
+from simulator.physics.models.equation import Equation, Field
+from simulator.physics.models.fields import DerivedField, FieldSpec
+from simulator.physics.models.model import Balance
+from simulator.physics.models.split_equation import SplitEquation
 from simulator.settings import NonNegative, Positive
 from simulator.spectral import Local, Points
 

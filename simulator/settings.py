@@ -1,6 +1,6 @@
 """The base class of all settings classes and the types of their values.
 
-Every part defines its settings in its own file (`simulator/models/navier_stokes.py` has `NavierStokesSettings`);
+Every part defines its settings in its own file (`NavierStokesSettings` in `physics/models/navier_stokes.py`);
 `simulator/config` assembles them into the description of a run.
 """
 

@@ -23,7 +23,7 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
 
-from simulator.processes import compile_cache
+from simulator.cluster import compile_cache
 
 # The tiers that a plain `pytest` leaves out, each with the option that brings it in.
 TIERS = ("slow", "slurm", "gpu")

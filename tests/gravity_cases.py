@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from simulator import Simulation, load_config
-from simulator.models import State
-from simulator.processes import discover
-from simulator.processes.start import Cluster
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
+from simulator.physics.models import State
 
 WAVE = """\
 model: {kind: schrodinger_poisson}

@@ -18,12 +18,12 @@ DEFERRED = {
     "show.kinds": "only pictures of wave functions need the ground state",
     "show.runs": "only pictures of snapshots load the storage of arrays",
     "show.style": "only runs in an expanding box need the background",
-    "processes.doctor": "the doctor reports a JAX that cannot be loaded",
+    "cluster.doctor": "the doctor reports a JAX that cannot be loaded",
     "run.command": "the launcher of several processes starts no JAX of its own",
     "run.fingerprint": "a new folder has no snapshot to hold against",
     "run.folder": "a new folder has no snapshot to look at",
-    "sweeps.grouping": "only batches compile a step",
-    "sweeps.local": "only batches compile a step",
+    "study.grouping": "only batches compile a step",
+    "study.local": "only batches compile a step",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""
 

@@ -15,7 +15,7 @@ from simulator.archive.verify import prune
 from simulator.archive.writer import Options, Writer
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
-from simulator.models import State
+from simulator.physics.models import State
 from simulator.simulation.compiling import Program
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch

@@ -18,6 +18,7 @@ from simulator.archive.output import Output
 from simulator.archive.recorder import measured, series_of
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs, StoredFields, particles_in
+from simulator.cluster import discover
 from simulator.config import dump_config, load_config
 from simulator.config.overrides import Override
 from simulator.errors import RunFailure, UserError
@@ -25,10 +26,9 @@ from simulator.files import remove_tree, replace_file
 from simulator.measure import KINDS, requested
 from simulator.measure.budget import RESIDUAL
 from simulator.measure.render import USUAL
-from simulator.models import State
-from simulator.particles import ParticleSet
-from simulator.particles.population import Populations
-from simulator.processes import discover
+from simulator.physics.models import State
+from simulator.physics.particles import ParticleSet
+from simulator.physics.particles.population import Populations
 from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import begin

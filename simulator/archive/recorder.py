@@ -18,7 +18,7 @@ from simulator.archive.states import component_names, physical_axes, spectral_ax
 from simulator.files import UNRECORDED, Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import Carried, ParticleSubject
-from simulator.models import State
+from simulator.physics.models import State
 from simulator.simulation import quantities
 from simulator.simulation.compiling import Program
 from simulator.simulation.simulation import Simulation

@@ -15,12 +15,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.restore import restore
+from simulator.cluster.mesh import spatial
 from simulator.errors import RunFailure, UserError
-from simulator.models import Model, State
-from simulator.particles import Domain, ParticleSet
-from simulator.particles.particle_set import NOBODY, id_sum
-from simulator.particles.population import Population, Populations
-from simulator.processes.mesh import spatial
+from simulator.physics.models import Model, State
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.physics.particles.particle_set import NOBODY, id_sum
+from simulator.physics.particles.population import Population, Populations
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Grid, Layout, Transform, make_transform

@@ -55,7 +55,7 @@ def _config(args: argparse.Namespace) -> Any:
 
 def step(args: argparse.Namespace) -> int:
     """Measure; returns the exit code."""
-    from simulator.processes import discover
+    from simulator.cluster import discover
     from simulator.simulation.placement import check_devices
 
     config = _config(args)
@@ -88,7 +88,7 @@ def step(args: argparse.Namespace) -> int:
 
 def _in_children(args: argparse.Namespace, file: Path) -> int:
     """Measures in child processes; returns their exit code."""
-    from simulator.processes.launcher import launch, without_processes
+    from simulator.cluster.launcher import launch, without_processes
 
     command = [sys.executable, "-m", "simulator", *without_processes(args.arguments), "--measure", str(file)]
     if args.processes is not None:
@@ -98,8 +98,8 @@ def _in_children(args: argparse.Namespace, file: Path) -> int:
 
 def _measure(args: argparse.Namespace, config: Any) -> int:
     from simulator.check.step import measure_step
-    from simulator.processes import discover
-    from simulator.processes.failure import contained
+    from simulator.cluster import discover
+    from simulator.cluster.failure import contained
     from simulator.run.refusals import check_memory
     from simulator.simulation.placement import connect
     from simulator.simulation.simulation import Simulation
@@ -241,7 +241,7 @@ def _rows(path: Path) -> int:
 
 def fft(args: argparse.Namespace) -> int:
     """Measure; returns the exit code."""
-    from simulator.processes import discover
+    from simulator.cluster import discover
     from simulator.spectral import Grid, Modes, largest_count
     from simulator.spectral.backends import choose
 
@@ -253,9 +253,9 @@ def fft(args: argparse.Namespace) -> int:
     if args.processes is not None:
         return _launch(args.arguments, args.processes, args.devices)
 
-    from simulator.processes import failure
-    from simulator.processes.hardware import usable_cores
-    from simulator.processes.start import start
+    from simulator.cluster import failure
+    from simulator.cluster.hardware import usable_cores
+    from simulator.cluster.start import start
 
     allocation = discover(os.environ)
     failure.install(allocation)
@@ -268,7 +268,7 @@ def fft(args: argparse.Namespace) -> int:
 
 
 def _launch(arguments: list[str], processes: int, devices: int | None) -> int:
-    from simulator.processes.launcher import launch, without_processes
+    from simulator.cluster.launcher import launch, without_processes
 
     if processes < 1:
         raise UserError(f"--processes: must be at least 1, not {processes}")

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from simulator.config import run_config_class
-from simulator.models import State
+from simulator.physics.models import State
 from simulator.simulation.simulation import Simulation
 
 

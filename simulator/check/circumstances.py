@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simulator.processes.hardware import usable_cores
+from simulator.cluster.hardware import usable_cores
 from simulator.simulation.provenance import git_state, processor
 
 

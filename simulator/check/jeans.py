@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.check.case import Case, Check, Curve, Result, followed, simulation
-from simulator.models import State
+from simulator.physics.models import State
 
 RATE = 1e-6
 """Relative error that is allowed: of rk4 (omega dt)^4 / 120 = 2e-8, of composition4 6e-9, and the fit's."""

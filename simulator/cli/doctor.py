@@ -35,8 +35,8 @@ def doctor(args: argparse.Namespace) -> int:
 
     example: simulator doctor configs/taylor_green.yaml devices.count=4
     """
+    from simulator.cluster import discover, failure
     from simulator.config import load_config
-    from simulator.processes import discover, failure
     from simulator.simulation.placement import check_devices
 
     config = load_config(args.config, args.overrides) if args.config else None
@@ -53,9 +53,9 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
-    from simulator.processes import doctor, process_facts
-    from simulator.processes.hardware import has_gpu_plugin
-    from simulator.processes.start import start
+    from simulator.cluster import doctor, process_facts
+    from simulator.cluster.hardware import has_gpu_plugin
+    from simulator.cluster.start import start
     from simulator.simulation.placement import connect, division_lines, place
     from simulator.spectral import Grid, make_transform
 

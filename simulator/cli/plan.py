@@ -41,11 +41,11 @@ def plan(args: argparse.Namespace) -> int:
     os.environ.setdefault(
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
     )  # plugins are loaded where there is no driver
+    from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
     from simulator.plan.report import as_json, lines_of, scaling_lines
     from simulator.plan.scaling import strong, weak
-    from simulator.processes.hardware import usable_cores
     from simulator.simulation.placement import most_devices
 
     for name, value in (("--devices", args.devices), ("--steps", args.steps)):

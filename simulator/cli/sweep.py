@@ -39,8 +39,8 @@ def plan(args: argparse.Namespace) -> int:
 
     example: simulator sweep plan configs/sweep_viscosity.yaml
     """
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.report import plan_lines
+    from simulator.study import open_sweep
+    from simulator.study.report import plan_lines
 
     sweep = open_sweep(args.file)
     sweep.check()
@@ -61,8 +61,8 @@ def status(args: argparse.Namespace) -> int:
     if args.folder_of is not None:
         print(_folder(args.file, args.folder_of))
         return 0
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.report import status_lines
+    from simulator.study import open_sweep
+    from simulator.study.report import status_lines
 
     _print(status_lines(open_sweep(args.file)))
     return 0
@@ -79,9 +79,9 @@ def table_of(args: argparse.Namespace) -> int:
 
     example: simulator sweep table configs/sweep_viscosity.yaml --csv viscosity.csv
     """
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.report import table_lines, write_text
-    from simulator.sweeps.table import as_csv, as_json
+    from simulator.study import open_sweep
+    from simulator.study.report import table_lines, write_text
+    from simulator.study.table import as_csv, as_json
 
     sweep = open_sweep(args.file)
     rows = sweep.rows()
@@ -117,7 +117,7 @@ def plot_runs(args: argparse.Namespace) -> int:
     example: simulator sweep plot configs/sweep_viscosity.yaml --x model.viscosity --y max.dissipation --hue
     precision"""
     from simulator.show.study import plot_sweep
-    from simulator.sweeps import open_sweep
+    from simulator.study import open_sweep
 
     _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])
     return 0
@@ -136,11 +136,11 @@ def run_sweep(args: argparse.Namespace) -> int:
     example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2
     """
     if args.index is not None:
-        from simulator.sweeps.single import run_one
+        from simulator.study.single import run_one
 
         return run_one(_folder(args.file, args.index), args.arguments)
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.local import run_missing
+    from simulator.study import open_sweep
+    from simulator.study.local import run_missing
 
     return run_missing(
         open_sweep(args.file),
@@ -164,8 +164,8 @@ def retry_sweep(args: argparse.Namespace) -> int:
 
     example: simulator sweep retry configs/sweep_viscosity.yaml --failed
     """
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.local import run_again
+    from simulator.study import open_sweep
+    from simulator.study.local import run_again
 
     return run_again(
         open_sweep(args.file),
@@ -183,7 +183,7 @@ def _folder(file: str, index: int) -> Any:
     """The folder of one run, frozen; FILE may be the sweep's folder, for tasks of an array."""
     from pathlib import Path
 
-    from simulator.sweeps.sweep import open_sweep, planned_folder
+    from simulator.study.sweep import open_sweep, planned_folder
 
     if Path(file).is_dir():
         return planned_folder(Path(file).absolute(), index)
@@ -206,11 +206,11 @@ def submit_runs(args: argparse.Namespace) -> int:
 
     example: simulator sweep submit configs/sweep_viscosity.yaml --dry-run
     """
-    from simulator.slurm.queue import largest_array
-    from simulator.sweeps import open_sweep
-    from simulator.sweeps.report import typed_sweep
-    from simulator.sweeps.study_status import counted, statuses_of
-    from simulator.sweeps.submit_study import plan_submission, submit, to_submit
+    from simulator.cluster.queue import largest_array
+    from simulator.study import open_sweep
+    from simulator.study.report import typed_sweep
+    from simulator.study.study_status import counted, statuses_of
+    from simulator.study.submit_study import plan_submission, submit, to_submit
     from simulator.words import short
 
     sweep = open_sweep(args.file)

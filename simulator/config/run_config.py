@@ -47,11 +47,11 @@ class Registries:
 
 def registered() -> Registries:
     """The registries of floor 3. Imports the parts, and JAX with them; starts no device."""
-    from simulator.forcing import FORCINGS
-    from simulator.initial import INITIALS
-    from simulator.models import MODELS
-    from simulator.particles import PARTICLES
-    from simulator.stepping import INTEGRATORS
+    from simulator.physics.forcing import FORCINGS
+    from simulator.physics.initial import INITIALS
+    from simulator.physics.models import MODELS
+    from simulator.physics.particles import PARTICLES
+    from simulator.physics.stepping import INTEGRATORS
 
     return Registries(MODELS, INITIALS, FORCINGS, INTEGRATORS, PARTICLES)
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from simulator.models import Fields, Force, Model
-from simulator.models.model import Balance
+from simulator.physics.models import Fields, Force, Model
+from simulator.physics.models.model import Balance
 
 RESIDUAL = "budget_residual"
 """Name of the residual in the state's memory and in the diagnostics."""

@@ -9,16 +9,17 @@ if TYPE_CHECKING:
     import jax.numpy as jnp
     from jax import lax
 
-    from simulator import models, spectral
-    from simulator.initial import Files
-    from simulator.initial.python import line_of
+    from simulator import spectral
     from simulator.measure.volume import Camera, TransferFunction, Volume
-    from simulator.models.fluid import strain_rate, transfer
-    from simulator.particles import Domain, ParticleSet
-    from simulator.particles.domain import Cut, after
-    from simulator.particles.population import Population, Populations
-    from simulator.particles.sampled import COMPONENTS
-    from simulator.particles.swarm import Swarm
+    from simulator.physics import models
+    from simulator.physics.initial import Files
+    from simulator.physics.initial.python import line_of
+    from simulator.physics.models.fluid import strain_rate, transfer
+    from simulator.physics.particles import Domain, ParticleSet
+    from simulator.physics.particles.domain import Cut, after
+    from simulator.physics.particles.population import Population, Populations
+    from simulator.physics.particles.sampled import COMPONENTS
+    from simulator.physics.particles.swarm import Swarm
     from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
     from simulator.spectral.layout import PhysicalLayout
     from simulator.spectral.operators import (
@@ -51,17 +52,17 @@ else:
             return self._object()(*arguments, **named)
 
     jax, jnp, lax = _Lazy("jax"), _Lazy("jax.numpy"), _Lazy("jax.lax")
-    models, spectral = _Lazy("simulator.models"), _Lazy("simulator.spectral")
+    models, spectral = _Lazy("simulator.physics.models"), _Lazy("simulator.spectral")
     for _module, _names in {
-        "simulator.initial": "Files",
-        "simulator.initial.python": "line_of",
+        "simulator.physics.initial": "Files",
+        "simulator.physics.initial.python": "line_of",
         "simulator.measure.volume": "Camera TransferFunction Volume",
-        "simulator.models.fluid": "strain_rate transfer",
-        "simulator.particles": "Domain ParticleSet",
-        "simulator.particles.domain": "Cut after",
-        "simulator.particles.population": "Population Populations",
-        "simulator.particles.sampled": "COMPONENTS",
-        "simulator.particles.swarm": "Swarm",
+        "simulator.physics.models.fluid": "strain_rate transfer",
+        "simulator.physics.particles": "Domain ParticleSet",
+        "simulator.physics.particles.domain": "Cut after",
+        "simulator.physics.particles.population": "Population Populations",
+        "simulator.physics.particles.sampled": "COMPONENTS",
+        "simulator.physics.particles.swarm": "Swarm",
         "simulator.spectral.bins": "Bins flux shell_spectra spectral_map",
         "simulator.spectral.layout": "PhysicalLayout",
         "simulator.spectral.operators": "cross curl divergence fluctuation gradient squared translate wavenumbers",

@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 
 import jax
 
+from simulator.cluster.environment import with_xla_flags
+from simulator.cluster.hardware import usable_cores
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings, FftSettings
-from simulator.processes.environment import with_xla_flags
-from simulator.processes.hardware import usable_cores
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.simulation import Simulation
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from simulator.cluster.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 from simulator.errors import UserError
 from simulator.plan.abstract_run import Platform
-from simulator.processes.hardware import SETUP, Vendor, has_gpu_plugin, plugin_problem
 
 GB = 1e9
 DEVICES = Path(__file__).with_name("devices.yaml")

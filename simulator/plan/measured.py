@@ -9,16 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from simulator.cluster import discover
+from simulator.cluster.environment import keep_freed_memory
+from simulator.cluster.hardware import usable_cores
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.config.execution import DeviceSettings
 from simulator.errors import RunFailure, UserError
 from simulator.plan.abstract_run import prepare_virtual_devices, scaled, with_shape
 from simulator.plan.machines import Machine
 from simulator.plan.step import Step
-from simulator.processes import discover
-from simulator.processes.environment import keep_freed_memory
-from simulator.processes.hardware import usable_cores
-from simulator.processes.start import Cluster
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
 

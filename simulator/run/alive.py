@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from simulator.processes.variables import whole
-from simulator.slurm.queue import job_is_gone
+from simulator.cluster.queue import job_is_gone
+from simulator.cluster.variables import whole
 
 LOCK = "lock"
 RENEW_EVERY = 10.0

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from simulator.cluster import Allocation, discover
+from simulator.cluster.failure import contained
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.processes import Allocation, discover
-from simulator.processes.failure import contained
 from simulator.run.folder import Action
 
 
@@ -74,7 +74,7 @@ def run_config(
 
 
 def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
-    from simulator.processes.launcher import launch, without_processes
+    from simulator.cluster.launcher import launch, without_processes
 
     command = [sys.executable, "-m", "simulator", *without_processes(arguments)]
     return launch(command, processes, logs=folder / "logs")
@@ -84,7 +84,7 @@ def _one_process(
     config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool
 ) -> int:
     from simulator.archive.states import RunInputs
-    from simulator.processes.failure import describe, to_log_file
+    from simulator.cluster.failure import describe, to_log_file
     from simulator.run.execute import execute
     from simulator.run.log import RunLog
     from simulator.run.signals import SignalFlags

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Self
 
 from simulator.archive.state import NAME as STATE
+from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
 from simulator.files import write_all
 from simulator.run.alive import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
-from simulator.slurm.queue import job_is_gone
 
 _BESIDE = ".lock-"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}

@@ -16,8 +16,8 @@ import numpy as np
 from simulator.archive.output import Output
 from simulator.archive.writer import Writer
 from simulator.errors import RunFailure
-from simulator.models import State
-from simulator.particles.population import crowded
+from simulator.physics.models import State
+from simulator.physics.particles.population import crowded
 from simulator.run.schedule import Schedule, WallTimer
 from simulator.run.signals import Flag, Watch, stop_reason
 from simulator.simulation.advance import Until

@@ -19,8 +19,8 @@ from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs
 from simulator.config import RunConfig, diff_configs
-from simulator.models.equation import Equation
-from simulator.particles import Domain, ParticleSet
+from simulator.physics.models.equation import Equation
+from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
 from simulator.run import fingerprint

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from simulator.archive.state import RunState, read_state
+from simulator.cluster.queue import ENDED, job_state
 from simulator.run.alive import LOCK, is_written
-from simulator.slurm.queue import ENDED, job_state
 
 LOG = "run.log"
 JOB = ".job"

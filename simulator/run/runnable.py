@@ -9,12 +9,12 @@ import numpy as np
 
 from simulator.archive.open_run import flat, picture, table
 from simulator.archive.states import RunInputs
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
 from simulator.errors import UserError
 from simulator.measure.python import PythonOutputSettings
-from simulator.models.equation import Equation
-from simulator.processes.start import Cluster
+from simulator.physics.models.equation import Equation
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name
 from simulator.simulation.simulation import Report, Simulation

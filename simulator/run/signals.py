@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from simulator.processes import failure
-from simulator.slurm.queue import time_left
+from simulator.cluster import failure
+from simulator.cluster.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 SECOND_INTERRUPT_AFTER = 0.5

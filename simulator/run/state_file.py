@@ -8,7 +8,7 @@ from typing import Literal
 from simulator.archive.ledger import Ledger
 from simulator.archive.reader import open_snapshot
 from simulator.archive.state import RunState, percent, read_state, write_state
-from simulator.processes.variables import whole
+from simulator.cluster.variables import whole
 from simulator.run.loop import Moment
 
 EVERY = 2.0

@@ -12,6 +12,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from simulator.archive.state import CONFIG
+from simulator.cluster.jobscript import Resources, render
+from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
 from simulator.config.execution import SlurmSettings
 from simulator.config.messages import explain
@@ -21,8 +23,6 @@ from simulator.files import replace_file
 from simulator.run.folder import Action, Found, RunFolder
 from simulator.run.refusals import may_run
 from simulator.run.run_status import look_at, remember_job
-from simulator.slurm.jobscript import Resources, render
-from simulator.slurm.queue import needs_sbatch, sbatch
 
 SCRIPT = "job.sbatch"
 CORES_PER_GPU = 4

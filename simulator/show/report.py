@@ -20,11 +20,11 @@ from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.runs import plot_run
 from simulator.show.study import opened, plot_sweep
-from simulator.sweeps import open_sweep
-from simulator.sweeps.runs import shown
-from simulator.sweeps.study_status import Stage, Status, counted, statuses_of
-from simulator.sweeps.sweep import Sweep
-from simulator.sweeps.table import rows
+from simulator.study import open_sweep
+from simulator.study.runs import shown
+from simulator.study.study_status import Stage, Status, counted, statuses_of
+from simulator.study.sweep import Sweep
+from simulator.study.table import rows
 from simulator.words import size
 
 NAME = "report.html"

@@ -26,10 +26,10 @@ from simulator.show.kinds import over, wavenumbers
 from simulator.show.lines import PANELS, DrawnCurve, drawn, limits, panels
 from simulator.show.runs import series_of
 from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours, spectrum_of
-from simulator.sweeps import collect
-from simulator.sweeps.study_status import Status, statuses_of
-from simulator.sweeps.sweep import Sweep
-from simulator.sweeps.table import collected
+from simulator.study import collect
+from simulator.study.study_status import Status, statuses_of
+from simulator.study.sweep import Sweep
+from simulator.study.table import collected
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")

@@ -10,13 +10,13 @@ import numpy as np
 from jax import lax
 
 from simulator.config.timing import EVENT_TOLERANCE
-from simulator.forcing import Forcing
 from simulator.measure.budget import RESIDUAL, budget, residual
-from simulator.models import Fields, Model, SplitModel, State
-from simulator.particles.swarm import Sets, Swarm
-from simulator.stepping.integrator import History, Integrator
-from simulator.stepping.shifts import phase_shift
-from simulator.stepping.splitting import Splitting
+from simulator.physics.forcing import Forcing
+from simulator.physics.models import Fields, Model, SplitModel, State
+from simulator.physics.particles.swarm import Sets, Swarm
+from simulator.physics.stepping.integrator import History, Integrator
+from simulator.physics.stepping.shifts import phase_shift
+from simulator.physics.stepping.splitting import Splitting
 
 
 class TimeStep(NamedTuple):

@@ -5,9 +5,9 @@ from functools import cached_property
 
 import jax
 
-from simulator.forcing import Forcing
-from simulator.models import Fields, Model, State
-from simulator.particles.swarm import Swarm
+from simulator.physics.forcing import Forcing
+from simulator.physics.models import Fields, Model, State
+from simulator.physics.particles.swarm import Swarm
 from simulator.simulation import quantities
 
 

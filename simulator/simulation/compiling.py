@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from simulator.processes.hardware import usable_cores
+from simulator.cluster.hardware import usable_cores
 
 MOST = 4
 """The largest number of concurrent compilations. Each takes memory, and the compiler itself uses several threads."""

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.measure.budget import RESIDUAL
-from simulator.models import State
+from simulator.physics.models import State
 from simulator.simulation import start
 from simulator.simulation.advance import step_of
 from simulator.simulation.reversal import computed_again, repeated

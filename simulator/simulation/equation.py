@@ -6,10 +6,10 @@ from simulator.config import RunConfig
 from simulator.config.messages import explain
 from simulator.config.run_config import check_fitting
 from simulator.errors import UserError
-from simulator.forcing import FORCINGS, Forcing
-from simulator.models import MODELS, Model
-from simulator.models.python import WrongParameters
-from simulator.particles.swarm import Swarm
+from simulator.physics.forcing import FORCINGS, Forcing
+from simulator.physics.models import MODELS, Model
+from simulator.physics.models.python import WrongParameters
+from simulator.physics.particles.swarm import Swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_exchange
 

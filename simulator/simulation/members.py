@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from simulator.cluster.mesh import MEMBERS
 from simulator.errors import UserError
-from simulator.processes.mesh import MEMBERS
 
 Tree = Any
 

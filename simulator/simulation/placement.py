@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from simulator.cluster import Allocation
+from simulator.cluster.compile_cache import base_folder
+from simulator.cluster.hardware import usable_cores
+from simulator.cluster.start import Cluster, start
 from simulator.config import RunConfig
 from simulator.config.execution import MOST_DEVICES
 from simulator.errors import UserError
-from simulator.models import MODELS, Model
-from simulator.processes import Allocation
-from simulator.processes.compile_cache import base_folder
-from simulator.processes.hardware import usable_cores
-from simulator.processes.start import Cluster, start
+from simulator.physics.models import MODELS, Model
 from simulator.simulation import provenance
 from simulator.spectral import (
     Grid,

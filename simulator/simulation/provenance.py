@@ -10,8 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from simulator.cluster.recorded_variables import RECORDED
 from simulator.files import UNRECORDED, Journal, replace_json
-from simulator.processes.recorded_variables import RECORDED
 
 NAME = "provenance.json"
 _PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 
 from simulator.config import RunConfig
 from simulator.errors import did_you_mean
-from simulator.forcing import Forcing
 from simulator.measure.budget import RESIDUAL, injection, residual_now
-from simulator.models import Force, Model, State
-from simulator.particles import ParticleSet, population
-from simulator.particles.sampled import ACCELERATION, COMPONENTS
-from simulator.particles.swarm import Swarm
+from simulator.physics.forcing import Forcing
+from simulator.physics.models import Force, Model, State
+from simulator.physics.particles import ParticleSet, population
+from simulator.physics.particles.sampled import ACCELERATION, COMPONENTS
+from simulator.physics.particles.swarm import Swarm
 
 
 def force_of(forcing: Forcing | None, state: State) -> Force | None:

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
-from simulator.forcing import Forcing
-from simulator.models import MODELS, Model, State
-from simulator.particles import population
-from simulator.particles.population import Populations
-from simulator.processes import discover
-from simulator.processes.start import Cluster
+from simulator.physics.forcing import Forcing
+from simulator.physics.models import MODELS, Model, State
+from simulator.physics.particles import population
+from simulator.physics.particles.population import Populations
+from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import members, quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
 from simulator.simulation.compiled_quantities import CompiledQuantities
@@ -24,7 +25,6 @@ from simulator.simulation.inputs import Inputs
 from simulator.simulation.memory import fits
 from simulator.simulation.placement import Placement, connect, place
 from simulator.simulation.varied import with_values
-from simulator.stepping import INTEGRATORS
 
 Report = Callable[[str], None]
 

@@ -11,18 +11,18 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.config import RunConfig
 from simulator.errors import UserError
-from simulator.forcing import Forcing
-from simulator.initial import INITIALS, start_of
 from simulator.measure.budget import RESIDUAL
-from simulator.models import Fields, Model, State
-from simulator.models.equation import Equation
-from simulator.particles.population import Populations
-from simulator.particles.population import shardings as particle_shardings
-from simulator.particles.swarm import Swarm
+from simulator.physics.forcing import Forcing
+from simulator.physics.initial import INITIALS, start_of
+from simulator.physics.models import Fields, Model, State
+from simulator.physics.models.equation import Equation
+from simulator.physics.particles.population import Populations
+from simulator.physics.particles.population import shardings as particle_shardings
+from simulator.physics.particles.swarm import Swarm
+from simulator.physics.stepping.integrator import Integrator
 from simulator.simulation.advance import TimeStep, beginning, rate_of
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite, force_of
-from simulator.stepping.integrator import Integrator
 
 
 def initial_fields(

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulator.processes.mesh import Device
+from simulator.cluster.mesh import Device
 from simulator.spectral.grid import AXES, Grid
 
 Devices = Sequence[Device]

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
-from simulator.processes.mesh import make_mesh
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
 from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simulator.processes.mesh import spatial
+from simulator.cluster.mesh import spatial
 from simulator.spectral.grid import AXES, Grid, shell_at
 from simulator.spectral.program import Program
 

@@ -23,7 +23,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simulator.processes.mesh import spatial
+from simulator.cluster.mesh import spatial
 
 Local = Callable[..., tuple[jax.Array, ...]]
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simulator.processes.mesh import MEMBERS, make_mesh
+from simulator.cluster.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
 from simulator.spectral.exchange import Kind

@@ -14,7 +14,7 @@ from simulator.archive.series import Series
 from simulator.archive.states import physical_axes
 from simulator.archive.writer import save
 from simulator.errors import UserError
-from simulator.initial.vortices import Abc, AbcSettings
+from simulator.physics.initial.vortices import Abc, AbcSettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 

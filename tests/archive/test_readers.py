@@ -11,9 +11,9 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.states import particle_datasets, physical_axes
 from simulator.archive.verify import verify
 from simulator.archive.writer import save
-from simulator.initial.vortices import Abc, AbcSettings
-from simulator.processes import discover
-from simulator.processes.start import Cluster
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
+from simulator.physics.initial.vortices import Abc, AbcSettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from simulator.config import Registries, RunConfig, assemble, load_config
 from simulator.errors import UserError
-from simulator.forcing import Forcing
-from simulator.initial import Initial
-from simulator.models import Model
+from simulator.physics.forcing import Forcing
+from simulator.physics.initial import Initial
+from simulator.physics.models import Model
+from simulator.physics.stepping import Integrator
 from simulator.settings import Count, InputPath, NonNegative, Real, Settings
-from simulator.stepping import Integrator
 
 SHORT = """\
 model: {kind: viscous, viscosity: 1/1600}

@@ -48,7 +48,7 @@ def in_one_process(commands: list[list[str]], place: Path) -> list[tuple[int, st
 def _child(commands: list[list[str]], place: Path) -> None:
     import jax
 
-    from simulator.processes import compile_cache
+    from simulator.cluster import compile_cache
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 4)

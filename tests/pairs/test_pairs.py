@@ -21,7 +21,7 @@ from table import FACTORS, LAYOUTS, MIDDLE, STEPS, configuration, named
 
 from simulator.cli import main
 from simulator.config.run_config import registered
-from simulator.models.closures import CLOSURES
+from simulator.physics.models.closures import CLOSURES
 
 CASES = read_cases()
 REFUSAL = re.compile(r"(simulator: )?(\S+:\d+|command line|configuration): [\w.]+: .+|simulator[ \w]*: .+")

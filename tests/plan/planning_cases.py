@@ -5,13 +5,13 @@ from pathlib import Path
 
 import jax
 
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
-from simulator.models import MODELS
-from simulator.processes import discover
-from simulator.processes.start import Cluster
+from simulator.physics.models import MODELS
+from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.memory import Memory
 from simulator.simulation.simulation import Simulation
-from simulator.stepping import INTEGRATORS
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from planning_cases import config_of, integrators, reported, shipped
 
-from simulator.models import MODELS
+from simulator.physics.models import MODELS
 from simulator.plan import Machine, Step, abstract_run, fewest_devices
 from simulator.plan.fitting import LEAST_SHARE, NICE, largest_shape, usable
 from simulator.simulation.memory import ROOM

@@ -26,8 +26,8 @@ from run_support import (
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
-from simulator.processes import rendezvous
-from simulator.processes.rendezvous import Place
+from simulator.cluster import rendezvous
+from simulator.cluster.rendezvous import Place
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import collectives
 

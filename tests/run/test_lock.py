@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
 from simulator.run.alive import Holder, is_written, read_holder
 from simulator.run.lock import RunLock
 from simulator.run.run_status import look_at
-from simulator.slurm.queue import job_is_gone
-from simulator.sweeps.study_status import Stage, status_of
+from simulator.study.study_status import Stage, status_of
 
 ROOT = Path(__file__).parents[2]
 CONTENDER = """

@@ -9,7 +9,7 @@ from fault_support import Harm, assert_blameless, assert_clean, assert_equal, ca
 
 from simulator.archive.manifest import committed
 from simulator.archive.reader import open_snapshot
-from simulator.particles.particle_set import id_sum
+from simulator.physics.particles.particle_set import id_sum
 
 COUNT = 512
 REST = """

@@ -7,9 +7,9 @@ import pytest
 from run_support import CASE, simulate, write_case
 
 from simulator.cli import main
+from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
 from simulator.errors import UserError
-from simulator.processes import Allocation
 from simulator.run import refusals as checking
 from simulator.run.folder import Found, RunFolder
 from simulator.simulation import placement

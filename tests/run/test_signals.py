@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.cluster.jobscript import Resources
+from simulator.cluster.queue import seconds
 from simulator.run.signals import (
     SIGNALS,
     Flag,
@@ -20,8 +22,6 @@ from simulator.run.signals import (
     lead,
     stop_reason,
 )
-from simulator.slurm.jobscript import Resources
-from simulator.slurm.queue import seconds
 
 ROOT = Path(__file__).parents[2]
 

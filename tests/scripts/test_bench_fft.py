@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.processes.hardware import usable_cores
+from simulator.cluster.hardware import usable_cores
 
 ROOT = Path(__file__).parents[2]
 

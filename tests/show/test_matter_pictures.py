@@ -7,8 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_plots import assert_legible
 
 from simulator.archive.series import Series, SeriesReader
-from simulator.initial.ground_state import radial_ground_state
-from simulator.models.cosmology import Background, CosmologySettings
+from simulator.physics.initial.ground_state import radial_ground_state
+from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.show import plot_run
 from simulator.show.kinds import fitted_core, log_histogram, power, profile
 from simulator.show.lines import time_series
@@ -75,7 +75,7 @@ def test_a_profile_with_its_soliton(tmp_path, model):
     labels = Labels(model)
     hbar, gravity = (1.0, 1.0) if model is not KPC else (1.9181, 0.18 * 4.30091727e-6)
     if model is KPC:
-        from simulator.models.schrodinger_poisson import HBAR_OVER_M22
+        from simulator.physics.models.schrodinger_poisson import HBAR_OVER_M22
 
         hbar = HBAR_OVER_M22
     figure = built(

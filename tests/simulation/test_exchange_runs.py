@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
 from simulator.config import load_config
 from simulator.errors import UserError
-from simulator.processes import discover
-from simulator.processes.start import Cluster
 from simulator.run import refusals
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation

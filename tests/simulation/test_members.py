@@ -13,7 +13,7 @@ from run_support import CASE, write_case
 
 from simulator import Simulation, load_config
 from simulator.errors import UserError
-from simulator.models import State
+from simulator.physics.models import State
 from simulator.simulation.advance import Until
 from simulator.spectral.collectives import KINDS, collectives
 

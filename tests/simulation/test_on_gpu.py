@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
 from simulator.config import load_config
-from simulator.processes import discover
-from simulator.processes.start import Cluster
 from simulator.simulation.advance import Until
 from simulator.simulation.memory import Memory
 from simulator.simulation.simulation import Simulation

@@ -9,16 +9,16 @@ import pytest
 
 from simulator import Simulation, load_config
 from simulator.archive.recorder import Recorder
-from simulator.forcing import FORCINGS
-from simulator.initial import INITIALS
 from simulator.measure import KINDS
-from simulator.models import MODELS
-from simulator.models.closures import CLOSURES
-from simulator.models.composite import COMPONENTS
-from simulator.particles import PARTICLES
+from simulator.physics.forcing import FORCINGS
+from simulator.physics.initial import INITIALS
+from simulator.physics.models import MODELS
+from simulator.physics.models.closures import CLOSURES
+from simulator.physics.models.composite import COMPONENTS
+from simulator.physics.particles import PARTICLES
+from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.advance import Until
 from simulator.simulation.compiling import Program
-from simulator.stepping import INTEGRATORS
 
 CODE = """
 import jax.numpy as jnp

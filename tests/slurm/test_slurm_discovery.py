@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cluster import discover
 from simulator.errors import UserError
-from simulator.processes import discover
 
 pytestmark = pytest.mark.slurm
 
@@ -61,13 +61,13 @@ START = """
 import json, os, sys
 from pathlib import Path
 import jax, numpy as np
-from simulator.processes import discover, failure
-from simulator.processes.start import start
+from simulator.cluster import discover, failure
+from simulator.cluster.start import start
 allocation = discover(os.environ)
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 with failure.contained(allocation):
     cluster = start(allocation, platform="cpu", count=int(sys.argv[1]), folder=folder)
-    from simulator.processes.doctor import exchange
+    from simulator.cluster.doctor import exchange
     exchange(cluster.devices)
     me = [os.environ["SLURM_JOB_ID"], os.environ["SLURM_STEP_ID"], allocation.host, cluster.process_id]
     everyone = cluster.gather(me)

@@ -16,9 +16,9 @@ LOOP = """
 import os, sys, time
 from pathlib import Path
 import numpy as np
-from simulator.processes import discover, failure
-from simulator.processes.start import start
-from simulator.processes.watchdog import Watchdog
+from simulator.cluster import discover, failure
+from simulator.cluster.start import start
+from simulator.cluster.watchdog import Watchdog
 from simulator.errors import RunFailure
 here = Path(sys.argv[1])
 allocation = discover(os.environ)
@@ -154,8 +154,8 @@ def test_a_signal_to_the_step_ends_all_together_with_3(slurm, loop, number):
 LATE = """
 import os, signal, sys, time
 from pathlib import Path
-from simulator.processes import discover, failure
-from simulator.processes.start import start
+from simulator.cluster import discover, failure
+from simulator.cluster.start import start
 late, pause, wait = int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
 allocation = discover(os.environ)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as in job scripts; srun sends it when the first one gives up

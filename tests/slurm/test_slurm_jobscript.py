@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.slurm.jobscript import Resources, render
+from simulator.cluster.jobscript import Resources, render
 
 pytestmark = pytest.mark.slurm
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.archive.state import read_state
-from simulator.sweeps import Sweep, open_sweep
+from simulator.study import Sweep, open_sweep
 
 pytestmark = pytest.mark.slurm
 
@@ -142,7 +142,7 @@ def test_a_task_that_is_cut_by_its_time_limit_continues(slurm, tmp_path: Path, w
 
 def test_chunks_where_arrays_may_not_be_large(slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With arrays of at most three tasks, five runs are two arrays, the second waiting for the first."""
-    from simulator.sweeps.submit_study import plan_submission, submit
+    from simulator.study.submit_study import plan_submission, submit
 
     study = Study(slurm, tmp_path, [1, 2, 4, 5, 6])
     for name, value in slurm.environ.items():

@@ -6,7 +6,7 @@ import pytest
 from peers.published_transform import published_transform
 from spectral_cases import SHAPES, Case
 
-from simulator.processes.mesh import make_mesh
+from simulator.cluster.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.collectives import KINDS, NONE, Collective, collectives, describe

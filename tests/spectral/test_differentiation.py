@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from spectral_cases import PLANS, Case, error, put, sample, transform
 
-from simulator.models.navier_stokes import NavierStokes, NavierStokesSettings
+from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
+from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Local
 from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import curl, project
-from simulator.stepping.runge_kutta import RungeKutta4
 
 REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else None) for plan in PLANS]
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]

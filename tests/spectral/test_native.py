@@ -12,8 +12,8 @@ import pytest
 from spectral_cases import Case, coefficients, compiled, error, put, sample, transform
 
 import simulator
+from simulator.cluster import compile_cache
 from simulator.errors import UserError
-from simulator.processes import compile_cache
 from simulator.spectral import native
 from simulator.spectral.native import build
 

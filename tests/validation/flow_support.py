@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator import Simulation
 from simulator.config import run_config_class
-from simulator.models import State
+from simulator.physics.models import State
 
 EPSILON = float(np.finfo(np.float64).eps)
 

@@ -10,7 +10,7 @@ import pytest
 
 from simulator import Simulation, load_config
 from simulator.cli import main
-from simulator.models import State
+from simulator.physics.models import State
 
 SHORT = ("cahn_hilliard", "nonlinear_schrodinger")
 EQUATIONS = Path(__file__).parents[2] / "configs" / "equations"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gravity_cases import measured
 
-from simulator.models import State
-from simulator.models.cosmology import Background, CosmologySettings
+from simulator.physics.models import State
+from simulator.physics.models.cosmology import Background, CosmologySettings
 
 PANCAKE = """\
 model:

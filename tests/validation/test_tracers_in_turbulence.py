@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from flow_support import flow
 
-from simulator.models import State
+from simulator.physics.models import State
 from simulator.simulation import quantities
 from simulator.simulation.advance import Until
 

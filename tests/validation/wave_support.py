@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simulator import Simulation
-from simulator.models import State
+from simulator.physics.models import State
 
 MODES = """
 phase = sum(n * 2 * jnp.pi * c / length for n, c, length in zip(integers, (x, y, z), box))

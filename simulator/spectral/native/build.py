@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from simulator.processes.compile_cache import own_folder, private_folder
+from simulator.cluster.compile_cache import own_folder, private_folder
 
 SOURCES = Path(__file__).parent
 VARIANTS = {

@@ -1,0 +1,360 @@
+"""Reads from flags and environment how many processes a run has and which of them this one is.
+
+`discover` is a pure function from an environment to an `Allocation`; `start` acts on it. Flags take precedence over
+SIMULATOR_COORDINATOR, SIMULATOR_NUM_PROCESSES and SIMULATOR_PROCESS_ID, these over a Slurm step, and a Slurm step
+over a single local process. A Slurm environment counts only if `srun` started the task: batch scripts, `salloc`
+shells, notebooks and ssh sessions have some of the variables, and a program that relied on them would wait for
+processes that nobody started.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.cluster.gpus import GpuShare, is_mig, step_share, visible_gpus
+from simulator.cluster.hostlist import expand, tasks_per_node
+from simulator.cluster.variables import whole
+from simulator.errors import UserError, shortened, shown
+
+COORDINATOR = "SIMULATOR_COORDINATOR"
+NUM_PROCESSES = "SIMULATOR_NUM_PROCESSES"
+PROCESS_ID = "SIMULATOR_PROCESS_ID"
+# set only by the launcher of --processes, whose processes share the cores and GPUs of one host
+LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
+LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
+SECRET = "SIMULATOR_SECRET"
+"""A text that only the processes of one run know. Never written to a record or a message."""
+LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
+
+# ids of Slurm steps that were not started by an srun command line (slurm.h)
+_BATCH_LIKE_STEPS = {"4294967290": "interactive", "4294967291": "batch", "4294967292": "extern"}
+# ports below Linux's ephemeral range, which outgoing connections use
+PORTS = range(20000, 32768)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The Slurm job around the process, which may be just a shell in it. `array` is (array job id, task id)."""
+
+    id: str
+    step: str | None = None
+    restarts: int = 0
+    array: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.array[0]}_{self.array[1]} ({self.id})" if self.array else self.id
+        return name + (f".{self.step}" if self.step else "")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Processes, nodes and devices, as far as flags and environment determine them.
+
+    source: origin of the description; `local` is a single process.
+    nodes: host names, if known; node is the index of this process's host.
+    local_rank, local_processes: rank among the processes of this node, and their number.
+    hosts: the host of every process, indexed by process id, if known.
+    cores: the most cores that this process may use; None if only its affinity limits them.
+    coordinator: `host:port` if given. Otherwise process 0 picks a port, `coordinator_host` is its host and
+    `rendezvous` a name that is unique to the processes of this step.
+    port: a port derived from `rendezvous`, for commands without a shared folder.
+    secret: that in SIMULATOR_SECRET, which the launcher sets; empty if the processes share another one (`join`).
+    """
+
+    source: Literal["local", "explicit", "slurm"] = "local"
+    process_id: int = 0
+    num_processes: int = 1
+    nodes: tuple[str, ...] = ()
+    node: int = 0
+    local_rank: int = 0
+    local_processes: int = 1
+    hosts: tuple[str, ...] = ()
+    cores: int | None = None
+    gpus: GpuShare = field(default_factory=GpuShare)
+    coordinator: str | None = None
+    coordinator_host: str | None = None
+    rendezvous: str | None = None
+    job: Job | None = None
+    warnings: tuple[str, ...] = ()
+    secret: str = field(default="", repr=False)
+
+    @property
+    def port(self) -> int | None:
+        return PORTS[zlib.crc32(self.rendezvous.encode()) % len(PORTS)] if self.rendezvous else None
+
+    @property
+    def host(self) -> str | None:
+        """The launcher's name for this node."""
+        return self.nodes[self.node] if self.nodes else None
+
+
+def discover(
+    environ: Mapping[str, str],
+    *,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+) -> Allocation:
+    """The allocation that flags (the keywords) and environment describe. Pure.
+
+    Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
+    environment (such as a shell inside a job) gives a local allocation with a warning.
+    """
+    explicit = _Explicit.read(environ, coordinator, num_processes, process_id)
+    step = _Step.read(environ)
+    if explicit.num_processes is not None or explicit.process_id is not None:
+        return _explicit_allocation(environ, explicit, step if isinstance(step, _Step) else None)
+    if isinstance(step, _Step):
+        return _step_allocation(environ, step, explicit.coordinator)
+    if explicit.coordinator is not None:
+        raise UserError(
+            f"{explicit.coordinator_name} {explicit.coordinator} needs the number of processes too: add "
+            f"--num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
+        )
+    return Allocation(
+        cores=_cores(environ, 1),
+        gpus=GpuShare(visible_gpus(environ)),
+        job=_job(environ),
+        warnings=(step,) if step else (),
+    )
+
+
+def slurm_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The SLURM_* (and SLURMD_*) variables that are set, sorted by name."""
+    return {name: environ[name] for name in sorted(environ) if re.match(r"SLURMD?_", name)}
+
+
+@dataclass(frozen=True)
+class _Explicit:
+    """Settings from flags or SIMULATOR_* variables."""
+
+    coordinator: str | None
+    coordinator_name: str
+    num_processes: int | None
+    process_id: int | None
+
+    @staticmethod
+    def read(
+        environ: Mapping[str, str],
+        coordinator: str | None,
+        num_processes: int | None,
+        process_id: int | None,
+    ) -> "_Explicit":
+        from_flag = coordinator is not None
+        coordinator = coordinator if from_flag else environ.get(COORDINATOR) or None
+        name = "--coordinator" if from_flag else COORDINATOR
+        if coordinator is not None and not re.fullmatch(
+            r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", coordinator
+        ):
+            raise UserError(
+                f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345"
+            )
+        if coordinator is not None and not 0 < int(coordinator.rpartition(":")[2]) < 2**16:
+            raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
+        return _Explicit(
+            coordinator,
+            name,
+            _integer(environ, NUM_PROCESSES) if num_processes is None else num_processes,
+            _integer(environ, PROCESS_ID) if process_id is None else process_id,
+        )
+
+
+def _integer(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    if text and whole(text) is None:
+        raise UserError(f"{name}: {shown(text)} is not a whole number")
+    return whole(text)
+
+
+def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: "_Step | None") -> Allocation:
+    number, process = explicit.num_processes, explicit.process_id
+    if number is None or process is None or (number > 1 and explicit.coordinator is None):
+        settings = {
+            f"--coordinator ({COORDINATOR})": explicit.coordinator,
+            f"--num-processes ({NUM_PROCESSES})": number,
+            f"--process-id ({PROCESS_ID})": process,
+        }
+        missing = " and ".join(name for name, value in settings.items() if value is None)
+        raise UserError(f"processes started by hand need all three of their settings; missing: {missing}")
+    if number < 1 or not 0 <= process < number:
+        raise UserError(
+            f"--process-id {process} with --num-processes {number}: process ids go from 0 to {number - 1}"
+            if number > 0
+            else f"--num-processes {number}: at least 1 is needed"
+        )
+    if step is not None and (step.process_id, step.num_processes) == (process, number):
+        return _step_allocation(environ, step, explicit.coordinator)  # srun started it: keep its binding
+    rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
+    return Allocation(
+        source="explicit",
+        process_id=process,
+        num_processes=number,
+        local_rank=rank,
+        local_processes=sharers,
+        cores=_cores(environ, sharers),
+        gpus=_local_share(visible_gpus(environ), rank, sharers),
+        coordinator=explicit.coordinator,
+        job=_job(environ),
+        secret=_secret(environ),
+    )
+
+
+def _secret(environ: Mapping[str, str]) -> str:
+    secret = environ.get(SECRET, "")
+    if secret and not 16 <= len(secret) <= 256:
+        raise UserError(f"{SECRET}: must have 16 to 256 characters; make one with: openssl rand -hex 16")
+    return secret
+
+
+def _local_share(visible: tuple[str, ...] | None, rank: int, sharers: int) -> GpuShare:
+    """The GPUs of one of several processes that the launcher started on this host."""
+    if visible and len(visible) < sharers:
+        return GpuShare(visible, problem=f"{sharers} processes for {len(visible)} visible GPUs; start fewer")
+    return GpuShare(visible, rank, sharers)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The complete environment of one task of a Slurm step."""
+
+    job: Job
+    process_id: int
+    num_processes: int
+    nodes: tuple[str, ...]
+    node: int
+    local_rank: int
+    local_processes: int
+    hosts: tuple[str, ...]
+    launcher_port: str
+    arbitrary: bool
+
+    @staticmethod
+    def read(environ: Mapping[str, str]) -> "_Step | str | None":
+        """The step, or the reason to ignore Slurm's variables, or None without Slurm."""
+        job = _job(environ)
+        if job is None:
+            names = ", ".join(name for name in ("SLURM_PROCID", "SLURM_NTASKS") if environ.get(name))
+            return f"{names} without SLURM_JOB_ID: not in a Slurm job, one process" if names else None
+        numbers = {
+            "SLURM_STEP_NUM_TASKS": environ.get("SLURM_STEP_NUM_TASKS", ""),
+            "SLURM_PROCID": environ.get("SLURM_PROCID", ""),
+            "SLURM_LOCALID": environ.get("SLURM_LOCALID", ""),
+            "SLURM_NODEID": environ.get("SLURM_NODEID", ""),
+        }
+        hosts = environ.get("SLURM_STEP_NODELIST", "")
+        shell = job.step is None or job.step in _BATCH_LIKE_STEPS
+        if shell or "SLURM_PTY_PORT" in environ:
+            return _shell_warning(environ, job)
+        missing = [name for name, text in numbers.items() if whole(text) is None]
+        missing += [] if hosts else ["SLURM_STEP_NODELIST"]
+        if missing:
+            return f"Slurm's variables are incomplete (no usable {', '.join(missing)}): one process"
+        if (whole(environ.get("SLURM_HET_SIZE") or environ.get("SLURM_PACK_SIZE")) or 1) > 1:
+            raise UserError(
+                f"job {job.id} is heterogeneous (SLURM_HET_SIZE is set), which is not supported: "
+                "ask for equal nodes in one component, without `:` or `#SBATCH hetjob`"
+            )
+        count, process, local, node = (int(text) for text in numbers.values())
+        try:
+            nodes = tuple(expand(hosts))
+            per_node = tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+            if not (process < count == sum(per_node) and node < len(nodes) == len(per_node)):
+                raise ValueError(
+                    f"task {process} of {count} on node {node} of {shortened(hosts)}, "
+                    f"{shortened(str(per_node))} per node"
+                )
+            if local >= per_node[node]:
+                raise ValueError(f"local task {local} of {per_node[node]}")
+        except ValueError as error:
+            return f"Slurm's variables contradict each other ({error}): one process"
+        distribution = environ.get("SLURM_DISTRIBUTION", "")
+        return _Step(
+            job=job,
+            process_id=process,
+            num_processes=count,
+            nodes=nodes,
+            node=node,
+            local_rank=local,
+            local_processes=per_node[node],
+            hosts=_hosts(nodes, per_node, distribution),
+            launcher_port=environ.get("SLURM_STEP_LAUNCHER_PORT", ""),
+            arbitrary=distribution.startswith("arbitrary"),
+        )
+
+
+def _hosts(nodes: Sequence[str], per_node: Sequence[int], distribution: str) -> tuple[str, ...]:
+    """The host of every process: by default node after node (Slurm's block distribution)."""
+    if distribution.startswith(("arbitrary", "plane")):
+        return ()
+    slots = [(local_rank, node) for node, number in enumerate(per_node) for local_rank in range(number)]
+    if distribution.startswith("cyclic"):
+        slots.sort()
+    return tuple(nodes[node] for _, node in slots)
+
+
+def _job(environ: Mapping[str, str]) -> Job | None:
+    job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
+    if not job:
+        return None
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return Job(
+        id=job,
+        step=environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID"),
+        restarts=whole(environ.get("SLURM_RESTART_COUNT")) or 0,
+        array=(array, task) if array and task else None,
+    )
+
+
+def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
+    """The warning for a program started by a job's shell instead of srun; None if the job has one task only."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS") if "SLURM_PTY_PORT" in environ else None
+    tasks = tasks or environ.get("SLURM_NTASKS") or environ.get("SLURM_JOB_NUM_NODES") or "1"
+    if tasks == "1":
+        return None
+    return (
+        f"inside Slurm job {job.id} with {tasks} tasks or nodes, but not started by srun: "
+        "one process on this node; `srun simulator ...` uses them all"
+    )
+
+
+def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str | None) -> Allocation:
+    warnings = []
+    gpus = step_share(environ, step.local_rank, step.local_processes)
+    seen = len(gpus.visible or ())
+    if not gpus.problem and gpus.sharers > 1 and seen % gpus.sharers:
+        idle = seen % gpus.sharers
+        warnings.append(f"{gpus.sharers} tasks divide {seen} GPUs of a node: {idle} of them idle")
+    if is_mig(gpus.visible) and len(gpus.take(seen)) > 1:
+        warnings.append("CUDA gives a process one MIG device only: start one task per MIG device")
+    if step.arbitrary and coordinator is None:
+        warnings.append("with --distribution=arbitrary the first process need not be on the first node")
+    key = ".".join(filter(None, (step.job.id, step.job.step, str(step.job.restarts), step.launcher_port)))
+    return Allocation(
+        source="slurm",
+        process_id=step.process_id,
+        num_processes=step.num_processes,
+        nodes=step.nodes,
+        node=step.node,
+        local_rank=step.local_rank,
+        local_processes=step.local_processes,
+        hosts=step.hosts,
+        cores=_cores(environ, step.local_processes),
+        gpus=gpus,
+        coordinator=coordinator,
+        coordinator_host=step.nodes[0],
+        rendezvous=key,
+        job=step.job,
+        warnings=tuple(warnings),
+        secret=_secret(environ),
+    )
+
+
+def _cores(environ: Mapping[str, str], sharers: int) -> int | None:
+    """Cores that Slurm gave this process, which may see more if Slurm does not bind tasks."""
+    per_task, on_node = whole(environ.get("SLURM_CPUS_PER_TASK")), whole(environ.get("SLURM_CPUS_ON_NODE"))
+    shares = [per_task] if per_task is not None and "SLURM_STEP_ID" in environ else []
+    if on_node is not None:
+        shares.append(on_node // sharers)
+    return max(1, min(shares)) if shares else None

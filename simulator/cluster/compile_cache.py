@@ -1,0 +1,151 @@
+"""The cache of compiled programs and measured choices between runs.
+
+By default programs with `custom_partitioning` never hit JAX's cache, because the key contains a Python pointer.
+Without the pointer they hit, but the key no longer depends on the partitioning rule, whose body is Python and not
+part of the program. Therefore the folder's name contains a hash of all sources of the rules, and values that a rule
+closes over (parameters, a plan) must be in the jitted function's name.
+
+A cached program is executed with the user's permissions. Therefore no cache is used that others could have written.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import re
+import shlex
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+
+from simulator.cluster.hardware import cpu_model
+from simulator.errors import UserError, shown
+
+# packages that contain rules: the transforms, and the pointwise functions that they run
+SOURCES = ("spectral", "models", "particles", "forcing", "initial", "stepping", "statistics", "diagnostics")
+LIMIT = 2 << 30  # bytes, over all folders
+
+
+def base_folder(environ: Mapping[str, str]) -> Path:
+    """The folder of compiled programs: that in JAX_COMPILATION_CACHE_DIR, else `own_folder`."""
+    return _named(environ, "JAX_COMPILATION_CACHE_DIR", "SIMULATOR_CACHE")
+
+
+def own_folder(environ: Mapping[str, str]) -> Path:
+    """The folder of everything else that is kept: that in SIMULATOR_CACHE, else the user's cache folder."""
+    return _named(environ, "SIMULATOR_CACHE")
+
+
+def _named(environ: Mapping[str, str], *names: str) -> Path:
+    for name in names:
+        if environ.get(name):
+            folder = os.path.expanduser(environ[name])
+            if folder.startswith("~"):
+                raise UserError(f"{name}: {shown(environ[name])}: there is no such user")
+            return Path(folder).absolute()
+    home = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(home) / "simulator"
+
+
+def folder_name(platform: str, package: Path | None = None) -> str:
+    """`cpu-PROCESSOR-SOURCES` or `gpu-SOURCES`: hashes of everything besides the program that the result of its
+    compilation depends on.
+
+    package: the folder of the sources; by default that of this package.
+    """
+    package = package or Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for name in ("jax", "jaxlib", "jaxdecomp"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            digest.update(f"{name} {importlib.metadata.version(name)}\n".encode())
+    files = (path for part in SOURCES for path in (package / part).rglob("*"))
+    for path in sorted(path for path in files if path.suffix in (".py", ".cc", ".h")):
+        digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    parts = [platform, digest.hexdigest()[:16]]
+    if platform == "cpu":
+        parts.insert(1, hashlib.sha256(cpu_model().encode()).hexdigest()[:8])
+    return "-".join(parts)
+
+
+def prepare(environ: Mapping[str, str], platform: str) -> Path:
+    """The folder to use, created and tested by writing to it. Raises OSError if it is not writable or not private."""
+    folder = private_folder(base_folder(environ) / folder_name(platform))
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        probe.write(bytes(1 << 16))
+    return folder
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made if it is missing, for files that will be executed. Raises OSError if that is impossible, or if
+    others than the user and root own the folder, the cache that it lies in, or a file in it, or may write there."""
+    mode = 0o700 if os.geteuid() else 0o755  # anybody may use what root has made, as in a container
+    folder.parent.mkdir(mode, parents=True, exist_ok=True)
+    folder.mkdir(mode, exist_ok=True)
+    _check_private(folder.parent, sticky=stat.S_ISVTX)
+    if stat.S_IMODE(_check_private(folder)) & 0o077:  # else nobody gets to the files
+        for path in folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
+                _check_private(path)
+    return folder
+
+
+def _check_private(path: Path, sticky: int = 0) -> int:
+    """The mode of a private file or folder; in a folder with the bit `sticky` others may only add entries. Raises
+    PermissionError if it is not private."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        raise PermissionError(
+            f"{path} belongs to another user ({status.st_uid}), whose programs are not executed"
+        )
+    if status.st_mode & 0o022 and not status.st_mode & sticky:
+        raise PermissionError(
+            f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}"
+        )
+    return status.st_mode
+
+
+def use(folder: Path | None) -> None:
+    """Makes JAX keep compiled programs in this folder; None turns its cache off."""
+    if folder is None:
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    settings = {
+        "jax_remove_custom_partitioning_ptr_from_cache_key": True,
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+    }
+    for name, value in settings.items():
+        if hasattr(jax.config, name):
+            jax.config.update(name, value)
+
+
+def prune(base: Path, limit: int = LIMIT) -> int:
+    """Removes the least recently used files of the cache until it takes at most `limit` bytes; returns its size.
+
+    Folders of other programs in `base` are left alone.
+    """
+    entries: list[tuple[float, int, Path]] = []
+    folders = [
+        path for path in base.iterdir() if re.fullmatch(r"(cpu-[0-9a-f]{8}|gpu)-[0-9a-f]{16}", path.name)
+    ]
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        with contextlib.suppress(OSError):  # another run may prune at the same time
+            if path.is_file():
+                status = path.stat()
+                entries.append((max(status.st_atime, status.st_mtime), status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= limit:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+    for folder in folders:
+        with contextlib.suppress(OSError):  # raised unless it is empty
+            if time.time() - folder.stat().st_mtime > 86400:  # another run may just have created it
+                folder.rmdir()
+    return total

@@ -1,0 +1,201 @@
+"""Detects known misconfigurations and names their cures; tests the devices with a collective.
+
+Findings are pure functions of facts, so that the tests cover set-ups that no test machine has.
+"""
+
+import socket
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from simulator.cluster.allocation import Allocation
+from simulator.cluster.hardware import SETUP, gpu_vendor, plugin_problem
+from simulator.cluster.process_facts import Facts
+
+
+class Finding(NamedTuple):
+    """A problem, and the flag or command that cures it."""
+
+    problem: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.cure}"
+
+
+def own_findings(
+    allocation: Allocation, facts: Facts, environ: Mapping[str, str], *, gpu_plugin: bool
+) -> list[Finding]:
+    """Problems that one process detects without the others."""
+    findings = [Finding("discovery", warning) for warning in allocation.warnings]
+    if allocation.gpus.problem:
+        findings.append(Finding("GPUs", allocation.gpus.problem))
+    if facts.gpus_seen and not gpu_plugin:
+        findings.append(
+            Finding(
+                f"{len(facts.gpus_seen)} GPUs are given, but this JAX runs on the CPU only",
+                f"install the GPU version with {SETUP[gpu_vendor()]}",
+            )
+        )
+    elif facts.gpus_seen and (problem := plugin_problem(gpu_vendor())) is not None:
+        findings.append(Finding("GPUs are given, but JAX cannot use them", problem))
+    if facts.gpus_seen and environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu":
+        findings.append(Finding("JAX_PLATFORMS=cpu hides the GPUs", "unset it"))
+    if facts.gpus_on_node is not None and len(facts.gpus_seen) > facts.gpus_on_node:
+        findings.append(
+            Finding(
+                f"{len(facts.gpus_seen)} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node",
+                "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task",
+            )
+        )
+    wanted = environ.get("SLURM_CPUS_PER_TASK", "")
+    if wanted.isdigit() and allocation.source == "slurm" and facts.cores < int(wanted) // 2:
+        findings.append(
+            Finding(
+                f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {facts.cores} cores",
+                "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)",
+            )
+        )
+    both = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+    if all(environ.get(name) for name in both):
+        findings.append(Finding(f"{' and '.join(both)} are both set", "unset the second, JAX refuses both"))
+    if facts.gpus_taken and facts.cores == 1 and allocation.source == "slurm":
+        findings.append(
+            Finding(
+                "one core for a process with GPUs, which compiles, writes files and drives the network too",
+                "ask for more with --cpus-per-task=4, of sbatch and of srun",
+            )
+        )
+    if not _resolves(facts.host):
+        findings.append(
+            Finding(
+                f"host name {facts.host} has no address", "add it to /etc/hosts: CPU collectives look it up"
+            )
+        )
+    return findings
+
+
+def shared_findings(processes: Sequence[Facts]) -> list[Finding]:
+    """Problems that show only when the processes are compared."""
+    return [
+        *_versions(processes),
+        *_shared_gpus(processes),
+        *_idle_gpus(processes),
+        *_unequal_gpus(processes),
+        *_shared_cores(processes),
+    ]
+
+
+def _versions(processes: Sequence[Facts]) -> list[Finding]:
+    others = {p.host: sorted(set(p.versions) - set(processes[0].versions)) for p in processes}
+    return [
+        Finding(
+            f"{host} has {', '.join(different)}, process 0 has {', '.join(processes[0].versions)}",
+            "start all processes from one environment on a shared folder",
+        )
+        for host, different in others.items()
+        if different
+    ]
+
+
+def _shared_gpus(processes: Sequence[Facts]) -> list[Finding]:
+    owners: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for p in processes:
+        # a number identifies a GPU only if this process sees the whole node: in control groups every GPU is 0
+        for gpu in p.gpus_taken:
+            if not gpu.isdigit() or len(p.gpus_seen) == (p.gpus_on_node or len(p.gpus_seen)):
+                owners[p.host, gpu].append(p.process_id)
+    return [
+        Finding(
+            f"processes {' and '.join(map(str, users))} use the same GPU {gpu} of {host}",
+            "start one task per GPU with --gpus-per-task=1",
+        )
+        for (host, gpu), users in owners.items()
+        if len(users) > 1
+    ]
+
+
+def _idle_gpus(processes: Sequence[Facts]) -> list[Finding]:
+    findings = []
+    for host, group in _by_host(processes).items():
+        given, taken = group[0].gpus_on_node, sum(len(p.gpus_taken) for p in group)
+        if given is not None and 0 < taken < given:
+            findings.append(
+                Finding(
+                    f"{given - taken} of {given} GPUs of {host} are idle",
+                    f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}",
+                )
+            )
+    return findings
+
+
+def _unequal_gpus(processes: Sequence[Facts]) -> list[Finding]:
+    counts = Counter(len(p.gpus_taken) for p in processes)
+    if len(counts) < 2:
+        return []
+    return [
+        Finding(
+            f"processes take {min(counts)} to {max(counts)} GPUs, so each uses {min(counts)}",
+            "ask for the same on every node with --gpus-per-node",
+        )
+    ]
+
+
+def _shared_cores(processes: Sequence[Facts]) -> list[Finding]:
+    findings = []
+    for host, group in _by_host(processes).items():
+        cpus = set().union(*(p.cpus for p in group))
+        if cpus and len(cpus) < len(group):
+            findings.append(
+                Finding(
+                    f"{len(group)} processes of {host} share {len(cpus)} CPUs",
+                    "give each its own with srun --cpus-per-task=N --cpu-bind=cores, or start fewer",
+                )
+            )
+    return findings
+
+
+def _by_host(processes: Sequence[Facts]) -> dict[str, list[Facts]]:
+    hosts: dict[str, list[Facts]] = defaultdict(list)
+    for p in processes:
+        hosts[p.host].append(p)
+    return hosts
+
+
+def _resolves(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
+
+
+def exchange(devices: Sequence, rows_each: int = 128) -> str:
+    """Redistributes a matrix from rows to columns over all devices, checks the result, and reports the time.
+
+    Called by all processes. Raises RuntimeError if an element ends up in the wrong place.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from simulator.cluster.mesh import make_mesh
+
+    n = len(devices) * rows_each
+    mesh = make_mesh(devices, (len(devices),), ("device",))
+    rows = NamedSharding(mesh, PartitionSpec("device"))
+    columns = NamedSharding(mesh, PartitionSpec(None, "device"))
+    index = jax.jit(lambda: jnp.arange(n * n, dtype=jnp.float32).reshape(n, n), out_shardings=rows)()
+    redistribute = jax.jit(lambda x: x, out_shardings=columns)
+    jax.block_until_ready(redistribute(index))
+    began = time.perf_counter()
+    result = jax.block_until_ready(redistribute(index))
+    seconds = time.perf_counter() - began
+    expected = np.arange(n * n, dtype=np.float32).reshape(n, n)
+    for shard in result.addressable_shards:
+        if not np.array_equal(np.asarray(shard.data), expected[shard.index]):
+            raise RuntimeError(f"device {shard.device} received wrong values in the all-to-all")
+    size = 4 * n * n / 2**20
+    return f"all-to-all of {size:.3g} MiB over {len(devices)} devices: correct, {seconds * 1e3:.3g} ms"

@@ -1,0 +1,208 @@
+"""Connects the processes of a run: they meet, then `jax.distributed` is initialized.
+
+Every run has a secret, which a process needs to take part: that in SIMULATOR_SECRET, else one that process 0 draws
+and publishes in the run folder, in a file that only the user may read. Tasks of a Slurm step without a run folder
+(`devices`, `bench`) use the step's name, which keeps steps apart, but is no secret on the cluster. JAX's own service,
+which starts when all are here, knows no secrets.
+"""
+
+import contextlib
+import os
+import resource
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+
+from simulator.cluster import failure, meeting, rendezvous
+from simulator.cluster.allocation import SECRET, Allocation
+from simulator.cluster.rendezvous import Place
+from simulator.errors import RunFailure, UserError
+
+HEARTBEAT = 10  # seconds after which a silent process counts as dead (JAX's default: 100)
+SHUTDOWN = 20  # seconds to wait for the others at the end (JAX's default: 300)
+CONNECTION = 60.0  # seconds for JAX to connect processes that have met; longer for more than 512
+_BY_HAND = "by-hand"  # the name under which processes started by hand publish
+
+
+def join(
+    allocation: Allocation,
+    local_ids: list[int] | None,
+    folder: Path | None,
+    seconds: float,
+    say: Callable[[str], None],
+) -> rendezvous.Claim | None:
+    """Connects the processes; returns the claim on the port of JAX's service, if any.
+
+    folder: the shared folder in which the processes of a step find process 0.
+    seconds: how long to wait for missing processes; longer for more than 512 (`meeting.patience`).
+    say: gets a line from time to time while processes are missing.
+
+    Raises UserError if the port is in use, NotAllCame if processes stay away, RunFailure if JAX cannot connect them.
+    """
+    wait = meeting.patience(seconds, allocation.num_processes)
+    _allow_connections(allocation.num_processes)
+
+    def initialize(address: str) -> None:
+        _initialize(allocation, local_ids, address, meeting.patience(CONNECTION, allocation.num_processes))
+
+    if allocation.process_id > 0:
+        initialize(meeting.attend(_finder(allocation, folder), allocation, wait, say))
+        return None
+    name, secret, shared = _meeting_place(allocation, folder)
+    if allocation.coordinator is not None:
+        host, port = _split(allocation.coordinator)
+        if not _free(port):
+            raise UserError(f"port {port} of this host is in use: choose another for --coordinator")
+        server = meeting.open_server(_interface(host), port, allocation.num_processes)
+        with _published(shared, name, Place(allocation.coordinator, secret)):
+            guests = meeting.await_all(server, allocation, secret, wait, say)
+        # possibly no other port is open between the hosts: once all are here, the service takes this one
+        return _serve(guests, host, initialize, port)
+    if allocation.port is None:
+        raise AssertionError("several processes need a coordinator or a Slurm step")
+    host = _own_name(allocation)
+    claim = rendezvous.claim_port() if shared else rendezvous.claim_port([allocation.port])
+    try:
+        server = meeting.open_server("", claim.port, allocation.num_processes)
+        with _published(shared, name, Place(f"{host}:{claim.port}", secret)):
+            guests = meeting.await_all(server, allocation, secret, wait, say)
+        return _serve(guests, host, initialize)
+    finally:
+        claim.release()
+
+
+def _meeting_place(allocation: Allocation, folder: Path | None) -> tuple[str, str, Path | None]:
+    """Name and secret of the meeting, on process 0; and the folder in which they are published, None if the others
+    know both already.
+
+    Raises UserError if the processes were started by hand and have neither folder nor SIMULATOR_SECRET.
+    """
+    name, given = allocation.rendezvous or _BY_HAND, allocation.secret
+    if folder is not None and not (allocation.coordinator and given):
+        return name, given or secrets.token_hex(16), folder
+    if given or allocation.rendezvous:
+        return name, given or name, None
+    raise UserError(
+        f"processes started by hand without a run folder need {SECRET}, the same for all; make it with: "
+        f"export {SECRET}=$(openssl rand -hex 16)"
+    )
+
+
+@contextlib.contextmanager
+def _published(folder: Path | None, name: str, place: Place) -> Iterator[None]:
+    """Publishes the place in the folder, if there is one, until all are here or the wait is over."""
+    if folder is None:
+        yield
+        return
+    try:
+        rendezvous.publish(folder, name, place)
+        yield
+    finally:
+        rendezvous.retract(folder, name)
+        # The run is not yet certain, so an empty folder is removed. Another step may still use it.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _serve(
+    guests: meeting.Guests, host: str, initialize: Callable[[str], None], port: int | None = None
+) -> rendezvous.Claim | None:
+    """Process 0: starts JAX's service and tells the others its port."""
+    try:
+        return rendezvous.start_service(
+            lambda chosen: initialize(f"{host}:{chosen}"), lambda chosen: guests.tell(go=chosen), port
+        )
+    finally:
+        guests.close()
+
+
+def _finder(allocation: Allocation, folder: Path | None) -> Callable[[], Place | None]:
+    """A function that returns the place of process 0, or None while it is not published."""
+    name, secret, shared = _meeting_place(allocation, folder)
+    if shared is not None:
+        return lambda: rendezvous.find(shared, name)
+    place = Place(allocation.coordinator or f"{allocation.coordinator_host or ''}:{allocation.port}", secret)
+    return lambda: place
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def _interface(host: str) -> str:
+    """The address to listen on for connections to `host`: loopback only, or all interfaces (empty)."""
+    return {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "[::1]": "::1"}.get(host, "")
+
+
+def _own_name(allocation: Allocation) -> str:
+    """A name of this host that others can resolve, preferably the launcher's."""
+    for name in filter(None, (allocation.host, socket.gethostname())):
+        with contextlib.suppress(OSError):
+            socket.getaddrinfo(name, None)
+            return name
+    return socket.gethostname()
+
+
+def _free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _allow_connections(processes: int) -> None:
+    """Raises the soft limit on open files (often 1024) so that this process can connect to all others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1024 + 4 * processes
+    if resource.RLIM_INFINITY not in (soft, hard) and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def _initialize(allocation: Allocation, local_ids: list[int] | None, address: str, seconds: float) -> None:
+    host, port = _split(address)
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        # otherwise gRPC would try to reach other nodes through the site's web proxy
+        os.environ.setdefault("no_grpc_proxy", host.strip("[]"))
+    bind = {"": "[::]", "::1": "[::1]"}.get(_interface(host), _interface(host))
+    # JAX's own timeout ends the process with a C++ stack, so ours comes first.
+    timer = threading.Timer(seconds, _give_up, (allocation, address, seconds))
+    timer.daemon = True
+    timer.start()
+    try:
+        jax.distributed.initialize(
+            coordinator_address=address,
+            num_processes=allocation.num_processes,
+            process_id=allocation.process_id,
+            local_device_ids=local_ids,
+            cluster_detection_method="deactivate",
+            coordinator_bind_address=f"{bind}:{port}",
+            initialization_timeout=round(seconds) + 60,
+            heartbeat_timeout_seconds=HEARTBEAT,
+            shutdown_timeout_seconds=SHUTDOWN,
+        )
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RunFailure(
+            f"process {allocation.process_id} of {allocation.num_processes} on {socket.gethostname()} "
+            f"did not join the others at {address}: {reason}"
+        ) from error
+    finally:
+        timer.cancel()
+
+
+def _give_up(allocation: Allocation, address: str, seconds: float) -> None:
+    name = failure.describe(allocation.process_id, allocation.num_processes)
+    line = (
+        f"simulator: {name}: the processes met, but not all connected to {address} within {seconds:.0f} s: "
+        "one has ended since, or cannot reach that port"
+    )
+    failure.leave(1, line) if allocation.process_id == 0 else failure.leave(1, log=line)

@@ -1,0 +1,360 @@
+"""Makes the processes of a run wait for one another before JAX's service starts.
+
+JAX's own wait ends in an abort with a C++ stack and does not say which processes are missing. Therefore process 0
+listens on a TCP port, and every other process connects, identifies itself, and stays connected. Process 0 reports
+missing processes; when all are here, it starts JAX's service and sends its port to all of them, so that JAX's wait
+takes only seconds.
+
+Both sides send lines of JSON. A process sends `{"secret", "process", "processes", "node", "host", "pid"}`; process 0
+answers with one of `waiting` (the missing processes), `go` (the port), `over` (the reason for giving up), `refused`
+(the problem with that process) and `other` (the secret is not this run's).
+
+Anybody in the network may connect and send anything: messages are short, every field has its type, and only a process
+that knows the run's secret gets an answer of more than `other`. Process 0 says in a line that it refused somebody.
+"""
+
+import contextlib
+import hmac
+import json
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import getpid
+from typing import Any
+
+from simulator.cluster.allocation import SECRET, Allocation
+from simulator.cluster.rendezvous import Place
+from simulator.errors import RunFailure, UserError
+
+DEFAULT = 900.0
+"""Default of `run.rendezvous`: seconds that processes wait for one another."""
+_PER = 512
+_FIRST_LINE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
+_LONGEST_MESSAGE = 4096
+_MOST_STRANGERS = 256
+"""Connections of processes that have not said who they are; more close the oldest."""
+_MOST_REFUSALS = 5
+"""Lines about refused strangers."""
+_HELLO = {"secret": str, "process": int, "processes": int, "node": str, "host": str, "pid": int}
+
+Say = Callable[[str], None]
+
+
+class NotAllCame(RunFailure):
+    """Not all processes came in time. speaks: whether this process is the one that reports it."""
+
+    def __init__(self, message: str, speaks: bool) -> None:
+        super().__init__(message)
+        self.speaks = speaks
+
+
+def patience(seconds: float, processes: int) -> float:
+    """The timeout for this many processes: `seconds` for up to 512, proportionally more beyond."""
+    return seconds * max(1.0, processes / _PER)
+
+
+def open_server(address: str, port: int, processes: int) -> socket.socket:
+    """Listens for the others. address: of one interface, or empty for all interfaces. Raises OSError."""
+    backlog = min(max(processes, 128), 4096)
+    if not address and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=backlog)
+
+
+class Guests:
+    """The processes that have connected to process 0, and their connections."""
+
+    def __init__(self, allocation: Allocation, secret: str, say: Say) -> None:
+        self._allocation, self._hosts = allocation, allocation.hosts
+        self._secret, self._say, self._refused = secret, say, 0
+        if allocation.local_processes == allocation.num_processes:
+            self._hosts = (allocation.host or socket.gethostname(),) * allocation.num_processes
+        self._here: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
+        self._unread: dict[socket.socket, bytes] = {}
+
+    @property
+    def missing(self) -> list[int]:
+        return [i for i in range(1, self._allocation.num_processes) if i not in self._here]
+
+    def open(self, server: socket.socket) -> socket.socket | None:
+        """The next connection; None if it has been closed already."""
+        try:
+            connection, _ = server.accept()
+            _keep_alive(connection)
+        except OSError:
+            return None
+        connection.setblocking(False)
+        if len(self._unread) >= _MOST_STRANGERS + self._allocation.num_processes:
+            with contextlib.suppress(OSError):
+                next(iter(self._unread)).shutdown(socket.SHUT_RDWR)  # `hear` closes it
+        self._unread[connection] = b""
+        return connection
+
+    def hear(self, connection: socket.socket) -> bool:
+        """Reads from a connection; False if it is closed now."""
+        try:
+            data = connection.recv(_LONGEST_MESSAGE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        text = self._unread.pop(connection, None)
+        if not data:  # the process has gone and is missing again
+            self._here = {i: guest for i, guest in self._here.items() if guest[0] is not connection}
+            connection.close()
+        elif text is not None:
+            if b"\n" in text + data or len(text + data) >= _LONGEST_MESSAGE:
+                self._admit(connection, text + data)
+            else:
+                self._unread[connection] = text + data
+        return connection.fileno() >= 0
+
+    def _admit(self, connection: socket.socket, message: bytes) -> None:
+        """Admits the process that sent `message`, or answers with the reason and closes the connection."""
+        hello = _read_hello(message)
+        if hello is None or not hmac.compare_digest(_bytes(hello["secret"]), _bytes(self._secret)):
+            self._refuse(
+                connection, "this run has another secret" if hello else "that is no process of this run"
+            )
+            if hello is not None:
+                _send(connection, {"other": True})
+            connection.close()
+            return
+        process, number = hello["process"], self._allocation.num_processes
+        node, name = hello["node"], f"{hello['host']}, pid {hello['pid']}"
+        if hello["processes"] != number or process not in range(1, number):
+            answer = {
+                "refused": f"process {process} of {hello['processes']} joined a run of {number} processes: "
+                "--num-processes and --process-id do not fit"
+            }
+        elif process in self._here:
+            first = self._here[process][1]
+            answer = {
+                "refused": f"process {process} is here already ({first['host']}, pid {first['pid']}), "
+                f"this is another one ({name}): every process needs its own --process-id"
+            }
+        else:
+            self._here[process] = connection, hello
+            if self._hosts and self._hosts[process] != node:
+                self._hosts = ()  # the processes are placed in another order, so their hosts are unknown
+            return
+        _send(connection, answer)
+        connection.close()
+
+    def _refuse(self, connection: socket.socket, why: str) -> None:
+        """Says in a line that somebody was refused, a few times."""
+        self._refused += 1
+        if self._refused > _MOST_REFUSALS:
+            return
+        with contextlib.suppress(OSError):
+            last = "; further ones are not reported" if self._refused == _MOST_REFUSALS else ""
+            self._say(f"warning: refused a connection from {connection.getpeername()[0]}: {why}{last}")
+
+    def tell(self, **message: Any) -> None:
+        for connection, _ in self._here.values():
+            _send(connection, message)
+
+    def dismiss(self) -> None:
+        """Closes the connections of strangers, and of processes that have not said who they are: they would wait."""
+        for connection in self._unread:
+            connection.close()
+        self._unread.clear()
+
+    def close(self) -> None:
+        for connection, _ in self._here.values():
+            connection.close()
+
+    def named(self, processes: Sequence[int]) -> str:
+        """The processes with their hosts: `1, 2 (node2), 5 (node3)`, at most twenty of them."""
+        names = [f"{i} ({self._hosts[i]})" if self._hosts else str(i) for i in processes[:20]]
+        return ", ".join(names) + (", ..." if len(processes) > 20 else "")
+
+
+def _read_hello(message: bytes) -> dict[str, Any] | None:
+    """The message of a process; None if it is anything else, such as a port scanner's."""
+    try:
+        hello = json.loads(message)
+    except (ValueError, RecursionError):
+        return None
+    # `true` is an int to Python, but not to us
+    if isinstance(hello, dict) and all(type(hello.get(name)) is kind for name, kind in _HELLO.items()):
+        return hello
+    return None
+
+
+def _bytes(secret: str) -> bytes:
+    return secret.encode(errors="surrogatepass")
+
+
+def await_all(server: socket.socket, allocation: Allocation, secret: str, seconds: float, say: Say) -> Guests:
+    """Process 0: waits for all others, which know `secret`, and returns their connections. Closes the server.
+
+    say: gets a line from time to time while processes are missing. Raises NotAllCame after `seconds`.
+    """
+    guests, clock, began = Guests(allocation, secret, say), _Lines(seconds), time.monotonic()
+    try:
+        with server, selectors.DefaultSelector() as selector:
+            server.setblocking(False)
+            selector.register(server, selectors.EVENT_READ)
+            while missing := guests.missing:
+                if clock.over:
+                    raise NotAllCame(_in_vain(missing, guests, allocation, seconds), speaks=True)
+                if clock.due():
+                    line = _waiting(missing, guests, allocation, clock.left)
+                    say(line)
+                    guests.tell(waiting=line)
+                for key, _ in selector.select(clock.until_next):
+                    if key.fileobj is server:
+                        if (connection := guests.open(server)) is not None:
+                            selector.register(connection, selectors.EVENT_READ)
+                    elif isinstance(key.fileobj, socket.socket) and not guests.hear(key.fileobj):
+                        selector.unregister(key.fileobj)
+    except NotAllCame as error:
+        guests.tell(over=str(error))
+        guests.close()
+        raise
+    finally:
+        guests.dismiss()
+    if clock.spoke:
+        say(f"all {allocation.num_processes} processes are here after {time.monotonic() - began:.0f} s")
+    return guests
+
+
+def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: float, say: Say) -> str:
+    """Any other process: connects to process 0 and waits for all; returns the address of JAX's service.
+
+    find: returns the place of process 0, or None while it is unknown. say: as in `await_all`, but used only if this
+    process's output goes elsewhere than that of process 0.
+
+    Raises NotAllCame when process 0 gives up, or cannot be reached for `seconds`; UserError if it refuses this one.
+    """
+    clock, problem = _Lines(seconds), ""
+    first = f"process 0 of {allocation.num_processes} ({allocation.coordinator_host or 'the first one'})"
+    alone = allocation.source == "explicit" and allocation.local_processes == 1  # a terminal of its own
+    speaks = alone or allocation.process_id == 1 or (allocation.node == 1 and allocation.local_rank == 0)
+    while True:
+        if place := find():
+            try:
+                if port := _come(place, allocation, say if alone else lambda line: None):
+                    return f"{place.address.rpartition(':')[0]}:{port}"
+                problem = f"it closed the connection to {place.address}"
+            except _Other:  # the file of an earlier start, perhaps
+                problem = (
+                    f"the run at {place.address} has another secret ({SECRET}, or its file in the run folder)"
+                )
+            except OSError as error:
+                problem = f"{place.address}: {error.strerror or error}"
+        if clock.over:
+            raise NotAllCame(
+                f"{first} did not come within {_duration(seconds)} (run.rendezvous): "
+                f"{problem or 'it published no address: it did not start, or the run folder is not shared'}",
+                speaks=speaks or allocation.local_rank == 0,
+            )
+        if clock.due() and speaks:
+            say(f"waiting for {first}, {_duration(clock.left)} left" + (f" ({problem})" if problem else ""))
+        time.sleep(min(0.1, seconds / 20))
+
+
+class _Other(Exception):
+    """The port belongs to a run with another secret."""
+
+
+def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
+    """Waits for the answer of process 0: the port of JAX's service, or None if the connection ends without it."""
+    host, _, port = place.address.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
+        connection.settimeout(None)
+        _keep_alive(connection)
+        hello = {
+            "secret": place.secret,
+            "process": allocation.process_id,
+            "processes": allocation.num_processes,
+            "node": allocation.host or socket.gethostname(),
+            "host": socket.gethostname(),
+            "pid": getpid(),
+        }
+        connection.sendall(json.dumps(hello).encode() + b"\n")
+        with connection.makefile("rb") as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    match json.loads(line):
+                        case {"go": int(service)}:
+                            return service
+                        case {"waiting": str(text)}:
+                            say(text)
+                        case {"refused": str(text)}:
+                            raise UserError(text)
+                        case {"other": True}:
+                            raise _Other
+                        case {"over": str(text)}:
+                            connection.settimeout(5)
+                            with contextlib.suppress(OSError):  # let process 0 exit first
+                                lines.read()
+                            raise NotAllCame(text, speaks=False)
+    return None
+
+
+@dataclass
+class _Lines:
+    """The schedule of reports during a wait: the first after 10 s, then at growing intervals."""
+
+    seconds: float
+    spoke: bool = False
+
+    def __post_init__(self) -> None:
+        self._pause = min(_FIRST_LINE, self.seconds / 4)
+        self._end = time.monotonic() + self.seconds
+        self._next = time.monotonic() + self._pause
+
+    @property
+    def left(self) -> float:
+        return self._end - time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        return self.left <= 0
+
+    @property
+    def until_next(self) -> float:
+        return max(min(self._next, self._end) - time.monotonic(), 0.0)
+
+    def due(self) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._next, self.spoke = time.monotonic() + self._pause, True
+        return True
+
+
+def _waiting(missing: Sequence[int], guests: Guests, allocation: Allocation, left: float) -> str:
+    number = allocation.num_processes
+    return (
+        f"waiting for {len(missing)} of {number} processes, {_duration(left)} left: {guests.named(missing)}"
+    )
+
+
+def _in_vain(missing: Sequence[int], guests: Guests, allocation: Allocation, seconds: float) -> str:
+    number, within = allocation.num_processes, f"did not come within {_duration(seconds)} (run.rendezvous)"
+    return f"{len(missing)} of {number} processes {within}: {guests.named(missing)}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # a closed connection is noticed by the next read
+        connection.settimeout(5)
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        connection.setblocking(False)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Makes the kernel detect a dead host within half a minute."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,171 @@
+"""Lets the processes of a run find process 0, and claims the ports that it listens on.
+
+Process 0 claims a port and publishes host, port and the run's secret as a file in the shared run folder, by rename;
+only the user may read it. The others connect to the port (`meeting`). In a Slurm step the file's name contains job,
+step, restart count and the port of the srun that started the step, so that no two steps read each other's file. The
+others list the folder, because a listing, unlike a stat, is not answered from the negative cache of a network file
+system.
+"""
+
+import contextlib
+import json
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulator.cluster.allocation import PORTS
+from simulator.errors import RunFailure
+
+_PREFIX = ".coordinator-"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The address of process 0 (`host:port`), and the secret of the run that it belongs to."""
+
+    address: str
+    secret: str = field(repr=False)
+
+
+@dataclass
+class Claim:
+    """A port of this host that no other process of this program uses, until release().
+
+    gRPC listens with SO_REUSEPORT, so that two services of one user may share a port without an error and answer
+    each other's processes. An exclusively bound UDP socket of the same number prevents this.
+    """
+
+    port: int
+    _keeper: socket.socket = field(repr=False)
+
+    def release(self) -> None:
+        self._keeper.close()
+
+
+def claim_port(candidates: Sequence[int] = PORTS, host: str = "") -> Claim:
+    """Claims one of the candidates, tried in random order. Raises RunFailure when none is free."""
+    for port in random.sample(candidates, min(len(candidates), 200)):
+        keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            keeper.bind((host, port))
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.bind((host, port))
+            return Claim(port, keeper)
+        except OSError:
+            keeper.close()
+    ports = str(candidates[0]) if len(candidates) == 1 else f"{candidates[0]} to {candidates[-1]}"
+    raise RunFailure(
+        f"no free port on {socket.gethostname()} among {ports}; give one with --coordinator HOST:PORT"
+    )
+
+
+def listens(port: int) -> bool:
+    """Whether this process itself listens on the TCP port; without /proc, whether any process does."""
+    try:
+        own = {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()}
+        rows: list[list[str]] = []
+        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+            with contextlib.suppress(FileNotFoundError):
+                rows += [line.split() for line in Path(table).read_text().splitlines()[1:]]
+    except OSError:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+    # columns: sl local_address rem_address st ... inode; 0A is LISTEN
+    return any(
+        row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port and f"socket:[{row[9]}]" in own
+        for row in rows
+    )
+
+
+def start_service(
+    initialize: Callable[[int], None],
+    announce: Callable[[int], None],
+    port: int | None = None,
+    tries: int = 5,
+) -> Claim | None:
+    """Process 0: starts JAX's service with `initialize(port)` and announces the port.
+
+    `initialize` blocks until the others have connected, so a thread announces the port as soon as the service
+    listens. If the service does not start, another port is tried unless `port` is given. Returns the claim on the
+    port if it was chosen here. Re-raises the last exception of `initialize`.
+    """
+    for attempt in range(tries):
+        claim = claim_port() if port is None else None
+        chosen = claim.port if claim else port
+        assert chosen is not None
+        failed, announced = threading.Event(), threading.Event()
+        announcer = threading.Thread(
+            target=_announce, args=(announce, chosen, failed, announced), daemon=True
+        )
+        announcer.start()
+        try:
+            initialize(chosen)
+            return claim
+        except Exception:
+            failed.set()
+            announcer.join()
+            if claim is not None:
+                claim.release()
+            # others may have connected after the announcement, and would not connect to a new service
+            if announced.is_set() or claim is None or attempt == tries - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _announce(
+    announce: Callable[[int], None], port: int, failed: threading.Event, announced: threading.Event
+) -> None:
+    while not listens(port):
+        if failed.wait(0.02):
+            return
+    announced.set()
+    announce(port)
+
+
+def publish(folder: Path, name: str, place: Place) -> None:
+    """Process 0: publishes its place in the folder, until `retract`. Raises RunFailure if it cannot."""
+    path = folder / f"{_PREFIX}{name}"
+    draft = _draft(path)
+    draft.write_text(json.dumps({"address": place.address, "secret": place.secret}))
+    draft.replace(path)
+
+
+def _draft(path: Path) -> Path:
+    """An empty file of mode 600 beside `path`; it proves that the folder is writable and keeps it from being removed.
+
+    Raises RunFailure if it cannot be written. Other jobs that meet in the same folder remove it while it is empty.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    for attempt in range(10):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for old in (path, draft):  # of a start that was killed
+                old.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            return draft
+        except FileNotFoundError:
+            if attempt == 9:
+                raise
+        except OSError as error:
+            raise RunFailure(f"{path.parent}: the processes cannot meet there: {error.strerror}") from error
+    raise AssertionError("unreachable")
+
+
+def retract(folder: Path, name: str) -> None:
+    """Removes the published file after all have read it."""
+    with contextlib.suppress(OSError):
+        (folder / f"{_PREFIX}{name}").unlink()
+
+
+def find(folder: Path, name: str) -> Place | None:
+    """The other processes: the place of process 0, or None while it is not published."""
+    path = folder / f"{_PREFIX}{name}"
+    with contextlib.suppress(OSError, ValueError):
+        if path.name in os.listdir(folder):
+            return Place(**json.loads(path.read_text()))
+    return None

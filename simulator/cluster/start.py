@@ -1,0 +1,341 @@
+"""Starts JAX according to an `Allocation`: platform, devices, `jax.distributed`."""
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import re
+import signal
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.cluster import environment, failure, meeting, rendezvous
+from simulator.cluster.allocation import LAUNCHER, Allocation
+from simulator.cluster.environment import Environment
+from simulator.cluster.gpus import is_mig
+from simulator.cluster.hardware import (
+    SETUP,
+    gpu_vendor,
+    has_gpu_plugin,
+    plugin_problem,
+    present_gpus,
+    usable_cores,
+)
+from simulator.cluster.join import join
+from simulator.cluster.mesh import Device, make_mesh
+from simulator.cluster.variables import whole
+from simulator.errors import RunFailure, UserError, shown
+
+Platform = Literal["auto", "cpu", "gpu"]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The processes and devices of a run.
+
+    devices: the devices in use, ordered by process; every process has the same number.
+    environment: the settings made for speed, for provenance, and the cache's folder.
+    The four collective methods are called by all processes in the same order, from the main thread. With
+    one process they are trivial and do not use JAX.
+    """
+
+    allocation: Allocation
+    platform: Literal["cpu", "gpu"]
+    devices: tuple[Device, ...]
+    environment: Environment = field(default_factory=Environment, repr=False)
+    _claim: rendezvous.Claim | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def process_id(self) -> int:
+        return self.allocation.process_id
+
+    @property
+    def num_processes(self) -> int:
+        return self.allocation.num_processes
+
+    @property
+    def is_first(self) -> bool:
+        return self.process_id == 0
+
+    @property
+    def local_devices(self) -> tuple[Device, ...]:
+        """The devices of this process."""
+        per_process = len(self.devices) // self.num_processes
+        return self.devices[self.process_id * per_process :][:per_process]
+
+    def any(self, flags: np.ndarray) -> np.ndarray:
+        """Elementwise maximum of `flags` (bool or integer, one shape everywhere) over all processes."""
+        flags = np.asarray(flags)
+        if self.num_processes == 1:
+            return flags.copy()
+        return self._stack(flags.astype(np.int64)).max(axis=0).astype(flags.dtype)
+
+    def barrier(self, name: str) -> None:
+        """Returns when every process has called it. Raises RunFailure if their names differ."""
+        if self.num_processes == 1:
+            return
+        if len(set(self._stack(np.array([zlib.crc32(name.encode())])).ravel())) > 1:
+            raise RunFailure(
+                f"processes met at different barriers, this one at {name!r}: this is a bug, please report it"
+            )
+
+    def gather(self, value: Any) -> list[Any]:
+        """The (small, JSON) values of all processes, by process id, on every process."""
+        if self.num_processes == 1:
+            return [value]
+        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        sizes = self._stack(np.array([data.size])).ravel()
+        room = 1 << int(max(sizes) - 1).bit_length()  # few sizes, so few compilations
+        rows = self._stack(np.pad(data, (0, room - data.size)))
+        return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+    def broadcast(self, value: Any) -> Any:
+        """Process 0's (small, JSON) value."""
+        return self.gather(value if self.is_first else None)[0]
+
+    def close(self) -> None:
+        """Waits for all processes, then disconnects. Signals are ignored from here on. Idempotent."""
+        if self.num_processes > 1 and jax.distributed.is_initialized():
+            failure.ignore_requests()
+            self.barrier("close")
+            jax.distributed.shutdown()
+        if self._claim is not None:
+            self._claim.release()
+
+    def _stack(self, row: np.ndarray) -> np.ndarray:
+        """Rows of all processes, stacked by process id: one small collective."""
+        per_process = len(self.devices) // self.num_processes
+        mesh = make_mesh(self.devices[::per_process], (self.num_processes,), ("process",))
+        rows = jax.make_array_from_single_device_arrays(
+            (self.num_processes, *row.shape),
+            NamedSharding(mesh, PartitionSpec("process")),
+            [jax.device_put(row[None], self.local_devices[0])],
+        )
+        return np.asarray(_replicate(mesh)(rows))
+
+
+@functools.cache
+def _replicate(mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+def to_stderr(line: str) -> None:
+    print(f"simulator: {line}", file=sys.stderr, flush=True)
+
+
+def start(
+    allocation: Allocation,
+    *,
+    platform: Platform = "auto",
+    count: int | Literal["auto"] = "auto",
+    limit: int | None = None,
+    folder: Path | None = None,
+    wait: float = meeting.DEFAULT,
+    report: Report = to_stderr,
+) -> Cluster:
+    """Starts JAX according to the allocation and returns the cluster.
+
+    count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the CPU one
+    virtual device per core. limit: the number of devices that the layout can use, for `auto` on the CPU.
+    folder: the shared run folder, created if missing, in which the processes of a step find each other.
+    wait: seconds that they wait for one another (`run.rendezvous`; large runs wait longer, see `meeting.patience`).
+    report: gets warnings, one line each, on process 0 or on the process that they concern.
+
+    Raises UserError for problems that the user can cure, RunFailure if the processes cannot be connected.
+    Settings of JAX that every part relies on (double precision, partitionable random numbers) are made
+    here. If JAX's backend is running already (in a notebook), its devices are used as they are.
+    """
+    follow_launcher()
+    failure.install(allocation)
+    if allocation.process_id == 0:
+        for warning in allocation.warnings:
+            report(f"warning: {warning}")
+    chosen = choose_platform(allocation, platform, report)
+    local_ids = gpu_ids(allocation) if chosen == "gpu" else None
+    gpus = allocation.num_processes * len(local_ids or ())
+    made = environment.apply(chosen, report, first=allocation.process_id == 0, devices=gpus)
+    _configure(chosen)
+    claim = None
+    if allocation.num_processes > 1 and not jax.distributed.is_initialized():
+        claim = join(allocation, local_ids, folder, wait, to_stderr)
+    each = _per_process(allocation, count)  # after joining, so that all processes refuse together
+    if chosen == "cpu":
+        _set_cpu_devices(each or _auto_cpu_devices(allocation, limit))
+    try:
+        present = jax.devices(gpu_vendor() if chosen == "gpu" else "cpu")
+    except RuntimeError as error:
+        raise RunFailure(f"JAX did not start on the {chosen.upper()}: {error}") from error
+    used = _select(allocation, present, each, limit, chosen, report)
+    cluster = Cluster(allocation, chosen, used, made, claim)
+    if cluster.num_processes > 1:
+        with _silent_stdout():  # Gloo prints a line for every group of devices that it connects
+            cluster.barrier("start")
+            _touch_all(used)
+    return cluster
+
+
+@contextlib.contextmanager
+def _silent_stdout() -> Iterator[None]:
+    sys.stdout.flush()
+    saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _touch_all(devices: Sequence[Device]) -> None:
+    """One collective over all devices, which connects them now and fails here if they cannot be connected."""
+    mesh = make_mesh(devices, (len(devices),), ("device",))
+    sharded, whole = NamedSharding(mesh, PartitionSpec("device")), NamedSharding(mesh, PartitionSpec())
+    total = jax.jit(lambda: jnp.arange(len(devices)), out_shardings=sharded)()
+    if (result := int(jax.jit(jnp.sum, out_shardings=whole)(total))) != sum(range(len(devices))):
+        raise RunFailure(f"the first sum over {len(devices)} devices is wrong: {result}")
+
+
+def follow_launcher() -> None:
+    """Makes the kernel send SIGTERM to this process when the launcher of --processes dies."""
+    launcher = os.environ.get(LAUNCHER)
+    if launcher is None or not sys.platform.startswith("linux"):
+        return
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    if whole(launcher) is None:
+        raise UserError(f"{LAUNCHER}: {shown(launcher)} is not a process id; unset it, the launcher sets it")
+    if os.getppid() != whole(launcher):
+        raise RunFailure("the launcher of --processes is gone")
+
+
+def choose_platform(allocation: Allocation, requested: Platform, report: Report) -> Literal["cpu", "gpu"]:
+    """The platform to run on. Raises UserError if GPUs are requested, or given to the job, but unusable."""
+    if requested == "auto" and os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu":
+        requested = "cpu"
+    if requested == "cpu":
+        return "cpu"
+    visible = allocation.gpus.visible
+    given = len(visible) if visible is not None else present_gpus()
+    if given == 0:
+        if requested == "gpu":
+            hint = "; ask Slurm for them, e.g. with --gpus-per-node" if allocation.job else ""
+            raise UserError(f"devices.platform: gpu, but this process has no GPU{hint}")
+        return "cpu"
+    if not has_gpu_plugin():
+        cure = f"this JAX runs on the CPU only; install the GPU version with {SETUP[gpu_vendor()]}"
+        if requested == "gpu" or allocation.job:
+            raise UserError(f"GPUs are given but {cure} (or set devices.platform: cpu)")
+        report(f"warning: this machine has GPUs, but {cure}")
+        return "cpu"
+    if (problem := plugin_problem(gpu_vendor())) is not None:
+        raise UserError(f"GPUs are given, but {problem}")
+    if allocation.gpus.problem:
+        raise UserError(allocation.gpus.problem)
+    return "gpu"
+
+
+def _per_process(allocation: Allocation, count: int | Literal["auto"]) -> int | None:
+    if count == "auto":
+        return None
+    if count < 1 or count % allocation.num_processes:
+        n = allocation.num_processes
+        raise UserError(
+            f"devices.count: {count} is not a multiple of the {n} processes; "
+            f"it is the total over the whole run, e.g. {max(count // n, 1) * n}"
+        )
+    return count // allocation.num_processes
+
+
+def _configure(platform: Literal["cpu", "gpu"]) -> None:
+    jax.config.update("jax_enable_x64", True)  # time and dt are double in single-precision runs too
+    # the run handles SIGTERM itself; JAX's service would swallow it
+    jax.config.update("jax_enable_preemption_service", False)
+    settings = {
+        "jax_threefry_partitionable": True,
+        "jax_cpu_collectives_implementation": "gloo",
+        "jax_platforms": "cpu" if platform == "cpu" else f"{gpu_vendor()},cpu",
+    }
+    for name, value in settings.items():
+        if hasattr(jax.config, name):  # the first two are defaults that later versions may drop
+            jax.config.update(name, value)
+
+
+def gpu_ids(allocation: Allocation) -> list[int]:
+    """Ordinals of the GPUs to take among the visible ones."""
+    visible = allocation.gpus.visible
+    present = len(visible) if visible is not None else present_gpus()
+    if visible is None and allocation.gpus.expected not in (None, present):
+        raise UserError(
+            f"Slurm gave {allocation.gpus.expected} GPUs of this node, but {present} are visible and "
+            "CUDA_VISIBLE_DEVICES is unset: start with --gpus-per-task=1 or without --gpu-bind=none"
+        )
+    taken = allocation.gpus.take(present)
+    if not taken:
+        raise UserError(f"{allocation.gpus.sharers} processes on this host for {present} GPUs; start fewer")
+    if visible is not None and is_mig(visible):
+        # CUDA uses only the first visible MIG device, so this process's device must come first
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[taken[0]]
+        return [0]
+    return list(taken)
+
+
+def _auto_cpu_devices(allocation: Allocation, limit: int | None) -> int:
+    cores = usable_cores()
+    if allocation.cores is not None:
+        cores = min(cores, allocation.cores)
+    elif allocation.local_processes > 1:
+        cores = max(1, cores // allocation.local_processes)
+    return min(cores, max(1, limit // allocation.num_processes)) if limit else cores
+
+
+def _set_cpu_devices(number: int) -> None:
+    if re.search(r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")):
+        return  # set by the user; _select refuses if it is too small
+    with contextlib.suppress(
+        RuntimeError
+    ):  # the backend is running already (a notebook): _select takes its devices
+        jax.config.update("jax_num_cpu_devices", number)
+
+
+def _select(
+    allocation: Allocation,
+    present: list[Device],
+    each: int | None,
+    limit: int | None,
+    platform: Literal["cpu", "gpu"],
+    report: Report,
+) -> tuple[Device, ...]:
+    """The first devices of every process, the same number of each."""
+    n = allocation.num_processes
+    owned = [
+        sorted(
+            (device for device in present if device.process_index == process), key=lambda device: device.id
+        )
+        for process in range(n)
+    ]
+    counts = [len(devices) for devices in owned]
+    fewest = min(counts)
+    if each is None:
+        if len(set(counts)) > 1 and allocation.process_id == 0:
+            report(f"warning: processes have {min(counts)} to {max(counts)} devices: each uses {fewest}")
+        each = fewest if platform == "gpu" or not limit else min(fewest, max(1, limit // n))
+    if each > fewest or each < 1:
+        poorest = counts.index(fewest)
+        started = "; JAX was started before with this number" if platform == "cpu" else ""
+        raise UserError(
+            f"devices.count: {each * n} needs {each} {platform.upper()} devices in each of {n} processes, "
+            f"process {poorest} has {fewest}{started}"
+        )
+    return tuple(device for devices in owned for device in devices[:each])

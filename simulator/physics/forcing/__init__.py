@@ -1,0 +1,26 @@
+"""Forcing. A new one is a class here and a line in `FORCINGS`."""
+
+from typing import Any
+
+from simulator.physics.forcing.forcing import Forcing
+from simulator.physics.forcing.ornstein_uhlenbeck import OrnsteinUhlenbeck
+from simulator.physics.forcing.power import ConstantPower, Linear
+from simulator.physics.forcing.python import Python
+from simulator.physics.forcing.steady import Abc, Kolmogorov, TaylorGreen
+from simulator.registry import Registry, subclass_of
+
+FORCINGS = Registry[type[Any]](
+    "simulator.forcings",
+    {
+        "linear": Linear,
+        "constant_power": ConstantPower,
+        "ornstein_uhlenbeck": OrnsteinUhlenbeck,
+        "kolmogorov": Kolmogorov,
+        "taylor_green": TaylorGreen,
+        "abc": Abc,
+        "python": Python,
+    },
+    subclass_of(Forcing),
+)
+
+__all__ = ["FORCINGS", "Forcing"]

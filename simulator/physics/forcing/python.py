@@ -1,0 +1,91 @@
+"""A force from a user's Python function."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.physics.forcing.forcing import Forcing
+from simulator.physics.initial.initial import Files
+from simulator.physics.models import Fields, Model
+from simulator.settings import InputPath, Settings
+from simulator.spectral import Local, Transform
+from simulator.spectral.operators import project
+
+
+class PythonSettings(Settings):
+    kind: Literal["python"] = "python"
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    function: str
+    """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
+    function(x, y, t, ...)."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+class Python(Forcing):
+    """`function(x, y, z, t, **parameters)` gives a dict of accelerations by field.
+
+    It gets the coordinates of a part of the grid's points, in any arrangement, as arrays that broadcast, and has to
+    work point by point with jax.numpy; vectors are three components. What has to be solenoidal is projected.
+    """
+
+    Settings = PythonSettings
+
+    def __init__(self, settings: PythonSettings, transform: Transform, model: Model, files: Files):
+        super().__init__(settings, transform, model, files)
+        self._function = files.function(str(settings.path), settings.function)
+        self._where = f"function: {settings.path}: {settings.function}"
+        one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
+        jax.eval_shape(self._values, (one, one, one), jax.ShapeDtypeStruct((), jnp.float64))
+
+    def _values(self, points: Any, time: jax.Array) -> Fields:
+        try:
+            seen = self.transform.grid.seen(points)
+            found = self._function(*seen, time, **self.settings.parameters)
+        except jax.errors.JAXTypeError as error:
+            raise UserError(
+                f"{self._where}: uses numpy, or an if, on the coordinates; use jax.numpy instead"
+            ) from error
+        except Exception as error:
+            raise UserError(f"{self._where}: {type(error).__name__}: {error}") from error
+        if not isinstance(found, Mapping) or not found:
+            raise UserError(f"{self._where}: a dict of accelerations by field is needed, not {found!r}")
+        shape = np.broadcast_shapes(*(p.shape for p in points))
+        return {name: self._whole(name, value, shape) for name, value in found.items()}
+
+    def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+        known = self.model.accelerated
+        if name not in known:
+            raise UserError(
+                f"{self._where}: returned {name!r}; a force on this model acts on {', '.join(known)}"
+            )
+        lead = known[name]
+        try:
+            if lead:
+                if len(value) != lead[0]:
+                    raise ValueError(f"{lead[0]} components are needed, not {len(value)}")
+                value = jnp.stack([jnp.broadcast_to(jnp.asarray(v), shape) for v in value])
+            whole = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{self._where}: {name}: {error}") from None
+        real, dtype = self.transform.layout.real, self.transform.dtype
+        if real and jnp.iscomplexobj(whole):
+            raise UserError(f"{self._where}: {name} is complex; real values are needed")
+        return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        def force(values, points, time) -> Local:
+            return Local(self._values(points, time))
+
+        # The points come with some field; one component is the least.
+        some = next(iter(fields.values()))
+        some = some[0] if some.ndim > 3 else some
+        found = self.transform.evaluate({"some": some}, force, time).products
+        layout = self.transform.layout
+        return {n: project(layout, f) if n in self.model.solenoidal else f for n, f in found.items()}

@@ -1,0 +1,213 @@
+"""Linear structure: a Zel'dovich wave in gas or particles, and a Gaussian random density in an expanding box."""
+
+import math
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.physics.initial.initial import Fields, Files, Initial, from_values
+from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
+from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
+from simulator.physics.initial.soliton import wave_model
+from simulator.physics.models.cosmology import Background
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.particles import ParticleSet
+from simulator.settings import Integer, Points, Positive, Real, Seed, Settings
+from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
+from simulator.spectral.operators import gradient, translate
+from simulator.spectral.random import gaussian
+
+
+class ZeldovichWaveSettings(Settings):
+    kind: Literal["zeldovich_wave"] = "zeldovich_wave"
+    density: Positive = 1.0
+    """Mean density."""
+    amplitude: Annotated[Real, Field(gt=-1, lt=1)] = 0.1
+    """A in the displacement A sin(k q) / k; the sheets cross when it has grown to 1."""
+    axis: Literal["x", "y", "z"] = "x"
+    """Direction of the wave vector."""
+    mode: Points = 1
+    """Number of waves in the box along the axis."""
+
+
+class ZeldovichWave(Initial):
+    """Cold gas that has been displaced from q to x = q + A exp(gamma t) sin(k q) / k, gamma = sqrt(4 pi G rho).
+
+    In one dimension this growing mode is exact until sheets cross: density rho / (1 + A exp(gamma t) cos(k q)),
+    velocity gamma A exp(gamma t) sin(k q) / k. Zel'dovich, Astron. Astrophys. 5, 84 (1970), without expansion.
+    Particles begin on a lattice with these displacements; in an expanding box, where A grows like D(a), too.
+    """
+
+    Settings = ZeldovichWaveSettings
+
+    def build_for(self, model: Any, files: Files) -> Fields:
+        if "momentum" not in model.fields:
+            raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
+        s, transform = self.settings, model.transform
+        i, grid = AXES.index(s.axis), transform.grid
+        if s.axis not in grid.names.values():
+            raise UserError(f"axis: the grid has no {s.axis}; give x or y")
+        k = s.mode * grid.seen(grid.fundamental)[i]
+        growth = math.sqrt(4 * math.pi * model.settings.gravitational_constant * s.density)
+
+        def values(*points):
+            x = points[i]
+            q = x
+            for _ in range(60):  # Newton's method, from a point where it converges
+                q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + abs(s.amplitude))
+            for _ in range(4):
+                q = q - (q + s.amplitude * jnp.sin(k * q) / k - x) / (1 + s.amplitude * jnp.cos(k * q))
+            shape = transform.physical.seen_shape
+            still = jnp.zeros(shape, x.dtype)
+            speed = jnp.broadcast_to(growth * s.amplitude * jnp.sin(k * q) / k, shape)
+            return {
+                "density": jnp.broadcast_to(s.density / (1 + s.amplitude * jnp.cos(k * q)), shape),
+                "velocity": jnp.stack([speed if j == i else still for j in range(len(shape))]),
+            }
+
+        return from_values(transform, values)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        s, i = self.settings, "xyz".index(self.settings.axis)
+        k = s.mode * matter.transform.grid.fundamental[i]
+        if matter.background is None:
+            growth = math.sqrt(4 * math.pi * matter.gravity * s.density)
+        else:
+            growth = matter.background.initial_growth()
+
+        def motion(q: jax.Array) -> Motion:
+            displacement = jnp.zeros_like(q).at[i].set(s.amplitude * jnp.sin(k * q[i]) / k)
+            return displacement, growth * displacement
+
+        return arranged(matter, s.density, motion)
+
+
+class CosmologicalSettings(LinearPowerSettings):
+    kind: Literal["cosmological"] = "cosmological"
+    seed: Seed = 0
+    """Seed of the random density contrast."""
+    order: Annotated[Integer, Field(ge=1, le=2)] = 2
+    """Of particles: 1 for displacements of the Zel'dovich approximation, 2 for those of second order."""
+    share: Annotated[Positive, Field(le=1)] = 1.0
+    """The share of this component in the matter of the background."""
+
+
+class Cosmological(Initial):
+    """The growing mode of a Gaussian random density contrast delta in an expanding background.
+
+    delta(k) has variance P(k) D(a)^2 / V with D(1) = 1; psi = sqrt(rho (1 + delta)) exp(i S) with the phase of the
+    velocity that makes it grow, (hbar/m) k^2 S = d delta / d tau = f a^2 H delta. The mean density is that of the
+    background, 3 H0^2 Omega_m / (8 pi G). One seed gives one field on any number of devices and any grid.
+
+    Particles begin on a lattice, displaced by D psi_1 + D_2 psi_2 with div psi_1 = -delta at D = 1 and div psi_2 =
+    sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta: Jenkins, Mon. Not. R. Astron. Soc. 403, 1859 (2010).
+    """
+
+    Settings = CosmologicalSettings
+
+    def build_for(self, model: Any, files: Files) -> Fields:
+        wave = wave_model(model, "cosmological")
+        background = self._background(wave)
+        power = linear_power(self.settings, wave, files)
+        c = background.settings
+        growth = background.growth(c.start) / background.growth(1.0)
+        speed = background.initial_growth()
+        mean = self._mean_density(background, wave.gravity)
+        layout, transform = wave.real.layout, wave.transform
+
+        @jax.jit
+        def build():
+            delta = growth * self._contrast(layout, power)
+            k = jnp.sqrt(layout.k_squared())
+            velocity_phase = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
+            kind = jnp.result_type(transform.dtype, jnp.complex64)
+            contrast, phase = (
+                wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)
+            )
+            psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
+            return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(contrast)
+
+        psi, least = build()
+        if float(least) <= -1:
+            raise UserError(
+                f"the density contrast at a = {c.start:g} reaches {float(least):.2g}, beyond the linear regime; "
+                f"an earlier model.cosmology.start, or less power, is needed"
+            )
+        return {"psi": psi}
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        background = self._background(matter)
+        if self.settings.library is not None:
+            raise UserError(
+                "library: needs model.units, which a composite does not have; give a table of k and P"
+            )
+        power = linear_power(self.settings, matter, files)
+        a, unit = background.settings.start, background.growth(1.0)
+        tempo = a**2 * float(background.hubble(a))
+        growth = background.growth(a) / unit
+        second, second_rate = background.second_growth(a)
+        rates = background.growth_rate(a) * tempo, second_rate * tempo
+        density = self._mean_density(background, matter.gravity)
+        transform = matter.transform
+
+        @jax.jit
+        def build() -> tuple[jax.Array, jax.Array]:
+            layout = transform.layout
+            # On the points of the lattice from here on: so the products of second order are taken there, too.
+            delta = translate(layout, self._contrast(layout, power), lattice_shift(matter))
+            delta = layout.constrain(delta.astype(jnp.result_type(transform.dtype, jnp.complex64)))
+            first = growth * gradient(layout, -inverse_laplacian(layout, delta))
+            if self.settings.order == 1:
+                return first, rates[0] * first
+            factor = second / unit**2
+            more = factor * gradient(layout, inverse_laplacian(layout, second_order_source(transform, delta)))
+            return first + more, rates[0] * first + rates[1] * more
+
+        def motion(position: jax.Array, displacement: jax.Array, velocity: jax.Array) -> Motion:
+            first = at_lattice(matter, displacement, position)
+            return first, at_lattice(matter, velocity, matter.domain.after(position, first))
+
+        return arranged(matter, density, motion, *build())
+
+    def _background(self, matter: Any) -> Background:
+        if matter.background is None:
+            raise UserError("kind: cosmological needs model.cosmology: {start, hubble, matter}")
+        if not matter.gravity:
+            raise UserError("kind: cosmological needs gravity; model.gravitational_constant must not be 0")
+        return matter.background
+
+    def _mean_density(self, background: Background, gravity: float) -> float:
+        c = background.settings
+        return self.settings.share * 3 * c.hubble**2 * c.matter / (8 * math.pi * gravity)
+
+    def _contrast(self, layout: Layout, power: Power) -> jax.Array:
+        """Coefficients of delta at D = 1; none on Nyquist planes, where they have no phase."""
+        k = jnp.sqrt(layout.k_squared())
+        inside = jnp.ones((1, 1, 1), bool)
+        for axis, n in zip("xyz", layout.grid.shape, strict=True):
+            inside = inside & (2 * abs(layout.integers(axis)) < n)
+        variance = power(jnp.maximum(k, 1e-300)) / layout.grid.volume
+        usable = inside & (k > 0) & layout.mask
+        return jnp.where(usable, jnp.sqrt(variance), 0) * gaussian(layout, self.settings.seed)[0]
+
+
+def inverse_laplacian(layout: Layout, field: jax.Array) -> jax.Array:
+    """Coefficients of the solution without mean of lap phi = f."""
+    return -layout.inverse_k_squared(field.real.dtype) * field
+
+
+def second_order_source(transform: Transform, delta: jax.Array) -> jax.Array:
+    """Coefficients of sum_{i<j} (phi_ii phi_jj - phi_ij^2), lap phi = delta, from products on the grid."""
+    layout, phi = transform.layout, inverse_laplacian(transform.layout, delta)
+    k = layout.wavenumbers(delta.real.dtype)
+
+    def bend(i: int, j: int) -> jax.Array:
+        return transform.inverse(layout.constrain(-k[i] * k[j] * phi))
+
+    xx, yy, zz = (bend(i, i) for i in range(3))
+    source = xx * yy + yy * zz + zz * xx - bend(0, 1) ** 2 - bend(1, 2) ** 2 - bend(2, 0) ** 2
+    return transform.forward(source)

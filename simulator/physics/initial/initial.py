@@ -1,0 +1,153 @@
+"""The contract of an initial condition, and the transform of values on the grid to coefficients."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from simulator.errors import UserError
+from simulator.physics.models import Fields, Model
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.particles import ParticleSet
+from simulator.physics.particles.start import StoredParticles
+from simulator.settings import Settings
+from simulator.spectral import Grid, Transform
+
+
+class Files(Protocol):
+    """Opens the files that an initial condition names; passed in by the run, which keeps a copy of each file."""
+
+    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
+        """The function or class `name` of a Python file."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The contents of a file."""
+        ...
+
+    def snapshot(self, path: str) -> "Stored":
+        """A snapshot or checkpoint of a run."""
+        ...
+
+    def particles(self, path: str, name: str) -> StoredParticles:
+        """The particles of a snapshot or checkpoint."""
+        ...
+
+
+class Stored(Protocol):
+    """Fields on disk, on their own grid; passed in by the run."""
+
+    grid: Grid
+    components: Mapping[str, tuple[int, ...]]
+    """Fields with their leading shapes."""
+
+    def coefficients(self, name: str, transform: Transform) -> jax.Array:
+        """A field's modes in the layout of `transform`, which may have another resolution: modes that are not stored
+        are zero, and stored modes that the layout does not keep are left out."""
+        ...
+
+
+class Initial:
+    """An initial condition. It defines `build` or, if it needs more of the model than its fields, `build_for`."""
+
+    Settings: ClassVar[type[Settings]]
+    composite: ClassVar[bool] = False
+    """Whether it starts all components of a composite instead of one kind of matter."""
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+        """Spectral fields by name. `wanted` are the model's fields and their leading shapes; fields that are not
+        returned start at zero."""
+        raise TypeError(f"{type(self).__name__} does not define build")
+
+    def build_for(self, model: Model, files: Files) -> Fields:
+        """`build` for the fields that the model accepts from initial conditions."""
+        return self.build(model.transform, model.initial_shapes, files)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """The particles of a composite where they live, with all their records."""
+        raise UserError(
+            f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
+            "cosmological, python or snapshot"
+        )
+
+
+def start_of(initial: Initial, model: Model, files: Files) -> Fields:
+    """All fields of a model at the start: those of the initial condition, zero for the others, and the evolved fields
+    that the model derives from them."""
+    if model.parts and not initial.composite:
+        raise UserError(
+            f"kind: {initial.settings.kind} gives one kind of matter; for a composite it belongs into "
+            f"initial: {{kind: composite, components: {{{next(iter(model.parts))}: ..."
+        )
+    given = initial.build_for(model, files)
+    transform, fields = model.transform, dict(given)
+    layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
+    if not model.fields.keys() <= given.keys():
+        zero = jax.jit(
+            lambda: {
+                n: layout.constrain(jnp.zeros((*lead, *layout.shape), kind))
+                for n, lead in model.initial_shapes.items()
+                if n not in given
+            }
+        )
+        fields |= zero()
+    return model.begin(fields, given.keys())
+
+
+def holds(condition: Any) -> bool:
+    """Whether a condition on values is met; assumed if a run is only checked and there are no values."""
+    try:
+        return bool(condition)
+    except jax.errors.ConcretizationTypeError:
+        return True
+
+
+def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) -> Fields:
+    """Coefficients of fields given as a function of the coordinates x, y, z, or x, y in a two-dimensional box
+    (broadcastable, sharded arrays).
+
+    The values are computed and transformed in one compiled call, so no device ever holds a whole field.
+    """
+
+    @jax.jit
+    def build() -> Fields:
+        physical = transform.physical
+        fields = values(*seen_coordinates(transform))
+        whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
+        held = {
+            n: physical.constrain(jnp.where(physical.inside(), physical.from_seen(v), 0))
+            for n, v in whole.items()
+        }
+        return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
+
+    return build()
+
+
+def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
+    """The coordinates that the user sees, broadcasting against each other: two in a two-dimensional box."""
+    grid, coordinates = transform.grid, transform.physical.coordinates(transform.dtype)
+    return tuple(x[0] for x in grid.seen(coordinates)) if grid.planar else coordinates
+
+
+def vector(transform: Transform, *components: jax.Array) -> jax.Array:
+    """A vector field (3, x, y, z), or (2, x, y) in a plane, from components that broadcast."""
+    shape = transform.physical.seen_shape
+    return jnp.stack([jnp.broadcast_to(c, shape) for c in components[: len(shape)]])
+
+
+def three_dimensional(transform: Transform, kind: str) -> None:
+    """Refuses a plane."""
+    if transform.grid.planar:
+        raise UserError(f"kind: {kind} is made for three dimensions; grid.shape has two")
+
+
+def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
+    """Refuses a model that has no field `name`."""
+    if name not in wanted:
+        raise UserError(
+            f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
+        )

@@ -1,0 +1,78 @@
+"""Particles that are displaced from their undisturbed places, a lattice or a glass."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.initial.glass import glass
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.particles import ParticleSet
+from simulator.physics.particles.interpolation import Sampler
+from simulator.physics.particles.start import lattice_positions, lattice_shape
+
+Motion = tuple[jax.Array, jax.Array]
+"""Displacements and velocities (3, entries)."""
+
+
+def arranged(
+    matter: ParticleComponent,
+    density: float,
+    motion: Callable[..., Motion] | None = None,
+    *given: jax.Array,
+) -> ParticleSet:
+    """Particles of equal masses, where they live; `motion` gives displacements and velocities at their undisturbed
+    places (3, entries). Arrays that it needs are `given` to it after these: those on devices of several
+    processes have to be arguments of what is compiled.
+
+    Raises UserError, beginning with the key `count`, where so many make no lattice.
+    """
+    population = matter.population
+    mass = density * matter.transform.grid.volume / population.count
+    particles = glass(matter, mass) if matter.settings.arrangement == "glass" else lattice(matter, mass)
+    if motion is None:
+        return particles
+
+    def moved(particles: ParticleSet, *given: jax.Array) -> ParticleSet:
+        position, valid = particles.records["position"], particles.valid
+        displacement, velocity = (jnp.where(valid, found, 0) for found in motion(position, *given))
+        inside = jnp.where(valid, matter.domain.wrapped(position + displacement), 0)
+        return particles.with_records({"position": inside, "velocity": velocity})
+
+    return population.homed(jax.jit(moved)(particles, *given))
+
+
+def lattice(matter: ParticleComponent, mass: float) -> ParticleSet:
+    """Particles of equal masses at rest on a cubic lattice."""
+    points = lattice_positions(matter.population.count, matter.domain)
+
+    def start(ids: jax.Array) -> dict[str, jax.Array]:
+        position = points(ids)["position"]
+        return {
+            "position": position,
+            "velocity": jnp.zeros_like(position),
+            "mass": jnp.full(ids.shape, mass, jnp.float64),
+        }
+
+    return matter.population.made(start)
+
+
+def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
+    """By how much the lattice is moved against points of the grid, along each axis: less than a spacing; 0 for a
+    glass."""
+    if matter.settings.arrangement == "glass":
+        return 0.0, 0.0, 0.0
+    domain, spacing = matter.domain, matter.transform.grid.spacing
+    cells = lattice_shape(matter.population.count, domain)
+    halves = [0.5 * length / n for length, n in zip(domain.box, cells, strict=True)]
+    x, y, z = (half - h * (half // h) for half, h in zip(halves, spacing, strict=True))
+    return x, y, z
+
+
+def at_lattice(matter: ParticleComponent, moved: jax.Array, position: jax.Array) -> jax.Array:
+    """A vector field at undisturbed places (3, entries), double, from the coefficients (3, *order) of the field moved
+    by `lattice_shift`: values at points of the grid where these are the lattice's, and elsewhere a cubic spline
+    through them."""
+    sampler = Sampler(matter.transform, "cubic_spline")
+    shift = jnp.asarray(lattice_shift(matter))[:, None]
+    return sampler(moved, position - shift).astype(jnp.float64)

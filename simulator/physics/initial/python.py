@@ -1,0 +1,127 @@
+"""Fields from a user's Python function."""
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.physics.initial.initial import Fields, Files, Initial, from_values
+from simulator.physics.models.particle_component import RECORDS, ParticleComponent
+from simulator.physics.particles import ParticleSet
+from simulator.physics.particles.start import python_positions
+from simulator.settings import InputPath, Settings
+from simulator.spectral import Transform
+
+
+class PythonSettings(Settings):
+    kind: Literal["python"] = "python"
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    function: str
+    """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...). For
+    particles function(id, **parameters) gives a dict of position (3, n), velocity (3, n), mass (n,) for ids (n,)."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+class Python(Initial):
+    """`function(x, y, z, **parameters)` gives a dict of fields by name, as jax.numpy arrays of the coordinates.
+
+    Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z). In two dimensions
+    there is no z.
+    """
+
+    Settings = PythonSettings
+
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+        s = self.settings
+        function = files.function(str(s.path), s.function)
+        where = f"{s.path}: {s.function}"
+
+        def values(*points):
+            try:
+                result = function(*points, **s.parameters)
+            except jax.errors.JAXTypeError as error:
+                raise UserError(
+                    f"{line_of(error, s.path)}: {s.function}: uses numpy, or an if, on the coordinates; "
+                    "use jax.numpy instead, with jnp.where for an if"
+                ) from error
+            except Exception as error:
+                raise UserError(
+                    f"{line_of(error, s.path)}: {s.function}: {type(error).__name__}: {error}"
+                ) from error
+            if not isinstance(result, Mapping) or not result:
+                raise UserError(
+                    f"{where}: returned {type(result).__name__}; a dict of fields by name is needed"
+                )
+            fields = {}
+            for name, value in result.items():
+                if name not in wanted:
+                    raise UserError(
+                        f"{where}: returned {name!r}; this model's fields are {', '.join(wanted)}"
+                    )
+                fields[name] = _whole(value, wanted[name], transform, f"{where}: {name}")
+            return fields
+
+        return from_values(transform, values)
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless they rest."""
+        s = self.settings
+        function = python_positions(s, files, RECORDS)
+
+        def start(ids: jax.Array) -> dict[str, jax.Array]:
+            found = dict(function(ids))
+            if "mass" not in found:
+                raise UserError(
+                    f"{s.path}: {s.function}: gives no mass; a dict with position and mass is needed"
+                )
+            return {"velocity": jnp.zeros_like(found["position"]), **found}
+
+        return matter.population.made(start)
+
+
+def line_of(error: BaseException, path: Path) -> str:
+    """`file:line` of the line in the user's file that led to the error."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) -> jax.Array:
+    """The value as an array of the field's (padded) shape."""
+    points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
+    try:
+        if isinstance(value, list | tuple):
+            value = jnp.stack([_spread(jnp.asarray(v), points, padded) for v in value])
+        value = jnp.asarray(value)
+        if value.shape[: len(lead)] != lead:
+            raise ValueError
+        value = _spread(value, points, padded)
+    except (TypeError, ValueError):
+        raise UserError(f"{where} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
+    if jnp.iscomplexobj(value) and transform.layout.real:
+        raise UserError(f"{where} is complex; real values are needed")
+    return value
+
+
+def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) -> jax.Array:
+    """Broadcasts over the points; an array that was made for the grid without its padding is padded."""
+    lead = value.shape[: max(value.ndim - len(points), 0)]
+    if value.shape[len(lead) :] == points:
+        value = jnp.pad(
+            value, [(0, 0)] * len(lead) + [(0, m - n) for n, m in zip(points, padded, strict=True)]
+        )
+    return jnp.broadcast_to(value, (*lead, *padded))
+
+
+def _shapes(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"parts of shapes {', '.join(str(getattr(v, 'shape', type(v).__name__)) for v in value)}"
+    return f"shape {value.shape}" if hasattr(value, "shape") else f"the type {type(value).__name__}"

@@ -1,0 +1,69 @@
+"""Fields of an earlier run, at any resolution."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from simulator.errors import UserError
+from simulator.physics.initial.initial import Files, Initial
+from simulator.physics.models.particle_component import ParticleComponent
+from simulator.physics.particles import ParticleSet
+from simulator.settings import InputPath, Settings
+
+
+class SnapshotSettings(Settings):
+    kind: Literal["snapshot"] = "snapshot"
+    path: InputPath
+    """A snapshot or checkpoint: RUN/snapshots/00000010."""
+
+
+class Snapshot(Initial):
+    """Every field that snapshot and model share by name. All other fields start at zero, and time starts at 0.
+
+    A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
+    density and momentum or, as from its other initial conditions, density and velocity.
+    """
+
+    Settings = SnapshotSettings
+    composite = True
+
+    def build_for(self, model: Any, files: Files) -> Any:
+        particles = {name: self.place(model.parts[name], files) for name in model.populations}
+        return self._fields(model, files) | particles if model.fields else particles
+
+    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+        """The particles of the same name; all of their records have to be there."""
+        stored = files.particles(str(self.settings.path), matter.population.name)
+        population = matter.population
+        if missing := [name for name in population.records if name not in stored.records]:
+            raise UserError(f"{self.settings.path}: {population.name} have no {missing[0]}; not matter")
+        if stored.count != population.count:
+            raise UserError(
+                f"{self.settings.path}: holds {stored.count} {population.name}, and the model's count is "
+                f"{population.count}; they have to be equal"
+            )
+        return population.adopted(stored, population.records)
+
+    def _fields(self, model: Any, files: Files) -> dict[str, Any]:
+        path, transform = str(self.settings.path), model.transform
+        stored = files.snapshot(path)
+        theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))
+        if len(theirs) != len(ours):
+            raise UserError(f"{path}: has {len(theirs)} dimensions, the run {len(ours)}; set grid.shape")
+        if not np.allclose(theirs, ours, rtol=1e-12):
+            raise UserError(f"{path}: its box is {list(theirs)}, the run's {list(ours)}; set grid.box")
+        names = _shared(stored.components, model.shapes)
+        if len(names) < len(model.fields):
+            names = _shared(stored.components, model.initial_shapes)
+        if not names:
+            raise UserError(
+                f"{path}: holds {', '.join(stored.components)}; "
+                f"this model's fields are {', '.join(model.fields)}"
+            )
+        transforms = {name: model.transform_of(name) for name in model.fields}
+        return {name: stored.coefficients(name, transforms.get(name, transform)) for name in names}
+
+
+def _shared(stored: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> list[str]:
+    return [name for name, lead in wanted.items() if stored.get(name) == lead]

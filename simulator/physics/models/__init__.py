@@ -1,0 +1,37 @@
+"""Equations. A new equation is a file in this package and a line in `MODELS`."""
+
+from simulator.physics.models.boussinesq import Boussinesq
+from simulator.physics.models.composite import Composite
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.models.mhd import Mhd
+from simulator.physics.models.model import Force, Model, SplitModel, State
+from simulator.physics.models.navier_stokes import NavierStokes
+from simulator.physics.models.python import Python, admitted
+from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
+from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
+from simulator.registry import Registry
+
+MODELS = Registry[type[Model]](
+    "simulator.models",
+    {
+        "navier_stokes": NavierStokes,
+        "boussinesq": Boussinesq,
+        "mhd": Mhd,
+        "self_gravitating_gas": SelfGravitatingGas,
+        "schrodinger_poisson": SchrodingerPoisson,
+        "composite": Composite,
+        "python": Python,
+    },
+    admitted,
+)
+
+__all__ = [
+    "MODELS",
+    "DerivedField",
+    "FieldSpec",
+    "Fields",
+    "Force",
+    "Model",
+    "SplitModel",
+    "State",
+]

@@ -1,0 +1,99 @@
+"""Two forms of the nonlinear term of an incompressible flow, (u . grad) u up to a gradient.
+
+The projection removes gradients, so both give the same tendency if products are free of aliasing errors. A form
+states the evolved fields that it takes, the further fields that it needs, its products, and the force that they make.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.models.fields import Fields
+from simulator.spectral import Grid, Layout
+from simulator.spectral.operators import cross, curl, symmetric_pairs, wavenumbers
+
+
+def stress_pairs(dimensions: int) -> list[tuple[int, int]]:
+    """The components of a stress without its last diagonal one, which is zero: xx, yy, xy, xz, yz, or in a plane xx,
+    xy."""
+    last = dimensions - 1
+    return [pair for pair in symmetric_pairs(dimensions) if pair != (last, last)]
+
+
+def stress_without_trace(u: jax.Array) -> jax.Array:
+    """u_i u_j - u_z^2 delta_ij, (5, ...): the components xx, yy, xy, xz, yz. The component zz is zero. In a plane
+    (2, ...): u_x^2 - u_y^2 and u_x u_y."""
+    last = u[-1] * u[-1]
+    return jnp.stack([u[i] * u[j] - last if i == j else u[i] * u[j] for i, j in stress_pairs(len(u))])
+
+
+def divergence_of_stress(layout: Layout, stress: jax.Array) -> jax.Array:
+    """i k_j T_ij (d, *order) of the coefficients (5, *order), in a plane (2, *order), of a stress in the order of
+    `stress_pairs`."""
+    k = wavenumbers(layout, stress.real.dtype)
+    parts = dict(zip(stress_pairs(len(k)), stress, strict=True))
+    rows = []
+    for i in range(len(k)):
+        held = ((q, parts.get((min(i, j), max(i, j)))) for j, q in enumerate(k))
+        rows.append(sum(q * part for q, part in held if part is not None))
+    return 1j * jnp.stack(rows)
+
+
+class Momentum:
+    """A form of the nonlinear force on the velocity."""
+
+    fields: tuple[str, ...] = ("velocity",)
+    """The evolved fields that it takes."""
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values it needs."""
+        return {}
+
+    def products(self, values: Fields) -> Fields:
+        """Products of values at a point, by name."""
+        raise TypeError(f"{type(self).__name__} does not define products")
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        """Coefficients (d, *order) of the force, from those of the products; up to a gradient."""
+        raise TypeError(f"{type(self).__name__} does not define force")
+
+
+class BasdevantStress(Momentum):
+    """-div(u u - u_z^2 1): five products of three fields, so 3 + 5 transforms; in a plane 2 + 2.
+
+    It equals -(u . grad) u up to the gradient of u_z^2. Aliased products of this form do not conserve energy, so it
+    is used on grids whose products are exact. Basdevant, J. Comput. Phys. 50, 209 (1983).
+    """
+
+    def products(self, values: Fields) -> Fields:
+        return {"stress": stress_without_trace(values["velocity"])}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return -divergence_of_stress(layout, products["stress"])
+
+
+class Rotational(Momentum):
+    """u x omega: three products of six fields, so 6 + 3 transforms; in a plane 3 + 2.
+
+    It equals -(u . grad) u up to the gradient of u^2 / 2, and conserves energy even with aliased products, because
+    u . (u x omega) = 0 at every point. Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
+    section 3.3.
+    """
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        return {"vorticity": curl(layout, fields["velocity"])}
+
+    def products(self, values: Fields) -> Fields:
+        return {"force": cross(values["velocity"], values["vorticity"])}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return products["force"]
+
+
+def products_are_exact(grid: Grid) -> bool:
+    """Whether products of two fields have no aliasing errors."""
+    return grid.dealias in ("two_thirds", "spherical")
+
+
+def advection_of(grid: Grid) -> Momentum:
+    """The form with the fewest transforms that conserves energy: the stress if products are exact."""
+    return BasdevantStress() if products_are_exact(grid) else Rotational()

@@ -1,0 +1,201 @@
+"""Boussinesq equations: a stratified, incompressible fluid."""
+
+from collections.abc import Mapping, Sequence
+from math import hypot
+from typing import Literal, Self
+
+import jax
+import jax.numpy as jnp
+from pydantic import model_validator
+
+from simulator.physics.models.fields import BUOYANCY, Fields, along_axes
+from simulator.physics.models.flow import absent, ratio
+from simulator.physics.models.fluid import (
+    FlowSettings,
+    along,
+    constant,
+    power,
+    scalar_fluxes,
+    transfer,
+    variance_modes,
+)
+from simulator.physics.models.model import Balance
+from simulator.physics.models.navier_stokes import NavierStokes
+from simulator.physics.models.normal_modes import energy_parts
+from simulator.settings import AxisVector, NonNegative, Real, wrong
+from simulator.spectral import Transform
+from simulator.spectral.operators import divergence, hermitian
+
+
+class BoussinesqSettings(FlowSettings):
+    kind: Literal["boussinesq"] = "boussinesq"
+    diffusivity: NonNegative
+    """Diffusivity of the buoyancy, length^2 / time; viscosity / diffusivity is the Prandtl number."""
+    stratification: Real
+    """N^2 (1/time^2): positive for stable stratification with the buoyancy frequency N, negative for unstable."""
+    gravity: AxisVector | None = None
+    """Direction of gravity, one number for each axis of the grid; its length does not matter. By default [0, 0, -1],
+    in two dimensions [0, -1]."""
+
+    @model_validator(mode="after")
+    def _gravity_has_a_direction(self) -> Self:
+        if self.gravity is not None and not any(self.gravity):
+            raise wrong("gravity", "has no direction; give e.g. [0, 0, -1]")
+        return self
+
+    @property
+    def transports_scalars(self) -> bool:
+        return True
+
+
+class Boussinesq(NavierStokes):
+    """Navier-Stokes with buoyancy: du/dt = ... + P[b e],  db/dt = -div(u b) - N^2 u . e + kappa lap b.
+
+    b is the buoyancy (an acceleration) relative to the background stratification N^2, e the unit vector against
+    gravity. For N^2 > 0, <u^2>/2 + <b^2>/(2 N^2) is conserved without dissipation.
+    Davidson, Turbulence in Rotating, Stratified and Electrically Conducting Fluids (2013), section 4.1.
+    """
+
+    Settings = BoussinesqSettings
+
+    def __init__(self, settings: BoussinesqSettings, transform: Transform):
+        super().__init__(settings, transform, [BUOYANCY])  # type: ignore[arg-type] - has all keys of a flow
+        grid, gravity = transform.grid, settings.gravity
+        down = (0.0,) * (len(grid.axes) - 1) + (-1.0,)
+        direction = down if gravity is None else along_axes(grid, "gravity", gravity)
+        self.up = tuple(-g / hypot(*direction) for g in direction)
+
+    @property
+    def stable(self) -> bool:
+        return self.settings.stratification > 0
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    @property
+    def mean_gradients(self) -> Mapping[str, Sequence[float]]:
+        background = tuple(self.settings.stratification * e for e in self.up)
+        return {**super().mean_gradients, "buoyancy": background}
+
+    def buoyancy_force(self, fields: Fields) -> jax.Array:
+        """b e."""
+        return fields["buoyancy"] * constant(self.up, fields["buoyancy"].real.dtype)
+
+    def linear_force(self, fields: Fields) -> jax.Array:
+        return super().linear_force(fields) + self.buoyancy_force(fields)
+
+    def combine(self, products: Fields, fields: Fields) -> Fields:
+        layout = self.transform.layout
+        if (
+            self.settings.stratification < 0
+        ):  # the part that is invisible on the grid would grow without limit
+            fields = {name: hermitian(layout, field) for name, field in fields.items()}
+        background = self.settings.stratification * along(self.up, fields["velocity"])
+        return {
+            **super().combine(products, fields),
+            "buoyancy": -divergence(layout, products["buoyancy"]) - background,
+        }
+
+    def linear(self) -> Fields:
+        k2 = self.transform.layout.k_squared(self.transform.dtype)
+        return {**super().linear(), "buoyancy": -self.settings.diffusivity * k2}
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        """Inertia-gravity waves have frequencies up to max(2 Omega, N), or grow at up to sqrt(-N^2)."""
+        return super().rate(maxima) + abs(self.settings.stratification) ** 0.5
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def _buoyancy_flux(self, fields: Fields) -> jax.Array:
+        """<b u . e>: the rate at which buoyancy adds kinetic energy."""
+        return self.transform.layout.inner(fields["buoyancy"], along(self.up, fields["velocity"]))
+
+    def balance(self, fields: Fields) -> Balance:
+        """The balance of kinetic plus potential energy; of the kinetic energy alone if N^2 is not positive."""
+        layout, u, b = self.transform.layout, fields["velocity"], fields["buoyancy"]
+        linear, square = self.linear(), self.settings.stratification
+        kinetic, loss = 0.5 * power(layout, 1.0, u), power(layout, -linear["velocity"], u)
+        if self.closure is not None:
+            loss = loss + self.energy_loss(self.subgrid_losses(fields))
+        if not self.stable:
+            return Balance(kinetic, self._buoyancy_flux(fields), loss)
+        potential = 0.5 * power(layout, 1.0, b) / square
+        return Balance(kinetic + potential, 0.0, loss + power(layout, -linear["buoyancy"], b) / square)
+
+    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
+        kinetic = super().energy_loss(losses)
+        if not self.stable:
+            return kinetic
+        return kinetic + 0.5 * losses["buoyancy_subgrid_dissipation"] / self.settings.stratification
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        weights = {"velocity": 1.0, "buoyancy": 1 / self.settings.stratification if self.stable else 0.0}
+        inner = self.transform.layout.inner
+        return jnp.asarray(
+            sum(weights[n] * inner(fields[n], f).sum() for n, f in forces.items() if n in weights)
+        )
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        layout, b = self.transform.layout, fields["buoyancy"]
+        flow = super().diagnostics(fields, time)
+        diffused = 2 * power(layout, -self.linear()["buoyancy"], b)
+        potential = {"potential_energy": flow["energy"] - flow["kinetic_energy"]} if self.stable else {}
+        return {
+            **flow,
+            **potential,
+            "buoyancy_flux": self._buoyancy_flux(fields),
+            "buoyancy_mean": layout.at_zero(b).real,
+            "buoyancy_variance": layout.sum(variance_modes(layout, b)),
+            "buoyancy_dissipation": diffused,
+            **(self._stratified(flow, diffused) if self.stable else {}),
+        }
+
+    @property
+    def diffusivities(self) -> dict[str, float]:
+        return {"buoyancy": self.settings.diffusivity, **super().diffusivities}
+
+    def _stratified(self, flow: Mapping[str, jax.Array], diffused: jax.Array) -> dict[str, jax.Array]:
+        """Numbers of a stably stratified flow (Davidson 2013, section 4.3); `diffused` is what diffusion takes from
+        the variance of the buoyancy."""
+        square = self.settings.stratification
+        viscous, mixing = flow["viscous_dissipation"], 0.5 * diffused / square
+        found = {
+            "froude": ratio(flow["u_rms"], jnp.sqrt(square) * flow["integral_scale"]),
+            "ozmidov_scale": jnp.sqrt(viscous / square**1.5),
+            "mixing_efficiency": ratio(mixing, mixing + viscous),
+        }
+        if not absent(self.settings.viscosity):
+            found["buoyancy_reynolds"] = viscous / (self.settings.viscosity * square)
+        return found
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        """Kinetic energy; the potential energy if N^2 > 0, else `buoyancy_variance`; variances of scalars."""
+        b = fields["buoyancy"]
+        if self.stable:
+            other = {"potential_energy": 0.5 * abs(b) ** 2 / self.settings.stratification}
+        else:
+            other = {"buoyancy_variance": variance_modes(self.transform.layout, b)}
+        return {**super().spectral_energies(fields), **other}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Those of scalars, the buoyancy among them, and the energy of waves."""
+        return {**super().cospectra(fields), **scalar_fluxes(self.transform.layout, ["buoyancy"], fields)}
+
+    def wave_parts(self, fields: Fields) -> Fields:
+        if not self.stable:
+            return {}
+        frequency, layout = self.settings.stratification**0.5, self.transform.layout
+        u, theta = fields["velocity"], fields["buoyancy"] / frequency
+        return energy_parts(layout, u, theta, self.settings.rotation, frequency, self.up)
+
+    def transfers_of(self, products: Fields, fields: Fields) -> Fields:
+        """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""
+        mixing = transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
+        if self.stable:
+            other = {"potential_energy": mixing / self.settings.stratification}
+        else:
+            other = {"buoyancy_variance": 2 * mixing}
+        return {
+            **super().transfers_of(products, fields),
+            **other,
+            "buoyancy_flux": transfer(fields["velocity"], self.buoyancy_force(fields)),
+        }

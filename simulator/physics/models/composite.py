@@ -1,0 +1,405 @@
+"""Several kinds of matter that attract each other: one potential, and a separate step for each kind."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field, model_validator
+
+from simulator.errors import UserError
+from simulator.physics.models.component import PARTICLES, Component, Gravity, Potential
+from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.density import center, density_power
+from simulator.physics.models.fields import DENSITY, POTENTIAL, DerivedField, Fields, by_name
+from simulator.physics.models.gas_component import GasComponent, GasComponentSettings
+from simulator.physics.models.model import SplitModel, State
+from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
+from simulator.physics.models.wave_component import WaveComponent, WaveComponentSettings
+from simulator.physics.particles.particle_set import ParticleSet
+from simulator.physics.particles.population import Population
+from simulator.settings import NonNegative, Settings, wrong
+from simulator.spectral import Transform
+from simulator.spectral.poisson import Green, solve_poisson
+
+COMPONENTS: dict[str, type[Any]] = {
+    "self_gravitating_gas": GasComponent,
+    "schrodinger_poisson": WaveComponent,
+    "particles": ParticleComponent,
+}
+SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
+"""Columns that only the composite can compute, such as the total energy."""
+EXPECTED = "expected_energy"
+"""Where the state's memory keeps the energy of the start with the work of the expansion since; then the scale factor
+and the slope dE/da of the last kick, and those of the kick before."""
+_Result = TypeVar("_Result")
+
+
+class CompositeSettings(Settings):
+    kind: Literal["composite"] = "composite"
+    components: Annotated[
+        tuple[
+            Annotated[
+                GasComponentSettings | WaveComponentSettings | ParticleComponentSettings,
+                Field(discriminator="kind"),
+            ],
+            ...,
+        ],
+        Field(max_length=10),
+    ]
+    """The kinds of matter, each with the keys of its own model except those of gravity."""
+    gravitational_constant: NonNegative = 1.0
+    """G, length^3 / (mass time^2); 0 turns gravity off."""
+    cosmology: CosmologySettings | None = None
+    """An expanding background; lengths and densities are then comoving, time supercomoving. Gas has to be cold or
+    have the polytropic exponent 5/3."""
+    green: Green = "exact"
+    """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+    @model_validator(mode="after")
+    def _some_of_different_names(self) -> Self:
+        if not self.components:
+            raise wrong("components", "an empty list; a composite needs one component or more")
+        names = [c.name for c in self.components]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise wrong(
+                    f"components.{index}.name", f"{name} is taken; give each component a name of its own"
+                )
+        return self
+
+
+class Composite(SplitModel):
+    """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
+
+    A step is split: in a kick the velocities change in the potential of all matter, which is solved once, while no
+    density changes; in a drift every component moves by itself, with at least second-order accuracy. Both orders of
+    drift and kick are second-order accurate and conserve the total momentum as exactly as the components conserve
+    theirs. Fields and columns begin with the name of their component.
+    """
+
+    Settings = CompositeSettings
+    integrators: ClassVar[tuple[str, ...]] = ("kick_drift_kick", "drift_kick_drift")
+    """The integrators of second order: those of higher order step back in time, which a viscous gas does not
+    allow."""
+    dealias: ClassVar[tuple[str, ...]] = ("two_thirds",)
+    guarded = True
+
+    def __init__(self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform):
+        """`real`: the transform of real fields with all their modes."""
+        for part in parts.values():
+            theirs, ours = part.transform.physical, real.physical
+            if theirs.spec != ours.spec or theirs.shape != ours.shape:
+                raise UserError(
+                    "devices.count: the components would be shared out differently; "
+                    "fewer devices, or fft.decomposition: slab, work"
+                )
+        super().__init__(
+            settings,
+            real,
+            [
+                replace(spec.of_component(name), transform=part.transform)
+                for name, part in parts.items()
+                for spec in part.fields
+            ],
+        )
+        self._parts = dict(parts)
+        self.background = Background(settings.cosmology) if settings.cosmology else None
+
+    @property
+    def parts(self) -> Mapping[str, Component]:
+        return self._parts
+
+    @classmethod
+    def create(cls, settings: CompositeSettings, make: Callable[..., Transform], files: Any) -> Self:
+        gravity, parts = Gravity(settings.gravitational_constant, settings.cosmology), {}
+        for number, c in enumerate(settings.components):
+            try:
+                parts[c.name] = COMPONENTS[c.kind](c, gravity, make, files)
+            except UserError as error:
+                raise UserError(f"components.{number}.{error}") from error
+        return cls(settings, parts, make(real=True, every=True))
+
+    def of(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of one component, under the names that it gives them."""
+        part = self.parts[name]
+        if part.population is not None:
+            return {PARTICLES: fields[name]}
+        return {spec.name: fields[f"{name}_{spec.name}"] for spec in part.fields}
+
+    @property
+    def populations(self) -> Mapping[str, Population]:
+        return {n: part.population for n, part in self.parts.items() if part.population is not None}
+
+    def contents(self, state: State) -> dict[str, Any]:
+        kept = {EXPECTED: state.memory[EXPECTED]} if EXPECTED in state.memory else {}
+        return {**state.fields, **state.particles, **kept}
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        return (*self.fields, *(f"{name}_{DENSITY.name}" for name in self.populations))
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def drift(self, fields: Any, duration: jax.Array) -> Any:
+        moved = self._in_turn(fields, lambda part, own: part.drift(own, duration), lambda new: new)
+        return joined(moved) | _beside(fields)
+
+    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+        values = {name: density for name, (density, _) in self.sources(fields).items()}
+        potential = self._potential(values, self._attracting(values), self._scale_factor(time))
+
+        def of(name: str, particles: ParticleSet) -> jax.Array:
+            part = self.parts[name]
+            assert isinstance(part, ParticleComponent)
+            return part.acceleration(particles, potential)
+
+        return of
+
+    def kick(self, fields: Any, time: jax.Array, duration: jax.Array) -> tuple[Any, jax.Array]:
+        sources = self.sources(fields)
+        values = {name: density for name, (density, _) in sources.items()}
+        modes = self._attracting(values)
+        potential = self._potential(values, modes, self._scale_factor(time))
+        works = iter(work for _, work in sources.values())
+
+        def act(part: Component, own: Any) -> tuple[Any, jax.Array]:
+            return part.kick(own, next(works), potential, time, duration)
+
+        kicked = self._in_turn(fields, act, lambda found: found[0])
+        rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
+        new = joined({name: found for name, (found, _) in kicked.items()}) | _beside(fields)
+        if self.background is not None and EXPECTED in fields:
+            slope = self._energy_slope(sources, modes, potential, time)
+            new[EXPECTED] = continued(fields[EXPECTED], self.background.scale_factor(time), slope)
+        return new, rate
+
+    def _in_turn(
+        self, fields: Any, act: Callable[[Component, Any], _Result], result: Callable[[_Result], Any]
+    ) -> dict[str, _Result]:
+        """What `act` makes of every component and its fields; `result` picks the component's new fields from it, or
+        its density. Particles of one component are exchanged after those of another (see `particles.domain.after`).
+        """
+        names, found = list(self.populations), {}
+        last = fields[names[-1]].records["velocity"] if len(names) > 1 else None
+        for name, part in self.parts.items():
+            own = self.of(name, fields)
+            if part.population is None:
+                found[name] = act(part, own)
+                continue
+            if last is not None:
+                held, domain = own[PARTICLES], part.population.domain
+                held = held.with_records({r: domain.after(a, last) for r, a in held.records.items()})
+                own = {PARTICLES: held}
+            found[name] = act(part, own)
+            new = result(found[name])
+            if len(names) > 1:
+                last = new[PARTICLES].records["velocity"] if isinstance(new, dict) else new
+        return found
+
+    def sources(self, fields: Any) -> dict[str, tuple[jax.Array, Any]]:
+        """The density of every component on the grid (x, y, z), and what its kick can use of the work."""
+        return self._in_turn(fields, lambda part, own: part.source(own), lambda found: found[0])
+
+    def density_modes(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """Coefficients of the components' densities, without the window of particles, from their values."""
+        found = {}
+        for name, density in values.items():
+            part, modes = self.parts[name], self.transform.forward(density)
+            found[name] = part.sharpened(modes) if isinstance(part, ParticleComponent) else modes
+        return found
+
+    def _attracting(self, values: Mapping[str, jax.Array]) -> jax.Array:
+        """Coefficients of all matter's density as the potential has it: that of particles is of clouds."""
+        smooth = [density for name, density in values.items() if name not in self.populations]
+        modes = [self.transform.forward(total(smooth))] if smooth else []
+        for name, part in self.parts.items():
+            if isinstance(part, ParticleComponent):
+                modes.append(part.softened(part.sharpened(self.transform.forward(values[name]))))
+        return total(modes)
+
+    def _potential(
+        self, values: Mapping[str, jax.Array], modes: jax.Array, scale_factor: jax.Array | float
+    ) -> Potential:
+        """That of all matter's density, from its values and as `_attracting` has it, times the scale factor."""
+        g = 4 * math.pi * self.settings.gravitational_constant * scale_factor
+        densest = jnp.maximum(self.transform.physical.max(total(values.values())), 0).astype(jnp.float64)
+        source = jnp.asarray(g, modes.real.dtype) * modes
+        phi = solve_poisson(self.transform.layout, source, self.settings.green)
+        return Potential(self.transform, phi, jnp.sqrt(g * densest))
+
+    def _scale_factor(self, time: jax.Array) -> jax.Array | float:
+        return 1.0 if self.background is None else self.background.scale_factor(time)
+
+    def _energy_slope(
+        self, sources: Mapping[str, Any], modes: jax.Array, potential: Potential, time: jax.Array
+    ) -> jax.Array:
+        """The derivative of the energy by the scale factor while no matter moves."""
+        assert self.background is not None
+        a = self.background.scale_factor(time)
+        gravity = 0.5 * self.transform.layout.inner(modes, potential.modes) / a
+        own = [self.parts[name].energy_slope(work, a) for name, (_, work) in sources.items()]
+        return gravity.astype(jnp.float64) + total(own)
+
+    def memory(self, fields: Any, time: jax.Array) -> dict[str, Any]:
+        found = {"rate": self.kick(fields, time, jnp.float64(0))[1]}
+        if self.background is not None:
+            sources, scale_factor = self.sources(fields), self.background.scale_factor(time)
+            values = {name: density for name, (density, _) in sources.items()}
+            modes = self._attracting(values)
+            potential = self._potential(values, modes, scale_factor)
+            slope = self._energy_slope(sources, modes, potential, time).astype(jnp.float64)
+            energy = self.diagnostics(fields, time)["energy"].astype(jnp.float64)
+            found[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
+        return found
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why a run cannot continue from these fields, and a remedy."""
+        for name, part in self.parts.items():
+            if (reason := part.trouble(self.of(name, fields))) is not None:
+                return f"{name}: {reason[0]}", reason[1]
+        return None
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def diagnostics(self, fields: Any, time: jax.Array) -> dict[str, jax.Array]:
+        """Of all matter, then of each component under its name. Energies are box means; `internal_energy` is what the
+        components have beside motion: heat, quantum pressure, interaction, traps. The potential energy of a component
+        is its share of the whole, half the mean of its density times the potential of all matter.
+
+        In an expanding background `energy_residual` is the energy minus what it was at the start and the expansion
+        has done since (Layzer-Irvine): 0 but for time steps, dissipation and the grid."""
+        layout = self.transform.layout
+        own = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
+        sources = self.sources(fields)
+        values = {name: density for name, (density, _) in sources.items()}
+        modes, attracting = self.density_modes(values), self._attracting(values)
+        potential = self._potential(values, attracting, self._scale_factor(time))
+        shares = {}
+        for name, density in modes.items():
+            part = self.parts[name]
+            felt = part.softened(density) if isinstance(part, ParticleComponent) else density
+            shares[name] = 0.5 * layout.inner(felt, potential.modes)
+
+        def summed(column: str) -> jax.Array:
+            return total(columns[column] for columns in own.values())
+
+        gravity, parts_energy, kinetic = total(shares.values()), summed("energy"), summed("kinetic_energy")
+        columns = {
+            "energy": parts_energy + gravity,
+            "kinetic_energy": kinetic,
+            "internal_energy": parts_energy - kinetic,
+            "potential_energy": gravity,
+            "mass": summed("mass"),
+            "max_density": self.transform.physical.max(total(values.values())),
+            **{f"mean_momentum_{axis}": summed(f"mean_momentum_{axis}") for axis in "xyz"},
+            **{
+                f"center_{axis}": x
+                for axis, x in zip("xyz", center(layout, total(modes.values())), strict=True)
+            },
+        }
+        if self.background is not None:
+            columns["scale_factor"] = self.background.scale_factor(time)
+            columns["energy_residual"] = jnp.zeros(())
+            if EXPECTED in fields:
+                slope = self._energy_slope(sources, attracting, potential, time)
+                expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
+                columns["energy_residual"] = columns["energy"] - expected
+        for name, found in own.items():
+            columns |= {f"{name}_{column}": x for column, x in found.items() if column not in SHARED}
+            columns.setdefault(f"{name}_max_density", self.transform.physical.max(values[name]))
+            columns[f"{name}_potential_energy"] = shares[name]
+        return columns | {"rate": self.kick(fields, time, jnp.float64(0))[1]}
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        lines = []
+        for name, part in self.parts.items():
+            columns = {
+                key.removeprefix(f"{name}_"): x for key, x in row.items() if key.startswith(f"{name}_")
+            }
+            lines += [f"{name}: {line}" for line in part.warnings(columns)]
+        return lines
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {}  # each component has its own spectra
+
+    def spectra(self, fields: Any) -> dict[str, jax.Array]:
+        """P(k) of all matter, and the components' spectra; 0 where a component has no modes. P(k) of particles has
+        their window divided out and their shot noise left in."""
+        layout = self.transform.layout
+        modes = self.density_modes({name: values for name, (values, _) in self.sources(fields).items()})
+        found = {"density_power": density_power(layout, total(modes.values()))}
+        for name, part in self.parts.items():
+            own = part.spectra(self.of(name, fields))
+            if part.population is not None:
+                own = {"density_power": density_power(layout, modes[name]), **own}
+            for quantity, spectrum in own.items():
+                found[f"{name}_{quantity}"] = jnp.pad(spectrum, (0, layout.shells - len(spectrum)))
+        return found
+
+    @property
+    def spectra_attributes(self) -> Mapping[str, str]:
+        sizes = [f"{name}_shot_noise" for name in self.populations]
+        if not sizes:
+            return {}
+        left_in = ", ".join(f"{name}_density_power" for name in self.populations)
+        return {"shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"}
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        def values(fields: Any) -> dict[str, jax.Array]:
+            return {name: density for name, (density, _) in self.sources(fields).items()}
+
+        def potential(fields: Any) -> jax.Array:
+            found = values(fields)
+            return self._potential(found, self._attracting(found), 1.0).values
+
+        def of(name: str, field: DerivedField) -> DerivedField:
+            return DerivedField(
+                field.spec.of_component(name), lambda fields: field.values(self.of(name, fields))
+            )
+
+        parts = [
+            of(name, field)
+            for name, part in self.parts.items()
+            for field in part.derived().values()
+            if field.spec.name != POTENTIAL.name
+        ]
+        density = DerivedField(DENSITY, lambda fields: total(values(fields).values()))
+        return by_name(density, DerivedField(POTENTIAL, potential), *parts)
+
+
+def continued(carried: jax.Array, scale_factor: jax.Array, slope: jax.Array) -> jax.Array:
+    """`EXPECTED` at this scale factor: the slope is integrated as the parabola through its last three values.
+
+    The trapezoid rule alone, although of the splitting's order, makes an error as large as that of the steps.
+    """
+    energy, a1, s1, a0, s0 = carried
+    s2, h, before = slope.astype(jnp.float64), scale_factor - a1, a1 - a0
+    moved = abs(h) > 1e-10 * scale_factor  # two kicks of successive steps are at one time
+    h = jnp.where(moved, h, 1.0)
+    bend = (s2 - s1) / h - (s1 - s0) / jnp.where(before == 0, 1.0, before)
+    bend = jnp.where(before == 0, 0.0, bend / jnp.where(before == 0, 1.0, h + before))
+    new = jnp.stack([energy + h * (s1 + s2) / 2 - h**3 / 6 * bend, scale_factor, s2, a1, s1])
+    return jnp.where(moved, new, carried)
+
+
+def _beside(fields: Any) -> dict[str, Any]:
+    """What the steps carry beside matter."""
+    return {EXPECTED: fields[EXPECTED]} if EXPECTED in fields else {}
+
+
+def joined(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of components, under the names that they have together; particles have that of their component."""
+    return {
+        name if field == PARTICLES else f"{name}_{field}": f
+        for name, fields in parts.items()
+        for field, f in fields.items()
+    }
+
+
+def total(terms: Any) -> jax.Array:
+    """The sum of some arrays."""
+    return reduce(jnp.add, terms)

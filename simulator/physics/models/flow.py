@@ -1,0 +1,138 @@
+"""Scalars that describe a turbulent flow.
+
+Definitions: Pope, Turbulent Flows (2000), sections 6.5 and 13.4. Isotropic formulas are applied to any flow. In d
+dimensions the spectrum tensor of isotropic, solenoidal turbulence has the trace 2 E(k) / S_d(k), S_d the surface of
+the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from math import pi
+from operator import add
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.models.resolution import Damping, dissipation_scale, tail_fraction
+from simulator.spectral import Local, Transform
+from simulator.spectral.grid import AXES
+from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
+
+
+def absent(coefficient: float | jax.Array) -> bool:
+    """Whether a coefficient is 0. Arrays in place of numbers (runs that share a program) count as nonzero."""
+    return isinstance(coefficient, int | float) and coefficient == 0
+
+
+def ratio(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a / b; nan if the denominator is zero."""
+    return jnp.where(b == 0, jnp.nan, a / jnp.where(b == 0, 1, b))
+
+
+_INTEGRAL = {3: pi / 2, 2: 2.0}
+"""Factor of the integral scale, by dimensions: L = factor / u_rms^2 sum E(k) / k."""
+
+
+class Cascade(NamedTuple):
+    """The quantity that a flow passes on to small scales, and the rate at which viscosity removes it there."""
+
+    of: Literal["energy", "enstrophy"]
+    dissipation: jax.Array
+
+
+def products_about(mean: jax.Array, values: jax.Array, name: str) -> dict[str, jax.Array]:
+    """`NAME_xx`, ...: products of the components of v' = v - <v> at a point; `mean_and_rms` takes their means."""
+    fluctuation = [values[i] - mean[i] for i in range(len(values))]
+    return {
+        f"{name}_{AXES[i]}{AXES[j]}": fluctuation[i] * fluctuation[j]
+        for i, j in symmetric_pairs(len(fluctuation))
+    }
+
+
+def mean_and_rms(
+    mean: jax.Array, means: Mapping[str, jax.Array], name: str, rms: str, stress: str
+) -> dict[str, jax.Array]:
+    """Of a vector with d components: `mean_NAME_x`, ...; `RMS`, sqrt(<v'^2> / d), and `RMS_x`, sqrt(<v'_x^2>), ...;
+    `STRESS_xy`, <v'_x v'_y>, `STRESS_xz`, `STRESS_yz`. `mean` is its box mean (d,), `means` are those of
+    `products_about`."""
+    axes = AXES[: len(mean)]
+    squares = [means[f"{name}_{axis}{axis}"] for axis in axes]
+    across = [axes[i] + axes[j] for i, j in symmetric_pairs(len(axes)) if i != j]
+    return {
+        **{f"mean_{name}_{axis}": mean[i] for i, axis in enumerate(axes)},
+        rms: jnp.sqrt(reduce(add, squares) / len(axes)),
+        **{f"{rms}_{axis}": jnp.sqrt(square) for axis, square in zip(axes, squares, strict=True)},
+        **{f"{stress}_{pair}": means[f"{name}_{pair}"] for pair in across},
+    }
+
+
+def flow_scalars(
+    transform: Transform, velocity: jax.Array, damping: Damping, cascade: Cascade, rate
+) -> dict[str, jax.Array]:
+    """Scalars of a velocity (d, *order), by column; the last one is `rate`, for the choice of dt.
+
+    `damping` lists viscosity, which comes first, and hyperviscosity; the dissipation in `cascade` is that by both.
+    `rate(v)` is the advective rate of values v at a point.
+
+    All but `max_speed` refer to the fluctuations u' = u - <u> and are therefore Galilean invariant. With u_rms^2 =
+    <u'^2> / d: integral scale pi / (2 u_rms^2) sum E(k) / k, in two dimensions 2 / u_rms^2 sum E(k) / k; Taylor scale
+    sqrt(d (d + 2) u_rms^2 / <omega^2>), turnover time integral scale / u_rms; Kolmogorov scale, or Kraichnan's scale
+    of a cascade of enstrophy, as in `dissipation_scale`; `edge_enstrophy` is the fraction of the enstrophy at the
+    edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i. Quantities that
+    depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is 0.
+    """
+    layout = transform.layout
+    omega = curl(layout, velocity)
+    enstrophy = 0.5 * layout.inner(omega, omega).sum()
+    k = wavenumbers(layout, velocity.real.dtype)
+    dimensions = len(k)
+    inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
+    over_k = 0.5 * layout.sum(inverse_k * abs(velocity) ** 2).sum()
+    mean = layout.at_zero(velocity).real
+    inputs = {
+        "velocity": velocity,
+        "gradient": jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)]),
+    }
+
+    def moments(values, points, parameters) -> Local:
+        v, g = values["velocity"], values["gradient"]
+        means = {
+            **products_about(parameters, v, "velocity"),
+            "gradient_2": dot(g, g) / dimensions,
+            "gradient_3": dot(g * g, g) / dimensions,
+            "gradient_4": dot(g * g, g * g) / dimensions,
+        }
+        divergence = abs(reduce(add, g))
+        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
+
+    evaluated = transform.evaluate(inputs, moments, mean)
+    velocities = mean_and_rms(mean, evaluated.means, "velocity", "u_rms", "reynolds_stress")
+    u_rms = velocities["u_rms"]
+    integral = _INTEGRAL[dimensions] * ratio(over_k, u_rms**2)
+    taylor = jnp.sqrt(ratio(dimensions * (dimensions + 2) / 2 * u_rms**2, enstrophy))
+    second = evaluated.means["gradient_2"]
+    scalars = {
+        "enstrophy": enstrophy,
+        **({} if transform.grid.planar else {"helicity": layout.inner(velocity, omega).sum()}),
+        **velocities,
+        "integral_scale": integral,
+        "taylor_scale": taylor,
+        "turnover_time": ratio(integral, u_rms),
+    }
+    if not absent(damping[0][1]):
+        scalars["reynolds_taylor"] = u_rms * taylor / damping[0][1]
+    if cascade.of == "enstrophy":
+        scalars["enstrophy_dissipation"] = cascade.dissipation
+    if present := [(n, nu) for n, nu in damping if not absent(nu)]:
+        name = {"energy": "kolmogorov_scale", "enstrophy": "kraichnan_scale"}[cascade.of]
+        scalars[name] = dissipation_scale(present, cascade.dissipation, cascade.of)
+        scalars["k_max_eta"] = transform.grid.largest_wavenumber * scalars[name]
+    return scalars | {
+        "gradient_skewness": ratio(evaluated.means["gradient_3"], second**1.5),
+        "gradient_flatness": ratio(evaluated.means["gradient_4"], second**2),
+        "max_speed": evaluated.maxima["speed"],
+        "max_divergence": evaluated.maxima["divergence"],
+        "edge_enstrophy": tail_fraction(layout, squared(omega), 0.0),
+        "rate": evaluated.maxima["rate"],
+    }

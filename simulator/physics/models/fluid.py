@@ -1,0 +1,415 @@
+"""Settings and functions that incompressible flows share."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import AfterValidator, Field, model_validator
+
+from simulator.errors import UserError, shown
+from simulator.physics.models.closures import SubgridSettings
+from simulator.physics.models.fields import (
+    DISSIPATION_RATE,
+    SPEED,
+    VORTICITY,
+    VORTICITY_MAGNITUDE,
+    DerivedField,
+    Fields,
+    FieldSpec,
+    along_axes,
+    by_name,
+)
+from simulator.physics.models.resolution import Damping
+from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
+from simulator.spectral import Grid, Layout, Local, Transform
+from simulator.spectral.operators import (
+    cross,
+    curl,
+    divergence,
+    dot,
+    fluctuation,
+    gradient,
+    squared,
+    symmetric_pairs,
+    wavenumbers,
+)
+
+RESERVED = frozenset(
+    (
+        *("velocity", "magnetic", "buoyancy", "density", "momentum", "psi"),
+        *(
+            "vorticity",
+            "vorticity_magnitude",
+            "current",
+            "current_magnitude",
+            "pressure",
+            "potential",
+            "speed",
+            "dissipation_rate",
+        ),
+        *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
+        *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
+        *("viscous", "ohmic", "drag", "subgrid"),
+        *("stress", "force", "emf", "strain", "gradient"),
+        *(
+            "Q",
+            "R",
+            "step",
+            "time",
+            "dt",
+            "cfl",
+            "x",
+            "y",
+            "z",
+            "k",
+            "r",
+            "r_outer",
+            "sigma",
+            "contrast",
+            "axis",
+        ),
+    )
+)
+"""Names of fields, spectra and quantities of some model, and of coordinates of tables and series, and of
+what is computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
+`NAME_dissipation`."""
+LONGEST_NAME = 64
+
+
+def free_name(name: str) -> bool:
+    """Whether `name` may name fields, columns and files. Names of carried arrays begin with `memory_`, `history_` and
+    `series_`, quantities of histograms end with `_deviation` and `_gradient`, a scalar's loss to a closure with
+    `_subgrid`, and fields made from a scalar as in `scalar_fields`."""
+    return (
+        name.isidentifier()
+        and len(name) <= LONGEST_NAME
+        and name not in RESERVED
+        and not name.startswith(("memory", "history", "series"))
+        and not name.endswith(
+            ("_deviation", "_gradient", "_subgrid", "_gradient_magnitude", "_dissipation_rate")
+        )
+    )
+
+
+class Hyperdiffusion(Settings):
+    order: Annotated[Integer, Field(ge=2, le=8)]
+    """n in the damping rate coefficient * k^(2 n)."""
+    coefficient: Positive
+    """Units length^(2 n) / time."""
+
+
+class Drag(Settings):
+    coefficient: Positive
+    """Damping rate (1/time) of the velocity's large scales."""
+    below: Positive
+    """The modes with 0 < |k| <= below are damped; the mean flow is not."""
+
+
+def _scalar_name(name: str) -> str:
+    if not free_name(name):
+        raise ValueError(f"{shown(name)} cannot name a scalar; take another word, e.g. dye or temperature")
+    return name
+
+
+class Scalar(Settings):
+    name: Annotated[str, AfterValidator(_scalar_name)]
+    """Name of the field; it begins the names of the scalar's columns and spectra."""
+    diffusivity: NonNegative
+    """Molecular diffusivity, length^2 / time."""
+    mean_gradient: AxisVector = (0.0, 0.0, 0.0)
+    """G: the whole field is theta + G . x, and the velocity produces fluctuations from G; one number for each axis of
+    the grid."""
+
+
+class FlowSettings(Settings):
+    """Keys of every incompressible flow."""
+
+    magnetic: ClassVar[bool] = False
+    """Whether a magnetic field is evolved."""
+    viscosity: NonNegative
+    """Kinematic viscosity, length^2 / time."""
+    hyperviscosity: Hyperdiffusion | None = None
+    """Additional damping of the velocity at the rate coefficient * k^(2 order)."""
+    drag: Drag | None = None
+    """Damping of the velocity's large scales."""
+    rotation: Vector = (0.0, 0.0, 0.0)
+    """Angular velocity Omega in the Coriolis force -2 Omega x u. In two dimensions there is none."""
+    scalars: Annotated[tuple[Scalar, ...], Field(max_length=100)] = ()
+    """Passive scalars."""
+    subgrid: SubgridSettings | None = None
+    """Closure of a large-eddy simulation: what the scales that the grid does not hold do to those that it holds."""
+
+    @model_validator(mode="after")
+    def _names_differ(self):
+        names = [s.name for s in self.scalars]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise wrong(f"scalars.{index}.name", f"{name} is taken; names of scalars have to differ")
+        return self
+
+    @model_validator(mode="after")
+    def _closable(self):
+        closure = self.subgrid
+        if closure is None:
+            return self
+        if closure.kind == "python" and closure.flux is None and self.transports_scalars:
+            raise wrong("subgrid.flux", "is required, a function for the subgrid flux of the scalars")
+        if closure.kind == "smagorinsky" and not self.magnetic and closure.resistive_coefficient is not None:
+            raise wrong(
+                "subgrid.resistive_coefficient", "has no effect without a magnetic field; leave it out"
+            )
+        return self
+
+    @property
+    def transports_scalars(self) -> bool:
+        return bool(self.scalars)
+
+
+def check_plane(settings: FlowSettings) -> None:
+    """Refuses settings that have no meaning in two dimensions. Raises UserError, beginning with the key."""
+    if any(settings.rotation):
+        raise UserError(
+            "rotation: has no effect in two dimensions, where the pressure balances the Coriolis force; leave it out"
+        )
+    if getattr(settings, "subgrid", None) is not None:
+        raise UserError(
+            "subgrid: closes the three-dimensional cascade of energy to small scales, which two-dimensional flows do "
+            "not have; hyperviscosity removes enstrophy there"
+        )
+
+
+def scalars_on(grid: Grid, scalars: Iterable[Scalar]) -> tuple[Scalar, ...]:
+    """The scalars of the settings, their gradients with one number for each axis of the grid."""
+    return tuple(
+        s.model_copy(
+            update={"mean_gradient": along_axes(grid, f"scalars.{i}.mean_gradient", s.mean_gradient)}
+        )
+        for i, s in enumerate(scalars)
+    )
+
+
+def constant(vector: Sequence[float], dtype) -> np.ndarray:
+    """A constant vector that broadcasts against a vector field (d, x, y, z)."""
+    return np.asarray(vector, dtype).reshape(-1, 1, 1, 1)
+
+
+def advection_rate(grid: Grid, *speeds: jax.Array) -> jax.Array:
+    """sum_i (|v_i| + |w_i| + ...) / dx_i of vectors v, w, ... at a point (1/time)."""
+    spacing = grid.seen(grid.spacing)
+    return sum(abs(v[i]) / h for v in speeds for i, h in enumerate(spacing))  # type: ignore[return-value]
+
+
+def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Array:
+    """Box mean of (rate f) . f for a rate (1/time) of each mode: twice the energy lost per time."""
+    squares = field.real**2 + field.imag**2
+    # Components are added first, so that a common factor is not broadcast to them.
+    flat = squares.reshape(-1, *squares.shape[-3:])
+    return layout.sum(rate * sum(flat[1:], start=flat[0]))
+
+
+def transfer(field: jax.Array, rate: jax.Array) -> jax.Array:
+    """Re f* . r of each mode: the rate at which the tendency r adds to |f|^2 / 2. Components are summed."""
+    if field.ndim > 3:
+        return dot(field.real, rate.real) + dot(field.imag, rate.imag)
+    return field.real * rate.real + field.imag * rate.imag
+
+
+def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | float:
+    """-2 Omega x u; 0 without rotation."""
+    if not any(rotation):
+        return 0.0
+    return cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
+
+
+# ---- linear damping --------------------------------------------------------------------------------------
+
+
+def damping(coefficient: float, hyper: Hyperdiffusion | None) -> Damping:
+    """Viscosity and hyperviscosity, or resistivity and hyperresistivity."""
+    return [(1, coefficient)] if hyper is None else [(1, coefficient), (hyper.order, hyper.coefficient)]
+
+
+def damping_rate(layout: Layout, terms: Damping, dtype) -> jax.Array:
+    """The rate (1/time) at which `terms` damp each mode.
+
+    Computed in double precision; rates that single precision cannot represent are capped, far beyond the reach of a
+    step.
+    """
+    k2 = layout.k_squared()
+    (_, first), *hyper = terms
+    rate = first * k2
+    for order, coefficient in hyper:
+        rate = rate + coefficient * k2**order
+    return jnp.minimum(rate, 1e30).astype(dtype)
+
+
+def viscous_damping(settings: FlowSettings) -> Damping:
+    """Viscosity and hyperviscosity."""
+    return damping(settings.viscosity, settings.hyperviscosity)
+
+
+def drag_rate(layout: Layout, settings: FlowSettings, dtype) -> jax.Array | float:
+    """Damping rate (1/time) of velocity modes by large-scale drag; the mean flow keeps its momentum."""
+    if settings.drag is None:
+        return 0.0
+    k2, reach = layout.k_squared(), settings.drag.below**2 * (1 + 1e-12)
+    return jnp.where((k2 > 0) & (k2 <= reach), settings.drag.coefficient, 0.0).astype(dtype)
+
+
+# ---- passive scalars -------------------------------------------------------------------------------------
+
+
+def fluxes(names: Iterable[str], values: Fields) -> Fields:
+    """u theta of every scalar, by its name; pointwise."""
+    return {name: values[name] * values["velocity"] for name in names}
+
+
+def scalar_tendencies(
+    layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array
+) -> Fields:
+    """-div(u theta) - u . G."""
+    tendencies = {}
+    for s in scalars:
+        tendencies[s.name] = -divergence(layout, products[s.name])
+        if any(s.mean_gradient):
+            tendencies[s.name] -= along(s.mean_gradient, velocity)
+    return tendencies
+
+
+def along(direction: Sequence[float], vector: jax.Array) -> jax.Array:
+    """d . v for a constant vector d."""
+    return sum(d * vector[i] for i, d in enumerate(direction) if d)  # type: ignore[return-value]
+
+
+def scalar_linear(layout: Layout, scalars: Iterable[Scalar], dtype) -> Fields:
+    """-D k^2 of every scalar."""
+    return {s.name: -s.diffusivity * layout.k_squared(dtype) for s in scalars}
+
+
+def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> dict[str, jax.Array]:
+    """For each scalar the mean, the variance <theta'^2> (without the mean), its dissipation 2 D <|grad theta|^2>, and
+    its production -2 <theta' u'> . G: d variance/dt = production - dissipation."""
+    columns = {}
+    for s in scalars:
+        theta = fields[s.name]
+        k2, fluctuations = layout.k_squared(theta.real.dtype), fluctuation(layout, theta)
+        columns[f"{s.name}_mean"] = layout.at_zero(theta).real
+        columns[f"{s.name}_variance"] = layout.inner(fluctuations, fluctuations)
+        columns[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
+        if any(s.mean_gradient):
+            columns[f"{s.name}_production"] = -2 * layout.inner(
+                fluctuations, along(s.mean_gradient, fields["velocity"])
+            )
+    return columns
+
+
+def variance_modes(layout: Layout, field: jax.Array) -> jax.Array:
+    """|f|^2 of each mode except k = 0; their sum is the variance of a scalar."""
+    return abs(fluctuation(layout, field)) ** 2
+
+
+def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> Fields:
+    """The variance of each mode, as `NAME_variance`."""
+    return {f"{s.name}_variance": variance_modes(layout, fields[s.name]) for s in scalars}
+
+
+def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Fields:
+    """Re theta* u_i of each mode but k = 0, as `NAME_flux_x` and so on: summed, <theta' u_i'>."""
+    found = {}
+    for name in names:
+        own = fluctuation(layout, fields[name])
+        for i, axis in enumerate(layout.grid.names.values()):
+            found[f"{name}_flux_{axis}"] = transfer(own, fields["velocity"][i])
+    return found
+
+
+def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:
+    """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
+    return {
+        f"{s.name}_variance": 2 * transfer(fields[s.name], -divergence(layout, products[s.name]))
+        for s in scalars
+    }
+
+
+# ---- derived fields --------------------------------------------------------------------------------------
+
+
+def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, DerivedField]:
+    """The speed, the vorticity and, if that is a vector, its magnitude."""
+    inverse, layout = transform.inverse, transform.layout
+    speed = DerivedField(SPEED, lambda f: jnp.sqrt(squared(inverse(f[name]))))
+
+    def vorticity(fields: Fields) -> jax.Array:
+        return inverse(curl(layout, fields[name]))
+
+    return by_name(*curl_fields(transform, vorticity, VORTICITY, VORTICITY_MAGNITUDE), speed)
+
+
+def curl_fields(
+    transform: Transform, values: Callable[[Fields], jax.Array], spec: FieldSpec, magnitude: FieldSpec
+) -> list[DerivedField]:
+    """A curl with these values and its magnitude; in a plane the curl alone, which is a scalar."""
+    curl_itself = DerivedField(spec.on(transform.grid), values)
+    if transform.grid.planar:
+        return [curl_itself]
+    return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(squared(values(f))))]
+
+
+def strain_rate(layout: Layout, velocity: jax.Array) -> jax.Array:
+    """Coefficients (6, *order) of S_ij = (du_i/dx_j + du_j/dx_i) / 2: xx, yy, zz, xy, xz, yz; in a plane (3, *order):
+    xx, yy, xy."""
+    k, u = wavenumbers(layout, velocity.real.dtype), velocity
+    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in symmetric_pairs(len(k))])
+
+
+def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> DerivedField:
+    """2 nu S_ij S_ij at every point; its mean is the dissipation by viscosity."""
+
+    def values(fields: Fields) -> jax.Array:
+        s = transform.inverse(strain_rate(transform.layout, fields["velocity"]))
+        diagonal, others = s[: len(fields["velocity"])], s[len(fields["velocity"]) :]
+        return 2 * viscosity * (squared(diagonal) + 2 * squared(others))
+
+    return DerivedField(DISSIPATION_RATE, values)
+
+
+def scalar_fields(transform: Transform, diffusivities: Mapping[str, float]) -> dict[str, DerivedField]:
+    """Of every scalar `NAME_gradient_magnitude`, |grad theta|, and `NAME_dissipation_rate`, 2 D |grad theta|^2, whose
+    mean is the column `NAME_dissipation`."""
+
+    def squares(name: str, fields: Fields) -> jax.Array:
+        return squared(transform.inverse(gradient(transform.layout, fields[name])))
+
+    found = []
+    for name, diffusivity in diffusivities.items():
+        found += [
+            DerivedField(FieldSpec(f"{name}_gradient_magnitude"), lambda f, n=name: jnp.sqrt(squares(n, f))),
+            DerivedField(
+                FieldSpec(f"{name}_dissipation_rate"), lambda f, n=name, d=diffusivity: 2 * d * squares(n, f)
+            ),
+        ]
+    return by_name(*found)
+
+
+def pressure(
+    transform: Transform,
+    inputs: Mapping[str, jax.Array],
+    pointwise_force: Callable[[Fields], jax.Array],
+    linear_force: jax.Array | float = 0.0,
+) -> jax.Array:
+    """Values of the pressure over density, without mean: lap(p + |u|^2 / 2) = div F.
+
+    F is the right-hand side of the momentum equation before the projection: a pointwise function of the inputs'
+    values and a linear part given as coefficients.
+    """
+
+    def head(values, points, parameters):
+        return Local({"force": pointwise_force(values), "kinetic": 0.5 * squared(values["velocity"])})
+
+    layout = transform.layout
+    products = transform.evaluate(inputs, head).products
+    inverse_k2 = layout.inverse_k_squared(transform.dtype)
+    fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
+    return transform.inverse(-inverse_k2 * divergence(layout, products["force"] + linear_force) - fluctuation)

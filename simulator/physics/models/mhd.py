@@ -1,0 +1,341 @@
+"""Incompressible magnetohydrodynamics, with the magnetic field in Alfven units (a velocity)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+from pydantic import model_validator
+
+from simulator.physics.models.advection import (
+    Momentum,
+    divergence_of_stress,
+    products_are_exact,
+    stress_without_trace,
+)
+from simulator.physics.models.fields import (
+    CURRENT,
+    CURRENT_MAGNITUDE,
+    MAGNETIC,
+    PRESSURE,
+    DerivedField,
+    Fields,
+    by_name,
+)
+from simulator.physics.models.flow import Cascade, absent, mean_and_rms, products_about
+from simulator.physics.models.fluid import (
+    FlowSettings,
+    Hyperdiffusion,
+    advection_rate,
+    curl_fields,
+    damping,
+    damping_rate,
+    fluxes,
+    power,
+    scalar_transfers,
+    transfer,
+)
+from simulator.physics.models.model import Balance
+from simulator.physics.models.navier_stokes import NavierStokes
+from simulator.physics.models.resolution import Damping, dissipation_scale, tail_fraction
+from simulator.settings import Flag, NonNegative, wrong
+from simulator.spectral import Layout, Local, Points, Transform
+from simulator.spectral.operators import (
+    cross,
+    curl,
+    divergence,
+    dot,
+    inverse_curl,
+    squared,
+)
+
+
+class MhdSettings(FlowSettings):
+    kind: Literal["mhd"] = "mhd"
+    resistivity: NonNegative
+    """Magnetic diffusivity, length^2 / time."""
+    hyperresistivity: Hyperdiffusion | None = None
+    """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
+    kinematic: Flag = False
+    """The velocity keeps its initial value: the kinematic dynamo problem."""
+
+    magnetic: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _closes_both_fields(self) -> Self:
+        closure = self.subgrid
+        if closure is None:
+            return self
+        if self.kinematic:
+            raise wrong("subgrid", "has no effect: model.kinematic prescribes the velocity; leave it out")
+        if closure.kind != "smagorinsky":
+            raise wrong("subgrid.kind", f"{closure.kind} closes no magnetic field; mhd takes smagorinsky")
+        if closure.resistive_coefficient is None:
+            raise wrong("subgrid.resistive_coefficient", "is required in mhd, C_eta in (C_eta Delta)^2 |j|")
+        return self
+
+    @model_validator(mode="after")
+    def _momentum_is_solved(self) -> Self:
+        given = {"hyperviscosity": self.hyperviscosity, "drag": self.drag, "rotation": any(self.rotation)}
+        for key, value in given.items():
+            if self.kinematic and value:
+                raise wrong(key, "has no effect: model.kinematic prescribes the velocity; leave it out")
+        return self
+
+
+class StressForce(Momentum):
+    """-div(u u - b b) up to a gradient: 6 + 8 transforms per tendency with the electromotive force. Used if products
+    are exact, because aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
+
+    fields = ("velocity", "magnetic")
+
+    def products(self, values: Fields) -> Fields:
+        stress = stress_without_trace(values["velocity"]) - stress_without_trace(values["magnetic"])
+        return {"stress": stress}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return -divergence_of_stress(layout, products["stress"])
+
+
+class RotationalForce(Momentum):
+    """u x omega + j x b: 12 + 6 transforms per tendency with the electromotive force. With u x b it conserves energy
+    even with aliased products."""
+
+    fields = ("velocity", "magnetic")
+
+    def inputs(self, layout: Layout, fields: Fields) -> Fields:
+        return {"vorticity": curl(layout, fields["velocity"]), "current": curl(layout, fields["magnetic"])}
+
+    def products(self, values: Fields) -> Fields:
+        advection = cross(values["velocity"], values["vorticity"])
+        return {"force": advection + cross(values["current"], values["magnetic"])}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return products["force"]
+
+
+class PrescribedVelocity(Momentum):
+    """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
+
+    def products(self, values: Fields) -> Fields:
+        return {}
+
+    def force(self, layout: Layout, products: Fields) -> jax.Array:
+        return jnp.zeros_like(products["emf"])
+
+
+class Mhd(NavierStokes):
+    """du/dt = P[-(u . grad) u + j x b - 2 Omega x u] + damping,  db/dt = curl(u x b) + eta lap b - eta_n k^(2 n) b,
+    j = curl b; both solenoidal. Damping and passive scalars are those of `NavierStokes`.
+
+    The mean magnetic field is the k = 0 mode of `magnetic`; the induction equation keeps it. With `kinematic`
+    the velocity is prescribed. Biskamp, Magnetohydrodynamic Turbulence (2003), section 2.1.
+
+    In two dimensions both fields lie in the plane; vorticity, current and the vector potential are along its normal.
+    The energy flows to small scales there, too (Biskamp, section 8.1).
+    """
+
+    Settings = MhdSettings
+    exact_force = RotationalForce()
+
+    def __init__(self, settings: MhdSettings, transform: Transform):
+        super().__init__(settings, transform, [MAGNETIC])  # type: ignore[arg-type] - has all keys of a flow
+        if settings.kinematic:
+            self.unforced = "has no effect: model.kinematic prescribes the velocity"
+            self.budget = "none"
+            self.momentum = PrescribedVelocity()
+        else:
+            self.momentum = StressForce() if products_are_exact(transform.grid) else RotationalForce()
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def _resolved(self, values: Fields, points: Points, parameters: Any) -> Local:
+        flow = super()._resolved(values, points, parameters)
+        u, b = values["velocity"], values["magnetic"]
+        products = {**flow.products, "emf": cross(u, b)}
+        return flow._replace(products=products, maxima={**flow.maxima, "rate": self._rate(u, b)})
+
+    def _subgrid_inputs(self, fields: Fields) -> Fields:
+        if self.closure is None:
+            return {}
+        return {
+            **super()._subgrid_inputs(fields),
+            "current": curl(self.transform.layout, fields["magnetic"]),
+        }
+
+    def _subgrid_products(self, values: Fields) -> Fields:
+        assert self.closure is not None
+        return {**super()._subgrid_products(values), "emf": self.closure.electromotive_force(values)}
+
+    def _of_products(self, products: Fields) -> Fields:
+        return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}
+
+    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
+        return super().energy_loss(losses) + losses["magnetic_subgrid_dissipation"]
+
+    def _rate(self, u: jax.Array, b: jax.Array) -> jax.Array:
+        """Rate of the flow and, unless the run is kinematic, of Alfven waves."""
+        waves = () if self.settings.kinematic else (b,)
+        return advection_rate(self.transform.grid, u, *waves)
+
+    def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
+        if self.settings.kinematic:  # nothing to project
+            return self.momentum.force(self.transform.layout, products)
+        return super().acceleration(products, fields)
+
+    def combine(self, products: Fields, fields: Fields) -> Fields:
+        induction = curl(self.transform.layout, products["emf"])
+        return {**super().combine(products, fields), "magnetic": induction}
+
+    def _resistive_damping(self) -> Damping:
+        return damping(self.settings.resistivity, self.settings.hyperresistivity)
+
+    def linear(self) -> Fields:
+        dtype = self.transform.dtype
+        found = super().linear()
+        if self.settings.kinematic:
+            found["velocity"] = jnp.zeros((1, 1, 1), dtype)
+        return {
+            **found,
+            "magnetic": -damping_rate(self.transform.layout, self._resistive_damping(), dtype),
+        }
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def balance(self, fields: Fields) -> Balance:
+        layout, linear, names = self.transform.layout, self.linear(), ("velocity", "magnetic")
+        lost = jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in names))
+        if self.closure is not None:
+            lost = lost + self.energy_loss(self.subgrid_losses(fields))
+        return Balance(jnp.asarray(sum(0.5 * power(layout, 1.0, fields[n]) for n in names)), 0.0, lost)
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        inner = self.transform.layout.inner
+        return jnp.asarray(
+            sum(inner(fields[n], forces[n]).sum() for n in ("velocity", "magnetic") if n in forces)
+        )
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
+        ohmic = power(layout, -self.linear()["magnetic"], b)
+        current = curl(layout, b)
+
+        def exchange(values, points, parameters) -> Local:
+            u, b, j = values["velocity"], values["magnetic"], values["current"]
+            strength = jnp.sqrt(squared(b))
+            maxima = {"field": strength, "divergence": abs(values["divergence"]), "rate": self._rate(u, b)}
+            means = {"lorentz": dot(u, cross(j, b)), **products_about(parameters, b, "magnetic")}
+            return Local({}, maxima, means)
+
+        inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
+        mean = layout.at_zero(b).real
+        evaluated = self.transform.evaluate(inputs, exchange, mean)
+        flow = super().diagnostics(fields, time)
+        return {
+            **flow,
+            **self._magnetic_numbers(flow),
+            "magnetic_energy": 0.5 * power(layout, 1.0, b),
+            "ohmic_dissipation": ohmic,
+            "lorentz_work": evaluated.means["lorentz"],
+            "cross_helicity": layout.inner(u, b).sum(),
+            **{name: layout.sum(modes) for name, modes in self._topology(b).items()},
+            **mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
+            **self._magnetic_scales(current, ohmic),
+            "max_magnetic": evaluated.maxima["field"],
+            "max_magnetic_divergence": evaluated.maxima["divergence"],
+            "rate": self.rate(evaluated.maxima) if self.closure is None else flow["rate"],
+        }
+
+    def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
+        return Cascade("energy", viscous)
+
+    def _topology(self, b: jax.Array) -> Fields:
+        """The third quantity of each mode that ideal flow conserves, by name: Re a* . b with curl a = b, or in two
+        dimensions |a|^2."""
+        potential = inverse_curl(self.transform.layout, b)
+        if self.transform.grid.planar:
+            return {"square_potential": squared(potential)}
+        return {"magnetic_helicity": transfer(potential, b)}
+
+    def _magnetic_numbers(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        resistivity = self.settings.resistivity
+        if absent(resistivity):
+            return {}
+        return {
+            "magnetic_reynolds": flow["u_rms"] * flow["integral_scale"] / resistivity,
+            "magnetic_prandtl": jnp.asarray(self.settings.viscosity / resistivity),
+        }
+
+    def _magnetic_scales(self, current: jax.Array, ohmic: jax.Array) -> dict[str, jax.Array]:
+        """Scales as `flow_scalars` computes them for the velocity. A kinematic dynamo, in which the strength of the
+        field is arbitrary, has no dissipation scale."""
+        layout = self.transform.layout
+        scales = {
+            "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
+            "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
+        }
+        present = [(n, eta) for n, eta in self._resistive_damping() if not absent(eta)]
+        # Where the cascade of a flow with a closure would end is not on the grid.
+        if present and not self.settings.kinematic and self.closure is None:
+            scale = dissipation_scale(present, ohmic)
+            scales["resistive_scale"] = scale
+            scales["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
+        return scales
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        return [] if self.settings.kinematic else super().warnings(row)
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {**super().spectral_energies(fields), "magnetic_energy": 0.5 * squared(fields["magnetic"])}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Those of scalars; `cross_helicity` Re u* . b, `magnetic_helicity` Re a* . b with curl a = b or, in two
+        dimensions, `square_potential` |a|^2, and the Elsasser energies |u + b|^2 / 4 and |u - b|^2 / 4: their sum is
+        the energy, their difference the cross-helicity."""
+        u, b = fields["velocity"], fields["magnetic"]
+        return {
+            **super().cospectra(fields),
+            "cross_helicity": transfer(u, b),
+            **self._topology(b),
+            "elsasser_plus": 0.25 * squared(u + b),
+            "elsasser_minus": 0.25 * squared(u - b),
+        }
+
+    def wave_parts(self, fields: Fields) -> Fields:
+        return {}  # the waves of a rotating conductor are not those of a rotating flow
+
+    def transfers(self, fields: Fields) -> Fields:
+        """Advection conserves the kinetic energy; `lorentz` converts kinetic into magnetic energy, its
+        `induction`."""
+        scalars = self.settings.scalars
+
+        def terms(values, points, parameters) -> Local:
+            u, b = values["velocity"], values["magnetic"]
+            advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
+            products = {"advection": advection, "lorentz": lorentz, "emf": cross(u, b)}
+            return Local({**products, **fluxes(self.mean_gradients, values)})
+
+        layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
+        inputs = {**fields, **self.exact_force.inputs(layout, fields)}
+        products = self.transform.evaluate(inputs, terms).products
+        return {
+            "kinetic_energy": transfer(u, products["advection"]),
+            "lorentz": transfer(u, products["lorentz"]),
+            "induction": transfer(b, curl(layout, products["emf"])),
+            **scalar_transfers(layout, scalars, products, fields),
+            **self.subgrid_transfers(fields),
+        }
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        inverse, layout = self.transform.inverse, self.transform.layout
+
+        def current(fields: Fields) -> jax.Array:
+            return inverse(curl(layout, fields["magnetic"]))
+
+        derived = {
+            **super().derived(),
+            **by_name(*curl_fields(self.transform, current, CURRENT, CURRENT_MAGNITUDE)),
+        }
+        if self.settings.kinematic:
+            del derived[PRESSURE.name]
+        return derived

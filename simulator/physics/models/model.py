@@ -1,0 +1,365 @@
+"""The contract of an equation, and the state that it evolves."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
+from simulator.physics.particles.particle_set import ParticleSet
+from simulator.physics.particles.population import Populations
+from simulator.settings import Settings
+from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.bins import shell_spectra
+from simulator.spectral.moved import Shift, evaluate_moved
+from simulator.spectral.operators import project, squared
+from simulator.spectral.transform import Tree
+
+Force = Callable[[Fields, jax.Array], Fields]
+"""(fields, time) to accelerations, by name of the accelerated field."""
+
+
+class Balance(NamedTuple):
+    """An energy and its sources without forcing: d energy / dt = production - dissipation."""
+
+    energy: jax.Array
+    production: jax.Array | float
+    dissipation: jax.Array
+
+
+class Model:
+    """An equation du/dt = L u + N(u, t) for fields u in spectral space, with a diagonal L that is integrated exactly.
+
+    N is stated in three pure functions, N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical
+    space, block by block, applies `pointwise`, and transforms the products back. A subclass has to define `Settings`,
+    `pointwise` and `combine`, and to pass its fields to `__init__`. Everything else has a default.
+    """
+
+    Settings: ClassVar[type[Settings]]
+    split: ClassVar[bool] = False
+    """Whether the equation is solved by split steps, as a `SplitModel`."""
+    integrators: ClassVar[tuple[str, ...]] = ()
+    """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
+    dealias: ClassVar[tuple[str, ...]] = ()
+    """The allowed values of `grid.dealias`, the default first; empty: all."""
+    planar: ClassVar[bool] = False
+    """Whether the equation can also be solved in two dimensions."""
+    open: ClassVar[bool] = False
+    """Whether the model is known only when the user's files are read; integrator, dealiasing and forcing are then
+    checked against it."""
+    guarded: ClassVar[bool] = False
+    """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
+    and `trouble` states the reason."""
+    unforced: str | None = None
+    """The reason why the model cannot be forced; None if it can."""
+    budget: Literal["none", "step", "row"] = "none"
+    """When the energy budget (`balance`, `work`) is evaluated: in every step, which needs a budget of spectral fields
+    only, or, if it is expensive, only for rows of output."""
+
+    def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
+        self.settings, self.transform = settings, transform
+        self.fields: Mapping[str, FieldSpec] = {spec.name: spec for spec in fields}
+
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
+        """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
+        `files` opens the user's files."""
+        return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
+
+    # ---- fields -------------------------------------------------------------------------------------------
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
+        return {name: spec.shape for name, spec in self.fields.items()}
+
+    @property
+    def solenoidal(self) -> tuple[str, ...]:
+        """Names of the fields that are kept free of divergence."""
+        return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
+
+    def settle(self) -> None:
+        """Computes on the devices the quantities that depend only on settings; called once on every process, when the
+        model is made."""
+
+    def solenoidal_part(self, field: jax.Array) -> jax.Array:
+        """The coefficients of a vector field without its divergence."""
+        return project(self.transform.layout, field)
+
+    def transform_of(self, name: str) -> Transform:
+        """The transform of an evolved field. All transforms of a model share one arrangement of points."""
+        return self.fields[name].transform or self.transform
+
+    def specs(self) -> dict[str, FieldSpec]:
+        """All fields that output may request, evolved and derived."""
+        return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
+
+    @property
+    def scalar_fields(self) -> tuple[str, ...]:
+        """The evolved and derived fields with one real value at each point."""
+        return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
+
+    def field_values(self, name: str, fields: Fields) -> jax.Array:
+        """The values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y), zero in
+        padding."""
+        return self.transform.physical.as_seen(self.whole_values(name, fields))
+
+    def whole_values(self, name: str, fields: Fields) -> jax.Array:
+        """The same, always with three axes."""
+        if name in self.fields:
+            return self.transform_of(name).inverse(fields[name])
+        return self.derived()[name].values(fields)
+
+    def units_of(self, spec: FieldSpec) -> str:
+        """The units of a field in words: by default their dimension in the run's own units."""
+        return spec.units
+
+    @property
+    def density_transform(self) -> Transform:
+        """The transform of real fields with all modes of the model."""
+        return self.transform
+
+    @property
+    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields of an initial condition, with their leading shapes."""
+        return self.shapes
+
+    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
+        """The evolved fields from those of an initial condition; fields that are not in `names` were not set, and are
+        zero."""
+        return fields
+
+    @property
+    def populations(self) -> Populations:
+        """The particles that are matter of the model itself."""
+        return {}
+
+    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+        """The function from the name of a population and its particles to their acceleration (3, entries)."""
+        raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
+
+    def contents(self, state: "State") -> Any:
+        """The part of a state that the model's methods take for `fields`: the fields, and what else its steps
+        change."""
+        return state.fields
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The fields that snapshots hold unless a run names others."""
+        return tuple(self.fields)
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """The components of a composite."""
+        return {}
+
+    @property
+    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields that a forcing accelerates, with their leading shapes."""
+        return self.shapes
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        """Fields besides the evolved ones that output may request."""
+        return {}
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def inputs(self, fields: Fields) -> Tree:
+        """Spectral fields whose values `pointwise` needs."""
+        return fields
+
+    def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
+        """Products of values at a point. `maxima["rate"]`, if present, is the advective rate sum_i |v_i| / dx_i
+        (1/time) that limits dt."""
+        raise TypeError(f"{type(self).__name__} does not define pointwise")
+
+    def parameters(self, time: jax.Array) -> Tree:
+        """Scalar arguments of `pointwise`."""
+        return ()
+
+    def combine(self, products: Tree, fields: Fields) -> Fields:
+        """N of all fields from the coefficients of the products."""
+        raise TypeError(f"{type(self).__name__} does not define combine")
+
+    def linear(self) -> Fields:
+        """The diagonal L of each field (1/time), real or complex, of either sign; it broadcasts against the field.
+
+        Fields without an entry have none. For a real field L(-k) has to be the conjugate of L(k). If L or N lets
+        modes grow, the tendency has to be Hermitian on the plane kz = 0 (`operators.hermitian`).
+        """
+        return {}
+
+    def linear_terms(self) -> Fields:
+        """L of every evolved field; zero for fields without an entry in `linear`."""
+        stated, zero = self.linear(), jnp.zeros((1, 1, 1), self.transform.dtype)
+        return {name: stated.get(name, zero) for name in self.fields}
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        """The largest rate (1/time) that an explicit step has to resolve: dt = cfl / rate. 0 means no limit."""
+        return maxima.get("rate", jnp.zeros((), self.transform.dtype))
+
+    def tendency(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        """N with the accelerations of a forcing, and the maxima of `pointwise`.
+
+        With `shift` the products are taken on a shifted grid, which changes the phase of their aliasing errors.
+        """
+        rates, evaluated = self.evaluated(fields, time, accelerations, shift)
+        return rates, evaluated.maxima
+
+    def evaluated(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+        keep: Collection[str] = (),
+    ) -> tuple[Fields, Evaluated]:
+        """`tendency` with all that was evaluated for it; `keep` as in `Transform.evaluate`, if there is no shift."""
+        given = self.inputs(fields), self.pointwise, self.parameters(time)
+        if shift is None:
+            evaluated = self.transform.evaluate(*given, keep)
+        else:
+            evaluated = evaluate_moved(self.transform, shift, *given)
+        rates = self.combine(evaluated.products, fields)
+        rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
+        return rates, evaluated
+
+    def tendency_and_velocity(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
+        """`tendency`, and the values (3, *kept_order) of the velocity if they are seen on the way."""
+        return *self.tendency(fields, time, accelerations, shift), None
+
+    def longest_step(self) -> float | None:
+        """The largest dt that resolves the growth of the linear term; None if no mode grows."""
+        return None
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """The first values of the small arrays that the model carries from step to step."""
+        return {}
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why no step can be taken from finite fields, and a remedy; None if one can."""
+        return None
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def balance(self, fields: Fields) -> Balance:
+        """The energy budget, for models whose `budget` is not "none"."""
+        raise TypeError(f"{type(self).__name__} states no energy budget")
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        """The energy per time that the accelerations of a force add."""
+        raise TypeError(f"{type(self).__name__} states no energy budget")
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Scalars of `diagnostics.csv` by column, and `rate`; by default the mean and variance of every field."""
+        columns: dict[str, jax.Array] = {}
+        for name, spec in self.fields.items():
+            layout = self.transform_of(name).layout
+            mean, square = layout.at_zero(fields[name]), layout.inner(fields[name], fields[name])
+            if not spec.components:
+                columns[f"{name}_mean"] = mean.real
+                columns[f"{name}_variance"] = square - abs(mean) ** 2
+                continue
+            for i, component in enumerate(spec.components):
+                columns[f"{name}_{component}_mean"] = mean[i].real
+                columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
+        return columns | {"rate": self.rate(self.tendency(fields, time)[1])}
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """Lines about the run's resolution, from a row of diagnostics."""
+        return []
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        """The energy of each mode (*order), by name; by default half the square of every field."""
+        return {
+            name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()
+        }
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """Shell spectra by name, (shells,) each."""
+        return shell_spectra(self.transform.layout, self.spectral_energies(fields))
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Other quadratic quantities of each mode (*order), by name: fluxes, helicities, parts of the energy."""
+        return {}
+
+    @property
+    def spectra_attributes(self) -> Mapping[str, str]:
+        """Remarks on the spectra, by name: attributes of their file."""
+        return {}
+
+    def transfers(self, fields: Fields) -> Fields:
+        """The rate at which the nonlinear terms add energy to each mode (*order), by name; empty: not defined."""
+        return {}
+
+    @property
+    def pictured(self) -> tuple[str, ...]:
+        """The scalars whose mid-planes are stored by default."""
+        scalars = self.scalar_fields
+        vorticity = "vorticity" if "vorticity" in scalars else "vorticity_magnitude"  # a scalar in a plane
+        return tuple(name for name in ("speed", vorticity, "density") if name in scalars)
+
+    def velocity(self, fields: Fields) -> jax.Array:
+        """Coefficients (d, *order) of the velocity."""
+        return fields["velocity"]
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float | None:
+        """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None if there is no such wave."""
+        return None
+
+
+class SplitModel(Model):
+    """An equation du/dt = T u + V(u) u whose two parts are solved exactly, one after the other.
+
+    T is diagonal in spectral space. V is pointwise in physical space and constant during a kick.
+    """
+
+    split: ClassVar[bool] = True
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        """exp(duration T) u."""
+        raise TypeError(f"{type(self).__name__} does not define drift")
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """exp(duration V) u at `time`, and the rate (1/time, double) that limits dt: dt = cfl / rate.
+
+        `memory` has to hold the first step's `rate`.
+        """
+        raise TypeError(f"{type(self).__name__} does not define kick")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """Everything that influences the next step, and so the content of a checkpoint.
+
+    With a fixed dt the time is origin + since * dt: it is not accumulated.
+    """
+
+    fields: Fields
+    time: jax.Array
+    step: jax.Array
+    dt: jax.Array
+    """The last step; 0 before the first."""
+    origin: jax.Array
+    since: jax.Array
+    memory: dict[str, jax.Array]
+    """Small arrays, replicated on every device, that forcing and model carry from step to step."""
+    history: dict[str, Fields] = field(default_factory=dict)
+    """Spectral arrays that a multistep integrator carries, by name: trees of the evolved fields."""
+    particles: dict[str, ParticleSet] = field(default_factory=dict)
+    """The particles, by name: those that are matter, or those that move with the fluid."""

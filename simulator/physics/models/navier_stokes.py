@@ -1,0 +1,364 @@
+"""Incompressible Navier-Stokes equations in three or two dimensions, with rotation and passive scalars."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import hypot
+from typing import Any, Literal
+
+import jax
+
+from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
+from simulator.physics.models.closures import Closure, make_closure
+from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
+from simulator.physics.models.flow import Cascade, flow_scalars, ratio
+from simulator.physics.models.fluid import (
+    FlowSettings,
+    advection_rate,
+    check_plane,
+    constant,
+    coriolis,
+    damping_rate,
+    dissipation_rate,
+    drag_rate,
+    flow_fields,
+    fluxes,
+    power,
+    pressure,
+    scalar_diagnostics,
+    scalar_fields,
+    scalar_fluxes,
+    scalar_linear,
+    scalar_spectra,
+    scalar_tendencies,
+    scalar_transfers,
+    scalars_on,
+    transfer,
+    viscous_damping,
+)
+from simulator.physics.models.model import Balance, Model
+from simulator.physics.models.normal_modes import energy_parts
+from simulator.physics.models.resolution import unresolved
+from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.moved import Shift
+from simulator.spectral.operators import curl, divergence, gradient, project, squared
+
+
+class NavierStokesSettings(FlowSettings):
+    kind: Literal["navier_stokes"] = "navier_stokes"
+
+
+SUBGRID_STRESS = "subgrid/stress"
+
+
+class NavierStokes(Model):
+    """du/dt = -P[(u . grad) u + 2 Omega x u] - nu k^2 u - nu_n k^(2 n) u - drag, div u = 0, with P the solenoidal
+    projection; passive scalars dtheta/dt = -div(u theta) - u . G + D lap theta.
+
+    P removes the pressure gradient and every other gradient, so the advection term may take any form that differs
+    from (u . grad) u by a gradient: the stress form of Basdevant if products are free of aliasing errors, else the
+    rotational form (see `models.advection`). Canuto et al., Spectral Methods: Evolution to Complex Geometries (2007),
+    section 3.3.
+
+    In two dimensions the velocity has two components and the vorticity one, along the normal. Rotation has no effect
+    there, because its force is a gradient, and there are no closures.
+    """
+
+    Settings = NavierStokesSettings
+    planar = True
+    budget = "step"
+    exact_force: Momentum = Rotational()
+    """The nonlinear force with its gradients but that of u^2 / 2, which the pressure needs."""
+
+    def __init__(
+        self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()
+    ):
+        """`further`: fields that a subclass evolves besides velocity and scalars."""
+        grid = transform.grid
+        if grid.planar:
+            check_plane(settings)
+        scalars = [FieldSpec(s.name) for s in settings.scalars]
+        super().__init__(settings, transform, [spec.on(grid) for spec in (VELOCITY, *further, *scalars)])
+        self.scalars = scalars_on(grid, settings.scalars)
+        self.momentum: Momentum = advection_of(grid)
+        self.closure: Closure | None = None
+
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
+        model = cls(settings, make())
+        if settings.subgrid is not None:
+            model.close(make_closure(settings.subgrid, model.transform, files))
+        return model
+
+    def close(self, closure: Closure) -> None:
+        """Adds a closure. The budget of a stress takes a nonlinear term."""
+        self.closure = closure
+        if not closure.modal:
+            self.budget = "row"
+
+    @property
+    def mean_gradients(self) -> Mapping[str, Sequence[float]]:
+        """The scalars that the flow transports, with the constant gradient of their means."""
+        return {s.name: s.mean_gradient for s in self.scalars}
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def inputs(self, fields: Fields) -> Fields:
+        return {**self._resolved_inputs(fields), **self._subgrid_inputs(fields)}
+
+    def pointwise(self, values: Fields, points: Points, parameters) -> Local:
+        resolved = self._resolved(values, points, parameters)
+        if self.closure is None or self.closure.modal:
+            return resolved
+        products = dict(resolved.products)
+        for name, product in self._subgrid_products(values).items():
+            # In the transform of the resolved product, where there is one.
+            place = "stress" if name == SUBGRID_STRESS and "stress" in products else name
+            products[place] = products[place] + product if place in products else product
+        scalars = bool(self.mean_gradients)
+        rate = resolved.maxima["rate"] + self.closure.pointwise_rate(values, scalars=scalars)
+        return resolved._replace(products=products, maxima={**resolved.maxima, "rate": rate})
+
+    def _resolved_inputs(self, fields: Fields) -> Fields:
+        return {**fields, **self.momentum.inputs(self.transform.layout, fields)}
+
+    def _resolved(self, values: Fields, points: Points, parameters: Any) -> Local:
+        """`pointwise` without a closure."""
+        products = {**self.momentum.products(values), **fluxes(self.mean_gradients, values)}
+        return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
+
+    def linear_force(self, fields: Fields) -> jax.Array | float:
+        """The accelerations of the velocity that are linear in the fields, before the projection."""
+        return coriolis(fields["velocity"], self.settings.rotation)
+
+    def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
+        """N of the velocity: its accelerations without the pressure, projected."""
+        layout = self.transform.layout
+        force = self.momentum.force(layout, products) + self.linear_force(fields)
+        if SUBGRID_STRESS in products:
+            force = force - divergence_of_stress(layout, products[SUBGRID_STRESS])
+        return project(layout, force)
+
+    def combine(self, products: Fields, fields: Fields) -> Fields:
+        scalars = scalar_tendencies(self.transform.layout, self.scalars, products, fields["velocity"])
+        return {"velocity": self.acceleration(products, fields), **scalars}
+
+    def linear(self) -> Fields:
+        layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
+        velocity = damping_rate(layout, viscous_damping(s), dtype) + drag_rate(layout, s, dtype)
+        return {"velocity": -velocity, **scalar_linear(layout, s.scalars, dtype)}
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        return maxima["rate"] + 2 * hypot(*self.settings.rotation)
+
+    def evaluated(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+        keep: Collection[str] = (),
+    ) -> tuple[Fields, Evaluated]:
+        """With what a modal closure adds; that of a stress is among the products."""
+        rates, found = super().evaluated(fields, time, accelerations, shift, keep)
+        if self.closure is None or not self.closure.modal:
+            return rates, found
+        rates = {**rates, **{n: rates[n] + r for n, r in self.subgrid_tendencies(fields).items()}}
+        limit = self.closure.modal_rate(fields["velocity"], scalars=bool(self.mean_gradients))
+        return rates, found._replace(maxima={**found.maxima, "rate": found.maxima["rate"] + limit})
+
+    def tendency_and_velocity(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
+        rates, found = self.evaluated(fields, time, accelerations, shift, ("velocity",))
+        return rates, found.maxima, found.values.get("velocity")
+
+    # ---- the closure -------------------------------------------------------------------------------------
+
+    def _subgrid_inputs(self, fields: Fields) -> Fields:
+        """Coefficients of the further fields whose values the closure needs."""
+        if self.closure is None or self.closure.modal:
+            return {}
+        layout, u = self.transform.layout, fields["velocity"]
+        gradients = {f"gradient/{name}": gradient(layout, fields[name]) for name in self.mean_gradients}
+        return {**self.closure.inputs(layout, u), **gradients}
+
+    def _subgrid_products(self, values: Fields) -> Fields:
+        """The subgrid stress, and the subgrid flux of each scalar by its name; pointwise."""
+        closure, found = self.closure, {}
+        assert closure is not None
+        for name, mean in self.mean_gradients.items():
+            whole = values[f"gradient/{name}"] + constant(mean, values[name].dtype)
+            found[name] = closure.flux(values, values[name], whole)
+        return {SUBGRID_STRESS: closure.stress(values), **found}
+
+    def subgrid_tendencies(self, fields: Fields) -> Fields:
+        """What the closure adds to the tendency of each field: on the velocity before the projection."""
+        closure, scalars = self.closure, list(self.mean_gradients)
+        assert closure is not None
+        if closure.modal:
+            of_velocity, of_scalars = closure.modal_damping(fields["velocity"])
+            return {
+                "velocity": -of_velocity * fields["velocity"],
+                **{name: -of_scalars * fields[name] for name in scalars},
+            }
+        inputs = {**self._subgrid_inputs(fields), **{name: fields[name] for name in scalars}}
+
+        def products(values: Fields, points: Points, parameters: Any) -> Local:
+            return Local(self._subgrid_products(values))
+
+        return self._of_products(self.transform.evaluate(inputs, products).products)
+
+    def _of_products(self, products: Fields) -> Fields:
+        """`subgrid_tendencies` from the coefficients of `_subgrid_products`."""
+        layout = self.transform.layout
+        return {
+            "velocity": -divergence_of_stress(layout, products[SUBGRID_STRESS]),
+            **{name: -divergence(layout, products[name]) for name in self.mean_gradients},
+        }
+
+    def subgrid_losses(self, fields: Fields) -> dict[str, jax.Array]:
+        """What goes to scales below the grid per time, by column: kinetic energy, the variance of each scalar, and
+        the energy of a further field."""
+        inner, found = self.transform.layout.inner, {}
+        for name, rate in self.subgrid_tendencies(fields).items():
+            column = "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"
+            found[column] = -self._weight(name) * inner(fields[name], rate).sum()
+        return found
+
+    def _weight(self, name: str) -> float:
+        """1 for f^2 / 2 of a field, 2 for the variance of a scalar."""
+        return 2.0 if name in self.mean_gradients else 1.0
+
+    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
+        """The part of `subgrid_losses` that is energy."""
+        return losses["subgrid_dissipation"]
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def balance(self, fields: Fields) -> Balance:
+        u, layout = fields["velocity"], self.transform.layout
+        lost = power(layout, -self.linear()["velocity"], u)
+        if self.closure is not None:
+            lost = lost + self.energy_loss(self.subgrid_losses(fields))
+        return Balance(0.5 * power(layout, 1.0, u), 0.0, lost)
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        return self.transform.layout.inner(fields["velocity"], forces["velocity"]).sum()
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        layout, u, s = self.transform.layout, fields["velocity"], self.settings
+        balance = self.balance(fields)
+        damping = viscous_damping(s)
+        viscous = power(layout, damping_rate(layout, damping, u.real.dtype), u)
+        drag = {"drag_dissipation": power(layout, drag_rate(layout, s, u.real.dtype), u)} if s.drag else {}
+        flow = flow_scalars(
+            self.transform,
+            u,
+            damping,
+            self._cascaded(viscous, curl(layout, u)),
+            lambda v: advection_rate(self.transform.grid, v),
+        )
+        subgrid: dict[str, jax.Array] = {}
+        if self.closure is not None:
+            subgrid = self.subgrid_losses(fields)
+            # Where the cascade of such a flow would end is not on the grid.
+            flow = {n: v for n, v in flow.items() if n not in ("kolmogorov_scale", "k_max_eta")}
+            flow["rate"] = self.tendency(fields, time)[1]["rate"]
+        return {
+            "energy": balance.energy,
+            "kinetic_energy": 0.5 * power(layout, 1.0, u),
+            "dissipation": balance.dissipation,
+            "viscous_dissipation": viscous,
+            **drag,
+            **subgrid,
+            **flow,
+            **self._rossby(flow),
+            **scalar_diagnostics(layout, self.scalars, fields),
+            "rate": self.rate(flow),
+        }
+
+    def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
+        """The quantity that flows to small scales: energy, in a plane enstrophy."""
+        if not self.transform.grid.planar:
+            return Cascade("energy", viscous)
+        layout, s = self.transform.layout, self.settings
+        rate = damping_rate(layout, viscous_damping(s), vorticity.real.dtype)
+        return Cascade("enstrophy", power(layout, rate, vorticity))
+
+    def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        if not any(self.settings.rotation):
+            return {}
+        return {"rossby": ratio(flow["u_rms"], 2 * hypot(*self.settings.rotation) * flow["integral_scale"])}
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        """Remarks on the resolution from a row of diagnostics; a closure is for flows that the grid cuts off."""
+        return unresolved(row) if self.closure is None else []
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        kinetic = 0.5 * squared(fields["velocity"])
+        return {
+            "kinetic_energy": kinetic,
+            **scalar_spectra(self.transform.layout, self.settings.scalars, fields),
+        }
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
+        layout, scalars = self.transform.layout, [s.name for s in self.settings.scalars]
+        return {**scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
+
+    def wave_parts(self, fields: Fields) -> Fields:
+        """The energy of waves and of the rest, if the linear terms make waves."""
+        rotation = self.settings.rotation
+        if not any(rotation):
+            return {}
+        axis = [x / hypot(*rotation) for x in rotation]
+        return energy_parts(self.transform.layout, fields["velocity"], None, rotation, 0.0, axis)
+
+    def transfers(self, fields: Fields) -> Fields:
+        """By advection; with a closure also `subgrid`, the energy that modes gain from scales below the grid, and
+        `NAME_subgrid`, the variance of a scalar."""
+        resolved = self.transform.evaluate(self._resolved_inputs(fields), self._resolved).products
+        return {**self.transfers_of(resolved, fields), **self.subgrid_transfers(fields)}
+
+    def subgrid_transfers(self, fields: Fields) -> Fields:
+        if self.closure is None:
+            return {}
+        return {
+            "subgrid" if n == "velocity" else f"{n}_subgrid": self._weight(n) * transfer(fields[n], rate)
+            for n, rate in self.subgrid_tendencies(fields).items()
+        }
+
+    def transfers_of(self, products: Fields, fields: Fields) -> Fields:
+        """`transfers` from the coefficients of the products."""
+        layout = self.transform.layout
+        scalars = scalar_transfers(layout, self.settings.scalars, products, fields)
+        return {
+            "kinetic_energy": transfer(fields["velocity"], self.momentum.force(layout, products)),
+            **scalars,
+        }
+
+    @property
+    def diffusivities(self) -> dict[str, float]:
+        """Those of the scalars, by name."""
+        return {s.name: s.diffusivity for s in self.settings.scalars}
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        found = flow_fields(self.transform)
+        # Of a stress only what accelerates the flow is known; a modal force has no divergence.
+        if self.closure is None or self.closure.modal:
+            found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
+        return {
+            **found,
+            **by_name(dissipation_rate(self.transform, self.settings.viscosity)),
+            **scalar_fields(self.transform, self.diffusivities),
+        }
+
+    def _pressure(self, fields: Fields) -> jax.Array:
+        force = self.exact_force
+        inputs = {n: fields[n] for n in force.fields} | force.inputs(self.transform.layout, fields)
+        return pressure(
+            self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields)
+        )

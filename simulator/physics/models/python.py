@@ -1,0 +1,241 @@
+"""An equation from a user's Python file."""
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field as Key
+from pydantic import ValidationError, create_model
+
+from simulator.errors import UserError
+from simulator.physics.models.equation import Equation, declared, parameters_of
+from simulator.physics.models.model import Model
+from simulator.physics.models.pointwise import POINTS, mixing
+from simulator.physics.models.split_equation import SplitEquation
+from simulator.registry import subclass_of
+from simulator.settings import InputPath, Settings
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.transform import Tree
+
+_TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
+"""Coordinates of tables and series."""
+
+
+class PythonSettings(Settings):
+    kind: Literal["python"] = "python"
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    equation: str
+    """The class in it: a subclass of `simulator.equations.Equation`."""
+    parameters: dict[str, Any] = Key(default_factory=dict)
+    """Values of the class's annotated attributes; those with a default may be left out."""
+
+
+def admitted(name: str, model: Any) -> type[Model]:
+    """The class that an installed package declares as a kind of model; the parameters of an `Equation` are keys of
+    the block `model`. Raises TypeError for anything else."""
+    model = subclass_of(Model)(name, model)
+    if issubclass(model, Equation) and "kind" not in model.Settings.model_fields:
+        kind: Any = (Literal[name], name)
+        model.Settings = create_model(name, __base__=model.Settings, kind=kind)  # type: ignore[assignment]
+    return model
+
+
+class WrongParameters(Exception):
+    """Parameters that do not fit their annotations. `settings` describes a configuration that consists of them alone,
+    and `data` is such a configuration, so that messages name `model.parameters.NAME`."""
+
+    def __init__(self, error: ValidationError, settings: type[Settings], data: Mapping[str, Any]):
+        super().__init__(str(error))
+        self.error, self.settings, self.data = error, settings, data
+
+
+class Python(Model):
+    """Makes the equation of a user's file; the run then holds an instance of the user's class."""
+
+    Settings = PythonSettings
+    open: ClassVar[bool] = True
+
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Model:
+        """Raises UserError or WrongParameters, with file and line, if the class is not an equation that can be
+        solved."""
+        path = Path(settings.path)
+        kind = files.function(str(path), settings.equation, "class")
+        _check_declaration(kind, path, settings.equation)
+        model = kind.create(validated(kind, settings.parameters), make, files)
+        _Check(model, path).all()
+        return model
+
+
+def validated(kind: type[Equation], values: Mapping[str, Any]) -> Settings:
+    """The parameters of an equation. Traced values cannot be checked and are taken unchanged."""
+    traced = {name: value for name, value in values.items() if isinstance(value, jax.Array)}
+    own = parameters_of(kind, tuple(traced)) if traced else kind.Settings
+    data = {"model": {"parameters": {n: v for n, v in values.items() if n not in traced}}}
+    inside = create_model("Model", __base__=Settings, parameters=(own, ...))
+    whole = create_model("Run", __base__=Settings, model=(inside, ...))
+    try:
+        run = whole.model_validate(data)
+    except ValidationError as error:
+        raise WrongParameters(error, whole, data) from None
+    parameters: Settings = run.model.parameters  # type: ignore[attr-defined]
+    if not traced:
+        return parameters
+    whole_settings: Any = kind.Settings
+    return whole_settings.model_construct(**{n: getattr(parameters, n) for n in own.model_fields}, **traced)
+
+
+def _check_declaration(kind: Any, path: Path, name: str) -> None:
+    """Refuses a class that is not a valid declaration of an equation."""
+    where = f"{path}: {name}"
+    if not (isinstance(kind, type) and issubclass(kind, Equation)):
+        raise UserError(f"{where}: is not an equation; derive the class from simulator.equations.Equation")
+    try:
+        fields = declared(kind)
+    except TypeError:
+        raise UserError(f'{where}: evolved is a tuple of names or Fields, e.g. evolved = ("u",)') from None
+    if not fields:
+        raise UserError(f'{where}: names no field; give it e.g. evolved = ("u",)')
+    names = [field.name for field in fields]
+    for field in names:
+        if not (isinstance(field, str) and field.isidentifier()) or field in _TAKEN or names.count(field) > 1:
+            raise UserError(f"{where}: {field!r} cannot name a field; take another word, each once")
+        if field.startswith(("memory", "history")):
+            raise UserError(f"{where}: names that begin with memory or history are taken; rename {field!r}")
+    if len({field.complex for field in fields}) > 1:
+        raise UserError(
+            f"{where}: real and complex fields cannot be mixed; write a complex field as two real ones, or a real "
+            "one as a complex one"
+        )
+    base = SplitEquation if issubclass(kind, SplitEquation) else Equation
+    for parameter in kind.Settings.model_fields:
+        if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):
+            raise UserError(
+                f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
+            )
+
+
+class _Check:
+    """Traces the methods of an equation, without a device, and refuses an equation that a run could not compute."""
+
+    def __init__(self, model: Model, path: Path):
+        self._model, self._path = model, str(path)
+        self._transform, self._layout = model.transform, model.transform.layout
+        self._kind = jnp.result_type(self._transform.dtype, jnp.complex64)
+
+    def all(self) -> None:
+        model = self._model
+        state = {n: self._modes(lead) for n, lead in model.shapes.items()}
+        self._fields("linear", self._traced("linear", model.linear))
+        given = self._traced("inputs", model.inputs, state)
+        for leaf in jax.tree.leaves(given):
+            if leaf.shape[-3:] != self._layout.shape:
+                self._refuse(
+                    "inputs",
+                    f"has an array of shape {self._layout.seen_part(leaf.shape)}; spectral fields are needed",
+                )
+        products = self._pointwise(given)
+        coefficients = jax.tree.map(lambda p: self._modes(p.shape[:-3]), products)
+        self._fields("combine", self._traced("combine", model.combine, coefficients, state))
+        time = jax.ShapeDtypeStruct((), jnp.float64)
+        for name, value in self._traced("quantities", model.diagnostics, state, time).items():
+            if jnp.shape(value) or jnp.iscomplexobj(value) or not name.isidentifier():
+                self._refuse(
+                    "quantities",
+                    f"{name} has shape {jnp.shape(value)} and type {value.dtype}; real numbers are needed",
+                )
+
+    def _modes(self, lead: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((*lead, *self._layout.shape), self._kind)
+
+    def _pointwise(self, given: Tree) -> Tree:
+        """Shapes of the products on a block of points."""
+        real = self._transform.dtype
+        value = real if self._layout.real else self._kind
+        values = jax.tree.map(lambda f: jax.ShapeDtypeStruct((*f.shape[:-3], *POINTS), value), given)
+        axes = ((POINTS[0], 1, 1), (1, POINTS[1], 1), (1, 1, POINTS[2]))
+        points = Points(*(cast(Any, jax.ShapeDtypeStruct(shape, real)) for shape in axes))
+        time = jax.ShapeDtypeStruct((), jnp.float64)
+        # Most files define `products` and `advection`; the traceback gives the line in them.
+        method = next((m for m in ("pointwise", "flow") if self._line_of(m)), "products")
+        parameters = self._traced("parameters", self._model.parameters, time)
+        result = self._traced(method, self._model.pointwise, values, points, parameters)
+        if not isinstance(result, Local):
+            self._refuse(method, f"returned {type(result).__name__}; a Local(products, maxima) is needed")
+        seen = self._transform.physical.seen_part
+        every = [*jax.tree.leaves(result.products), *result.maxima.values(), *result.means.values()]
+        for leaf in every:
+            try:
+                np.broadcast_shapes(leaf.shape[-3:], POINTS)
+            except ValueError:
+                self._refuse(
+                    method,
+                    f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}",
+                )
+        mixed = mixing(jax.make_jaxpr(self._model.pointwise)(values, points, parameters))
+        if mixed is not None:
+            operation, trace = mixed
+            place = self._line(getattr(trace, "frames", ()), lambda f: (f.file_name, f.line_num))
+            raise UserError(
+                f"{place or self._place(method)}: {method}: uses {operation}, but it sees the points of one block "
+                "only; it has to work point by point, and sums and derivatives belong into inputs and combine"
+            )
+        return result.products
+
+    def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return jax.eval_shape(function, *arguments)
+        except UserError:
+            raise
+        except jax.errors.JAXTypeError as error:
+            raise UserError(
+                f"{self._place(method, error)}: {method}: uses numpy, or an if, on values that are not known yet; "
+                "use jax.numpy instead, with jnp.where for an if"
+            ) from error
+        except Exception as error:
+            first = str(error).partition("\n")[0]
+            raise UserError(
+                f"{self._place(method, error)}: {method}: {type(error).__name__}: {first}"
+            ) from error
+
+    def _fields(self, method: str, result: Any) -> None:
+        """Refuses a result that is not a mapping from fields to arrays of their shape."""
+        shapes = self._model.shapes
+        if not isinstance(result, Mapping):
+            self._refuse(method, f"returned {type(result).__name__}; a dict of arrays by field is needed")
+        for name, value in result.items():
+            if name not in shapes:
+                self._refuse(method, f"returned {name!r}; the fields are {', '.join(shapes)}")
+            whole = (*shapes[name], *self._layout.shape)
+            try:
+                fits = np.broadcast_shapes(value.shape, whole) == whole
+            except ValueError:
+                fits = False
+            if not fits:
+                own, needed = map(self._layout.seen_part, (value.shape, whole))
+                self._refuse(method, f"{name} has shape {own}, which does not fit the field's {needed}")
+
+    def _refuse(self, method: str, problem: str) -> None:
+        raise UserError(f"{self._place(method)}: {method}: {problem}")
+
+    def _place(self, method: str, error: BaseException | None = None) -> str:
+        """`file:line` of the user's line that led to the error, else of the method, else the file."""
+        frames = [] if error is None else traceback.extract_tb(error.__traceback__)[::-1]
+        line = self._line(frames, lambda f: (f.filename, f.lineno))
+        return line or self._line_of(method) or self._path
+
+    def _line(self, frames: Any, read: Callable[[Any], tuple[str, int]]) -> str | None:
+        """The innermost frame in the user's file; `frames` start with the innermost."""
+        for file, line in map(read, frames):
+            if file == self._path:
+                return f"{file}:{line}"
+        return None
+
+    def _line_of(self, method: str) -> str | None:
+        code = getattr(getattr(type(self._model), method, None), "__code__", None)
+        return f"{self._path}:{code.co_firstlineno}" if code and code.co_filename == self._path else None

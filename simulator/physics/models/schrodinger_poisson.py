@@ -1,0 +1,402 @@
+"""Wave dark matter and quantum gases: a Schrodinger equation with gravity, self-interaction and traps."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import model_validator
+
+from simulator.errors import UserError
+from simulator.physics.models.cosmology import Background, CosmologySettings
+from simulator.physics.models.density import by_axis, center, density_power, from_center
+from simulator.physics.models.external_potential import (
+    AbsorberSettings,
+    ExternalSettings,
+    absorption,
+    external_potential,
+)
+from simulator.physics.models.fields import (
+    DENSITY,
+    PHASE,
+    POTENTIAL,
+    PSI,
+    SPEED,
+    VELOCITY,
+    DerivedField,
+    Fields,
+    FieldSpec,
+    by_name,
+)
+from simulator.physics.models.model import SplitModel
+from simulator.physics.models.phase_factor import phase_factor
+from simulator.physics.models.plaquettes import pierced_faces
+from simulator.physics.models.resolution import UNDER_RESOLVED, tail_fraction
+from simulator.settings import NonNegative, Positive, Real, Settings, wrong
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.operators import gradient, project, squared
+from simulator.spectral.poisson import Green, solve_poisson
+
+# kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
+GRAVITATIONAL_CONSTANT = 4.30091727e-6
+HBAR_OVER_M22 = 6.582119569e-16 * 299792.458**2 / 1e-22 / 3.0856775814913673e16
+_ASTRONOMICAL = {"length/time": "km/s", "length^2/time^2": "km^2/s^2", "mass/length^3": "Msun/kpc^3"}
+
+
+class WaveSettings(Settings):
+    """Settings of matter waves, apart from gravity."""
+
+    kind: Any
+    hbar_over_m: Positive | None = None
+    """hbar / m, length^2 / time; 1 by default."""
+    self_interaction: Real = 0.0
+    """g in the potential g |psi|^2; negative values attract."""
+    external_potential: ExternalSettings | None = None
+    """A trap: {kind: harmonic, frequency: [x, y, z]} or {kind: python, path, function}."""
+    absorber: AbsorberSettings | None = None
+    """An absorbing layer at the faces of the box."""
+
+
+class SchrodingerPoissonSettings(WaveSettings):
+    kind: Literal["schrodinger_poisson"] = "schrodinger_poisson"
+    gravitational_constant: NonNegative | None = None
+    """G, length^3 / (mass time^2); by default 1, or G in the units chosen; 0 turns gravity off."""
+    units: Literal["dimensionless", "kpc_km_s_msun"] = "dimensionless"
+    """kpc_km_s_msun: lengths in kpc, velocities in km/s, masses in Msun, times in kpc / (km/s)."""
+    particle_mass: Positive | None = None
+    """m c^2 in 1e-22 eV, which gives hbar / m; with units: kpc_km_s_msun only."""
+    cosmology: CosmologySettings | None = None
+    """An expanding background; lengths and densities are then comoving, time supercomoving."""
+    green: Green = "exact"
+    """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+    @model_validator(mode="after")
+    def _one_way_to_say_the_mass(self) -> Self:
+        if self.units == "dimensionless" and self.particle_mass is not None:
+            raise wrong("particle_mass", "needs units: kpc_km_s_msun; give hbar_over_m here")
+        if self.units != "dimensionless" and (self.particle_mass is None) == (self.hbar_over_m is None):
+            raise wrong("particle_mass", "give either particle_mass (1e-22 eV) or hbar_over_m (kpc km/s)")
+        if self.cosmology is not None and (self.external_potential or self.absorber):
+            raise wrong("cosmology", "excludes external_potential and absorber; keep one of them")
+        return self
+
+    @property
+    def hbar(self) -> float:
+        """hbar / m in the run's units."""
+        if self.hbar_over_m is not None:
+            return self.hbar_over_m
+        return HBAR_OVER_M22 / self.particle_mass if self.particle_mass is not None else 1.0
+
+    @property
+    def gravity(self) -> float:
+        """G in the run's units."""
+        if self.gravitational_constant is not None:
+            return self.gravitational_constant
+        return 1.0 if self.units == "dimensionless" else GRAVITATIONAL_CONSTANT
+
+
+class SchrodingerPoisson(SplitModel):
+    """i psi_t = -(hbar/2m) lap psi + (m/hbar) (Phi + g |psi|^2 + V_ext) psi,  lap Phi = 4 pi G (|psi|^2 - mean).
+
+    |psi|^2 is the mass density. The wave function keeps all its modes: both parts of a split step are unitary on the
+    grid, and mass is conserved to round-off. With a `cosmology`, Phi is multiplied by a(tau) and the self-interaction
+    by 1/a (supercomoving variables, see `models.cosmology`).
+
+    In two dimensions nothing depends on z: densities are still masses per volume, the mass of the box is that of a
+    layer of unit depth, and gravity is that of rods along z.
+    """
+
+    Settings = SchrodingerPoissonSettings
+    dealias: ClassVar[tuple[str, ...]] = ("none",)
+    planar = True
+
+    def __init__(
+        self, settings: SchrodingerPoissonSettings, transform: Transform, real: Transform, files: Any = None
+    ):
+        """`transform` is that of the complex wave function, `real` that of density and potential, both with all
+        modes."""
+        super().__init__(settings, transform, [PSI])
+        self.real = real
+        if transform.physical.spec != real.physical.spec or transform.physical.shape != real.physical.shape:
+            raise UserError(
+                "devices.count: wave function and potential would be shared out differently; "
+                "fewer devices, or fft.decomposition: slab, work"
+            )
+        self.hbar, self.gravity = settings.hbar, settings.gravity
+        self.background = Background(settings.cosmology) if settings.cosmology else None
+        self._external = self._absorption = None
+        if settings.external_potential is not None:
+            self._external = external_potential(settings.external_potential, transform.grid, files)
+        if settings.absorber is not None:
+            self._absorption = absorption(settings.absorber, transform.grid)
+
+    @classmethod
+    def create(cls, settings: SchrodingerPoissonSettings, make: Callable[..., Transform], files: Any) -> Self:
+        return cls(settings, make(real=False, every=True), make(real=True, every=True), files)
+
+    def units_of(self, spec: FieldSpec) -> str:
+        units = spec.units
+        if self.settings.units == "kpc_km_s_msun":
+            for dimension, unit in _ASTRONOMICAL.items():
+                units = units.replace(dimension, unit)
+        return units
+
+    @property
+    def density_transform(self) -> Transform:
+        return self.real
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        """psi(k) exp(-i (hbar/2m) k^2 duration); the phase factor is a product of one factor for each axis."""
+        psi = fields["psi"]
+        wavenumbers = self.transform.layout.wavenumbers()
+
+        def phases() -> tuple[jax.Array, ...]:
+            return tuple(_phase_factors(0.5 * self.hbar * k**2 * duration, psi.dtype) for k in wavenumbers)
+
+        def none() -> tuple[jax.Array, ...]:
+            return tuple(jnp.full(k.shape, jnp.nan, psi.dtype) for k in wavenumbers)
+
+        # XLA stores the results of a branch; otherwise it would compute the sines and cosines of an axis for every
+        # mode.
+        for phase in jax.lax.cond(jnp.isfinite(duration), phases, none):
+            psi = psi * phase
+        return {"psi": psi}
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """psi(x) exp(-i V duration), V = (m/hbar) (Phi + g |psi|^2 + V_ext); V is constant during the kick."""
+        psi = self.transform.inverse(fields["psi"])
+        return self.rotated(psi, self.phase_rate(_squared(psi), time), duration)
+
+    def rotated(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        """The state after a kick of the values `psi` at the phase rate v (1/time)."""
+        psi = psi * phase_factor(v * duration.astype(v.dtype))
+        if self._absorption is not None:
+            points = self.real.physical.coordinates(v.dtype)
+            psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
+        return {"psi": self.transform.layout.constrain(self.transform.forward(psi))}, self._rate(v)
+
+    def phase_rate(self, density: jax.Array, time: jax.Array) -> jax.Array:
+        """V (1/time) from values of the density."""
+        s, v = self.settings, jnp.zeros_like(density)
+        a = None if self.background is None else self.background.scale_factor(time).astype(density.dtype)
+        if self.gravity:
+            phi = self.real.inverse(self.potential(self.real.forward(density)))
+            v = v + (phi if a is None else a * phi)
+        if s.self_interaction:
+            v = v + (s.self_interaction * density if a is None else s.self_interaction / a * density)
+        if self._external is not None:
+            v = v + self._external(*self.real.physical.coordinates(density.dtype))
+        return v / self.hbar
+
+    def potential(self, density: jax.Array) -> jax.Array:
+        """Coefficients of Phi from those of the density (both of the real transform)."""
+        return solve_poisson(self.real.layout, 4 * math.pi * self.gravity * density, self.settings.green)
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float:
+        """omega^2 of a small density wave in matter at rest at the start: (hbar k^2 / 2m)^2 + k^2 g rho - 4 pi G
+        rho."""
+        a = self.settings.cosmology.start if self.settings.cosmology else 1.0
+        attraction = 4 * math.pi * a * self.gravity - k2 * self.settings.self_interaction / a
+        return (0.5 * self.hbar * k2) ** 2 - attraction * density
+
+    @cached_property
+    def _kinetic_rate(self) -> float:
+        """(hbar/2m) k^2 at the corner of the spectrum."""
+        layout = self.transform.layout
+        mode_numbers = (np.abs(layout.mode_numbers[a]).max() for a in "xyz")
+        k = [n * unit for n, unit in zip(mode_numbers, self.transform.grid.fundamental, strict=True)]
+        return 0.5 * self.hbar * float(np.square(k).sum())
+
+    def _rate(self, v: jax.Array) -> jax.Array:
+        """With dt = cfl / rate no phase changes by more than pi cfl; a constant in V changes all alike and is
+        ignored."""
+        physical = self.real.physical
+        spread = (physical.max(v) - physical.min(v)).astype(jnp.float64)
+        return jax.lax.stop_gradient(jnp.maximum(spread, self._kinetic_rate) / math.pi)
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, Any]:
+        return {"rate": self._rate(self.phase_rate(_squared(self.transform.inverse(fields["psi"])), time))}
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Energies are box means: of the flow rho v^2 / 2, the quantum pressure (hbar^2 / 2m^2) |grad sqrt(rho)|^2,
+        gravity rho Phi / 2, interaction g rho^2 / 2 and rho V_ext. `mass` is that of the whole box, `mean_momentum_x`
+        ... the box mean of rho v.
+
+        `virial_ratio` is (2 K + 3 I - S) / (|W| + <rho (x - c) . grad V_ext>) in the frame of the centre of mass c,
+        with K the kinetic and quantum energy, I the interaction energy, and S the flux of momentum through the faces
+        of the box centred on c. It is computed as 1 + <(x - c) . dm/dt> / (...), and is 1 in every equilibrium; in
+        two dimensions it is left out."""
+        layout, psi, s = self.transform.layout, fields["psi"], self.settings
+        external = self._external
+        # Rods along z have another virial theorem.
+        held = bool(self.gravity or external) and not self.transform.grid.planar
+        values = _squared(self.transform.inverse(psi))
+        rho, v = self.real.forward(values), self.phase_rate(values, time)
+        momentum = [self.hbar * layout.sum(q * _squared(psi)) for q in self._odd_wavenumbers(psi.real.dtype)]
+        place = center(self.real.layout, rho)
+        drift = [p / layout.sum(_squared(psi)) for p in momentum]
+        inputs = {"psi": psi, "gradient": gradient(layout, psi)}
+        if held:
+            inputs["change"] = self._change(psi, v, drift)
+            inputs["change_gradient"] = gradient(layout, inputs["change"])
+
+        def local(values, points: Points, parameters) -> Local:
+            wave = values["psi"]
+            density = _squared(wave)
+            slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
+            empty = density <= 0
+            quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
+            means = {"density": density, "quantum": quantum, "square": density**2}
+            place, drift = parameters
+            away = from_center(self.transform.grid, points, place)
+            if held:
+                means["virial"] = self._virial(values, away, drift)
+            if external is not None:
+                # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
+                trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
+                means |= {"external": density * trap, "tension": density * slope_of_trap}
+            return Local({}, {"largest": density}, means)
+
+        evaluated = self.transform.evaluate(inputs, local, (place, drift))
+        a = jnp.float64(1) if self.background is None else self.background.scale_factor(time)
+        motion = 0.5 * self.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * _squared(psi))
+        quantum = 0.5 * self.hbar**2 * evaluated.means["quantum"]
+        gravity = 0.5 * a * self.real.layout.inner(rho, self.potential(rho)) if self.gravity else 0.0 * motion
+        interaction = 0.5 * s.self_interaction / a * evaluated.means["square"]
+        trap = evaluated.means.get("external", 0.0 * motion)
+        columns = {
+            "energy": motion + gravity + interaction + trap,
+            "kinetic_energy": motion - quantum,
+            "quantum_energy": quantum,
+            "potential_energy": gravity,
+            "interaction_energy": interaction,
+            "external_energy": trap,
+        }
+        if held:
+            binding = abs(gravity) + evaluated.means.get("tension", 0.0)
+            columns["virial_ratio"] = 1 + evaluated.means["virial"] / jnp.where(
+                binding == 0, jnp.inf, binding
+            )
+        columns |= {
+            "mass": evaluated.means["density"] * self.transform.grid.volume,
+            "max_density": evaluated.maxima["largest"],
+            **by_axis(self.transform.grid, "mean_momentum", momentum),
+            **by_axis(self.transform.grid, "center", place),
+            "vortex_faces": pierced_faces(self.transform, psi),
+            "edge_energy": self._edge(psi, evaluated.means["density"]),
+        }
+        if self.background is not None:
+            columns["scale_factor"] = a
+        return columns | {"rate": self._rate(v)}
+
+    def _change(self, psi: jax.Array, v: jax.Array, drift: Sequence[jax.Array]) -> jax.Array:
+        """Coefficients of psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate
+        of change in the co-moving frame. `v` are values of the phase rate."""
+        layout = self.transform.layout
+        k = layout.wavenumbers(psi.real.dtype)
+        rotation = self.transform.forward(v * self.transform.inverse(psi))
+        rotation = rotation + 0.5 * self.hbar * layout.k_squared(psi.real.dtype) * psi
+        advection = sum(u.astype(q.dtype) * q for u, q in zip(drift, k, strict=True))
+        return layout.constrain(1j * (advection * psi - rotation))
+
+    def _virial(self, values: Fields, away: Sequence[jax.Array], drift: Sequence[jax.Array]) -> jax.Array:
+        """(x - c) . dm/dt at a point in the frame of the centre of mass, m = hbar Im(psi* grad psi) - V rho."""
+        psi, change = values["psi"], values["change"]
+        density_rate = 2 * (jnp.conj(psi) * change).real
+        total = jnp.zeros_like(density_rate)
+        for i in range(3):
+            momentum_rate = (
+                jnp.conj(change) * values["gradient"][i] + jnp.conj(psi) * values["change_gradient"][i]
+            )
+            total = total + away[i] * (
+                self.hbar * momentum_rate.imag - drift[i].astype(total.dtype) * density_rate
+            )
+        return total
+
+    def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
+        """Fraction of the kinetic energy at the edge of the spectrum; 0 if the energy is round-off."""
+        layout, dtype = self.transform.layout, psi.real.dtype
+        noise = (1e3 * jnp.finfo(dtype).eps) ** 2 * 2 * self._kinetic_rate / self.hbar * density
+        return tail_fraction(layout, layout.k_squared(dtype) * _squared(psi), noise)
+
+    def _odd_wavenumbers(self, dtype) -> list[jax.Array]:
+        """Wavenumbers with zeros on the Nyquist planes, where k and -k are one mode."""
+        layout, grid = self.transform.layout, self.transform.grid
+        integers = (layout.integers(a) for a in "xyz")
+        numbers = zip(integers, grid.shape, layout.wavenumbers(dtype), strict=True)
+        return [jnp.where(2 * abs(i) == n, 0, k) for i, n, k in numbers]
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        if row["edge_energy"] > UNDER_RESOLVED:
+            return [
+                f"the wave function is under-resolved: {row['edge_energy']:.1%} of its kinetic energy lies near the "
+                f"grid's edge; a finer grid, or a smaller box, resolves it"
+            ]
+        return []
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {}  # the energies of a wave are not sums over its modes
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """P(k) of the density contrast, length^3."""
+        rho = self.real.forward(_squared(self.transform.inverse(fields["psi"])))
+        return {"density_power": density_power(self.real.layout, rho)}
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """Parts of hbar^2 |grad psi|^2 / 2 (Nore, Abid and Brachet 1997, Phys. Fluids 9, 2644): the kinetic energy of
+        the flow, |w|^2 / 2 with w = sqrt(rho) v, in its `solenoidal` part, that of vortices, and its `compressive`
+        part; and `quantum_energy`, hbar^2 |grad sqrt(rho)|^2 / 2. The mean of w belongs to the first."""
+        real = self.real
+        wave, slope = (
+            self.transform.inverse(f) for f in (fields["psi"], gradient(self.transform.layout, fields["psi"]))
+        )
+        modulus = jnp.sqrt(_squared(wave))
+        empty = modulus <= 0
+        rate = jnp.where(empty, 0, self.hbar * jnp.conj(wave) * slope / jnp.where(empty, 1, modulus))
+        flow, quantum = real.forward(rate.imag), real.forward(rate.real)
+        solenoidal = project(real.layout, flow)
+        parts = {"solenoidal": solenoidal, "compressive": flow - solenoidal, "quantum": quantum}
+        return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        inverse = self.transform.inverse
+
+        def density(fields: Fields) -> jax.Array:
+            return _squared(inverse(fields["psi"]))
+
+        def velocity(fields: Fields) -> jax.Array:
+            """hbar/m Im(psi* grad psi) / |psi|^2, and 0 where the density is 0."""
+            psi = fields["psi"]
+            wave, slope = inverse(psi), inverse(gradient(self.transform.layout, psi))
+            rho = _squared(wave)
+            empty = rho <= 0
+            return jnp.where(empty, 0, self.hbar * (jnp.conj(wave) * slope).imag / jnp.where(empty, 1, rho))
+
+        def potential(fields: Fields) -> jax.Array:
+            return self.real.inverse(self.potential(self.real.forward(density(fields))))
+
+        return by_name(
+            DerivedField(DENSITY, density),
+            DerivedField(replace(VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
+            DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            DerivedField(PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
+            DerivedField(POTENTIAL, potential),
+        )
+
+
+def _squared(psi: jax.Array) -> jax.Array:
+    """|psi|^2, without the square root in abs."""
+    return psi.real**2 + psi.imag**2
+
+
+def _phase_factors(angle: jax.Array, dtype) -> jax.Array:
+    """exp(-i angle) for the few angles of an axis, of any size, in their own precision."""
+    return (jnp.cos(angle) - 1j * jnp.sin(angle)).astype(dtype)

@@ -1,0 +1,516 @@
+"""Compressible gas with its own gravity, isothermal or polytropic."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.physics.models.density import by_axis, center, center_velocity, density_power, faces
+from simulator.physics.models.fields import (
+    DENSITY,
+    MOMENTUM,
+    POTENTIAL,
+    PRESSURE,
+    SPEED,
+    VELOCITY,
+    VORTICITY,
+    VORTICITY_MAGNITUDE,
+    DerivedField,
+    Fields,
+    along_axes,
+    by_name,
+)
+from simulator.physics.models.fluid import advection_rate, curl_fields, transfer
+from simulator.physics.models.model import Balance, Model, Shift
+from simulator.physics.models.resolution import tail_fraction
+from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
+from simulator.spectral import Layout, Local, Points, Transform
+from simulator.spectral.bins import shell_spectra
+from simulator.spectral.grid import AXES
+from simulator.spectral.operators import (
+    curl,
+    divergence,
+    dot,
+    gradient,
+    hermitian,
+    project,
+    squared,
+    symmetric_pairs,
+    wavenumbers,
+)
+from simulator.spectral.poisson import Green, solve_poisson
+from simulator.spectral.transform import Evaluated
+
+
+class DampingSettings(Settings):
+    """Damps momentum at the rate coefficient * k^(2 order)."""
+
+    order: Annotated[Integer, Field(ge=1, le=8)]
+    """n in the damping rate coefficient * k^(2 n)."""
+    coefficient: NonNegative
+    """Units length^(2 n) / time."""
+
+
+class GasSettings(Settings):
+    """Settings of gas, apart from gravity."""
+
+    kind: Any
+    sound_speed: NonNegative
+    """Speed of sound at the background density; 0 is cold gas."""
+    polytropic_exponent: Real = Field(default=1.0, ge=1.0, le=3.0)
+    """gamma in p ~ rho^gamma; 1 is isothermal."""
+    viscosity: NonNegative = 0.0
+    """Shear viscosity over background density, length^2 / time."""
+    bulk_viscosity: NonNegative = 0.0
+    """Bulk viscosity over background density, length^2 / time."""
+    hyperviscosity: DampingSettings | None = None
+    """Additional damping of momentum at small scales."""
+    background_density: Literal["mean"] | Positive = "mean"
+    """The density at which the speed of sound and the viscosities are specified, and the initial density if the
+    initial condition sets none. Gravity always acts on the deviation from the mean: the periodic box as a whole
+    attracts nothing."""
+    external_acceleration: AxisVector = (0.0, 0.0, 0.0)
+    """A constant acceleration of all the gas, one number for each axis of the grid."""
+    max_edge_energy: Positive = 0.05
+    """The run stops when modes near the grid's edge hold this fraction of the squared momentum; with 1 it never
+    does."""
+
+
+class SelfGravitatingGasSettings(GasSettings):
+    kind: Literal["self_gravitating_gas"] = "self_gravitating_gas"
+    gravitational_constant: NonNegative = 1.0
+    """G, length^3 / (mass time^2); 0 turns gravity off."""
+    green: Green = "exact"
+    """Poisson's equation with -k^2, or with the second-order difference formula."""
+
+
+class SelfGravitatingGas(Model):
+    """rho_t + div m = 0,
+    m_t + div(m m / rho) + grad p = -rho grad Phi + rho (a + f) + mu lap v + (mu / 3 + zeta) grad div v,
+    lap Phi = 4 pi G (rho - mean), m = rho v, p = rho_0 c^2 / gamma (rho / rho_0)^gamma, mu = nu rho_0; f: forcing.
+
+    In this form mass and momentum are conserved to round-off. The constant part nu lap m of the shear stress is
+    integrated exactly. There is no shock capturing: the run stops with a message if the gas is no longer resolved or
+    its density becomes negative.
+
+    In two dimensions nothing depends on z, and the velocity lies in the plane: densities are still masses per volume,
+    the mass of the box is that of a layer of unit depth, and gravity is that of rods along z.
+    """
+
+    Settings = SelfGravitatingGasSettings
+    dealias: ClassVar[tuple[str, ...]] = ("two_thirds", "spherical", "none")
+    """Not rogallo: quotients by the density have aliasing errors that no pair of shifts cancels."""
+    planar = True
+    budget = "row"
+    guarded = True
+
+    def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
+        grid = transform.grid
+        super().__init__(settings, transform, [DENSITY, MOMENTUM.on(grid)])
+        self.pull = along_axes(grid, "external_acceleration", settings.external_acceleration)
+        self.viscous = bool(settings.viscosity or settings.bulk_viscosity)
+        self.isothermal = settings.polytropic_exponent == 1
+
+    @property
+    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"density": (), "velocity": self.fields["momentum"].shape}
+
+    @property
+    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
+        return {"velocity": self.fields["momentum"].shape}
+
+    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
+        """Density and momentum from the density and velocity, or momentum, of an initial condition; fields that are
+        not in `names` were not set, and are zero. Without a density, it is the background density everywhere; raises
+        UserError if that is not set."""
+        layout, background = self.transform.layout, self.settings.background_density
+        if "density" not in names or not float(jnp.max(abs(fields["density"]))):
+            if background == "mean":
+                raise UserError(
+                    "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
+                    "everywhere"
+                )
+            zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
+            fields = {**fields, "density": layout.constrain(jnp.where(zero, background, fields["density"]))}
+
+        def product(values, points, parameters) -> Local:
+            return Local(values["density"] * values["velocity"])
+
+        @jax.jit
+        def begun(fields: Fields) -> Fields:
+            m = (
+                fields["momentum"]
+                if "momentum" in fields
+                else self.transform.evaluate(fields, product).products
+            )
+            evolved = {"density": fields["density"], "momentum": m}
+            return {name: layout.constrain(hermitian(layout, field)) for name, field in evolved.items()}
+
+        return begun(fields)
+
+    def _background(self, fields: Fields) -> jax.Array:
+        background = self.settings.background_density
+        mean = self.transform.layout.at_zero(fields["density"]).real
+        return mean if background == "mean" else jnp.asarray(background, mean.dtype)
+
+    def jeans_frequency_squared(self, k2: float, density: float) -> float:
+        """omega^2 = k^2 c^2 - 4 pi G rho of a small wave in gas of this density at rest."""
+        s = self.settings
+        ratio = 1.0 if s.background_density == "mean" else density / s.background_density
+        sound2 = s.sound_speed**2 * ratio ** (s.polytropic_exponent - 1)
+        return k2 * sound2 - 4 * math.pi * s.gravitational_constant * density
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def tendency(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+    ) -> tuple[Fields, dict[str, jax.Array]]:
+        """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
+
+        An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
+        products.
+        """
+        background, inputs = self._background(fields), self.inputs(fields)
+        if accelerations:
+            inputs["grad_phi"] = inputs.get("grad_phi", 0) - accelerations["velocity"]
+        evaluated = self.transform.evaluate(inputs, self.pointwise, {"background": background})
+        return self.combine(evaluated.products, fields), {"rate": self.limit(evaluated.maxima, fields)}
+
+    def inputs(self, fields: Fields) -> Fields:
+        inputs = {"density": fields["density"], "momentum": fields["momentum"]}
+        if self.settings.gravitational_constant:
+            inputs["grad_phi"] = gradient(self.transform.layout, self.potential(fields["density"]))
+        return inputs
+
+    def potential(self, density: jax.Array) -> jax.Array:
+        """Coefficients of Phi."""
+        s = self.settings
+        return solve_poisson(self.transform.layout, 4 * math.pi * s.gravitational_constant * density, s.green)
+
+    def pointwise(self, values: Fields, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
+        rho, m = values["density"], values["momentum"]
+        v = m / rho
+        products = {"flux": jnp.stack([m[i] * v[j] for i, j in symmetric_pairs(len(m))])}
+        if not self.isothermal:
+            products["pressure"] = self._pressure(rho, parameters["background"])
+        if "grad_phi" in values:
+            products["weight"] = rho * values["grad_phi"]
+        if self.viscous:
+            products["velocity"] = v
+        advection = advection_rate(self.transform.grid, v)
+        return Local(products, {"advection": advection, "densest": rho, "thinnest": -rho})
+
+    def _pressure(self, rho: jax.Array, background: jax.Array) -> jax.Array:
+        gamma, sound = self.settings.polytropic_exponent, self.settings.sound_speed
+        # If the density is negative somewhere, the run is about to stop; the power must not turn it into NaN.
+        return background * sound**2 / gamma * jnp.maximum(rho / background, 0) ** gamma
+
+    def combine(self, products: Fields, fields: Fields) -> Fields:
+        layout, s = self.transform.layout, self.settings
+        rho, m, flux = fields["density"], fields["momentum"], products["flux"]
+        k = wavenumbers(layout, rho.real.dtype)
+        pressure = s.sound_speed**2 * rho if self.isothermal else products["pressure"]
+        stress = dict(zip(symmetric_pairs(len(k)), flux, strict=True))
+        stress = {(i, j): part + pressure if i == j else part for (i, j), part in stress.items()}
+        rows = ((stress[min(i, j), max(i, j)] for j in range(len(k))) for i in range(len(k)))
+        force = -1j * jnp.stack([sum(q * part for q, part in zip(k, row, strict=True)) for row in rows])
+        if "weight" in products:
+            force = force - products["weight"]
+        if any(self.pull):
+            force = force + jnp.stack([a * rho for a in self.pull])
+        if self.viscous:
+            velocity = self._background(fields) * products["velocity"]
+            stretch = (s.viscosity / 3 + s.bulk_viscosity) * sum(
+                q * c for q, c in zip(k, velocity, strict=True)
+            )
+            force = force - s.viscosity * layout.k_squared(rho.real.dtype) * (velocity - m)
+            force = force - jnp.stack([q * stretch for q in k])
+        # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical space must be zero.
+        return {"density": -divergence(layout, m), "momentum": hermitian(layout, force)}
+
+    def linear(self) -> Fields:
+        s, k2 = self.settings, self.transform.layout.k_squared(self.transform.dtype)
+        damping = s.viscosity * k2
+        if s.hyperviscosity is not None:
+            damping = damping + s.hyperviscosity.coefficient * k2**s.hyperviscosity.order
+        return {"momentum": -damping}
+
+    def limit(self, maxima: Mapping[str, jax.Array], fields: Fields) -> jax.Array:
+        """The rate that limits dt: flow and sound cross a cell, viscosity damps the smallest scale, gravity collapses
+        the densest point. The last two are so far from the limits of an explicit step that the sum is a safe rate."""
+        s, grid, layout = self.settings, self.transform.grid, self.transform.layout
+        background = self._background(fields)
+        densest, thinnest = maxima["densest"], -maxima["thinnest"]
+        sound = s.sound_speed * jnp.maximum(densest / background, 0) ** ((s.polytropic_exponent - 1) / 2)
+        crossing = maxima["advection"] + sound * sum(1 / h for h in grid.seen(grid.spacing))
+        largest = sum((n * unit) ** 2 for n, unit in zip(grid.kept, grid.fundamental, strict=True))
+        variation = jnp.maximum(abs(background / thinnest - 1), abs(background / densest - 1))
+        explicit = s.viscosity * variation + (s.viscosity / 3 + s.bulk_viscosity) * background / thinnest
+        fall = jnp.sqrt(4 * math.pi * s.gravitational_constant * jnp.maximum(densest, 0))
+        rate = crossing + 0.5 * largest * explicit + fall
+        resolved = (thinnest > 0) & (self._edge(layout, fields) <= s.max_edge_energy)
+        return jnp.where(resolved, rate, jnp.nan)
+
+    def _edge(self, layout: Layout, fields: Fields) -> jax.Array:
+        """Tail fraction of the squared momentum in the frame of the centre of mass."""
+        m, drift = fields["momentum"], center_velocity(layout, fields["density"], fields["momentum"])
+        relative = m - drift[:, None, None, None] * fields["density"]
+        # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across the box.
+        s, length = self.settings, max(self.transform.grid.seen(self.transform.grid.box))
+        mean = layout.at_zero(fields["density"]).real
+        speed = s.sound_speed + jnp.sqrt(squared(drift))
+        speed = speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
+        noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
+        return tail_fraction(layout, squared(relative), noise**2)
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        """Why a run cannot continue from these fields, and a remedy."""
+        layout = self.transform.layout
+
+        @jax.jit
+        def look(fields: Fields):
+            def least(values, points, parameters) -> Local:
+                return Local({}, {"thinnest": -values["density"]})
+
+            maxima = self.transform.evaluate({"density": fields["density"]}, least).maxima
+            return -maxima["thinnest"], self._edge(layout, fields)
+
+        least, edge = (float(v) for v in look(fields))
+        if not least > 0:
+            problem = (
+                f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
+            )
+            return problem, "A finer grid, more viscosity or a higher sound_speed"
+        if edge > (limit := self.settings.max_edge_energy):
+            problem = (
+                f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
+            )
+            return f"{problem} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
+        return None
+
+    # ---- diagnostics --------------------------------------------------------------------------------------
+
+    def velocity(self, fields: Fields) -> jax.Array:
+        """Coefficients (d, *order) of momentum over density."""
+
+        def quotient(values, points: Points, parameters) -> Local:
+            return Local({"velocity": values["momentum"] / values["density"]})
+
+        return self.transform.evaluate(dict(fields), quotient).products["velocity"]
+
+    def _measured(self, fields: Fields, attraction: Fields | None = None) -> Evaluated:
+        """Energies and extremes of the gas, and its velocity. The Mach number refers to the flow in the frame of the
+        centre of mass. With `attraction`, the coefficients of the potential and its gradient, also the surface
+        term."""
+        s, gamma = self.settings, self.settings.polytropic_exponent
+        grid, layout = self.transform.grid, self.transform.layout
+        drift = center_velocity(layout, fields["density"], fields["momentum"])
+
+        def local(values, points: Points, parameters) -> Local:
+            rho, m = values["density"], values["momentum"]
+            v = m / rho
+            ratio = rho / parameters["background"]
+            relative = jnp.stack([v[i] - parameters["drift"][i] for i in range(len(v))])
+            if self.isothermal:
+                pressure = s.sound_speed**2 * rho
+                thermal = pressure * jnp.log(jnp.maximum(ratio, 1e-30))
+            else:
+                pressure = self._pressure(rho, parameters["background"])
+                thermal = pressure / (gamma - 1)
+            sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
+            means = {
+                "kinetic": 0.5 * dot(m, v),
+                "thermal": thermal,
+                "pressure": pressure,
+                "mach": jnp.where(sound > 0, squared(relative) / jnp.where(sound > 0, sound, 1) ** 2, 0),
+            }
+            if "grad_phi" in values:
+                stresses = self._normal_stresses(values, relative, pressure, parameters["mean"])
+                at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
+                weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
+                means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
+            maxima = {"speed": jnp.sqrt(squared(v)), "densest": rho, "thinnest": -rho}
+            return Local({"velocity": v}, maxima, means)
+
+        parameters = {
+            "background": self._background(fields),
+            "drift": drift,
+            "mean": layout.at_zero(fields["density"]).real,
+            "faces": faces(grid, center(layout, fields["density"])),
+        }
+        inputs = {"density": fields["density"], "momentum": fields["momentum"], **(attraction or {})}
+        return self.transform.evaluate(inputs, local, parameters)
+
+    def _normal_stresses(
+        self, values: Fields, velocity: jax.Array, pressure: jax.Array, mean: jax.Array
+    ) -> list[jax.Array]:
+        """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The gravitational part,
+        (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
+        grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
+        same = pressure + mean * values["potential"] - squared(grad_phi) / g
+        return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
+
+    def _gravity(self, rho: jax.Array) -> jax.Array:
+        """The box mean of rho Phi / 2."""
+        return 0.5 * self.transform.layout.inner(rho, self.potential(rho))
+
+    def _dissipation(self, fields: Fields, velocity: jax.Array) -> jax.Array:
+        """The rate at which viscosity and hyperviscosity remove energy."""
+        layout, s, m = self.transform.layout, self.settings, fields["momentum"]
+        k2, stretch = layout.k_squared(m.real.dtype), divergence(layout, velocity)
+        shear = s.viscosity * layout.inner(velocity, k2 * velocity).sum()
+        spread = (s.viscosity / 3 + s.bulk_viscosity) * layout.inner(stretch, stretch)
+        lost = self._background(fields) * (shear + spread)
+        if s.hyperviscosity is not None:
+            damping = -self.linear()["momentum"] - s.viscosity * k2
+            lost = lost + layout.inner(velocity, damping * m).sum()
+        return lost
+
+    def balance(self, fields: Fields) -> Balance:
+        measured = self._measured(fields)
+        energy = measured.means["kinetic"] + measured.means["thermal"] + self._gravity(fields["density"])
+        momentum = self.transform.layout.at_zero(fields["momentum"]).real
+        production = sum(a * p for a, p in zip(self.pull, momentum, strict=True))
+        return Balance(energy, production, self._dissipation(fields, measured.products["velocity"]))
+
+    def work(self, fields: Fields, forces: Fields) -> jax.Array:
+        """The box mean of rho v . f."""
+        return self.transform.layout.inner(fields["momentum"], forces["velocity"]).sum()
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        """Energies are box means: rho v^2 / 2, c^2 rho ln(rho / rho_0) or p / (gamma - 1), rho Phi / 2. `mass` is
+        that of the whole box, `mean_momentum_x` ... the box mean of rho v."""
+        layout, rho = self.transform.layout, fields["density"]
+        grid, attraction, virial = self.transform.grid, None, {}
+        if self.settings.gravitational_constant and not grid.planar:  # rods have another virial theorem
+            phi = self.potential(rho)
+            attraction = {"potential": phi, "grad_phi": gradient(layout, phi)}
+        measured, gravity = self._measured(fields, attraction), self._gravity(rho)
+        means, momentum = measured.means, layout.at_zero(fields["momentum"]).real
+        if attraction:
+            # In the frame of the centre of mass.
+            motion = 2 * means["kinetic"] - dot(momentum, momentum) / layout.at_zero(rho).real
+            binding = jnp.where(gravity == 0, jnp.inf, abs(gravity))
+            virial["virial_ratio"] = (motion + 3 * means["pressure"] - means["surface"]) / binding
+        return {
+            "energy": means["kinetic"] + means["thermal"] + gravity,
+            "kinetic_energy": means["kinetic"],
+            "thermal_energy": means["thermal"],
+            "potential_energy": gravity,
+            **virial,
+            "dissipation": self._dissipation(fields, measured.products["velocity"]),
+            "mass": layout.at_zero(rho).real * grid.volume,
+            "max_density": measured.maxima["densest"],
+            "min_density": -measured.maxima["thinnest"],
+            "max_speed": measured.maxima["speed"],
+            "mach_rms": jnp.sqrt(means["mach"]),
+            **{f"mean_momentum_{axis}": p for axis, p in zip(AXES, momentum, strict=False)},
+            **by_axis(grid, "center", center(layout, rho)),
+            "edge_energy": self._edge(layout, fields),
+            "rate": self.tendency(fields, time)[1]["rate"],
+        }
+
+    def spectral_energies(self, fields: Fields) -> Fields:
+        return {}  # the kinetic energy is not a sum of squares of the evolved fields
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        """The co-spectrum of momentum and velocity, Re(m* . v) / 2, whose integral is the kinetic energy; and P(k) of
+        the density. A shell may be negative if density and velocity vary at the same scale. Unlike the spectrum of
+        sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no part of it is truncated."""
+        layout = self.transform.layout
+        energy = 0.5 * transfer(fields["momentum"], self.velocity(fields))
+        return {
+            **shell_spectra(layout, {"kinetic_energy": energy}),
+            "density_power": density_power(layout, fields["density"]),
+        }
+
+    def cospectra(self, fields: Fields) -> Fields:
+        """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left out, in its
+        `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity belongs to the former."""
+        velocity = self.velocity(fields)
+        solenoidal = project(self.transform.layout, velocity)
+        parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
+        return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
+
+    def transfers(self, fields: Fields) -> Fields:
+        """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection (`kinetic_energy`), by the
+        `pressure` and by `gravity`: each term is Re(v* . r + m* . s) / 2 with its rates r of m and s of v. In this
+        symmetric form advection only moves energy between modes, to round-off, for any aliasing."""
+        layout, rho = self.transform.layout, fields["density"]
+        background, velocity = self._background(fields), self.velocity(fields)
+        if self.isothermal:
+            pressure = self.settings.sound_speed**2 * rho
+        else:
+
+            def of_density(values, points, parameters) -> Local:
+                return Local({"pressure": self._pressure(values["density"], parameters)})
+
+            pressure = self.transform.evaluate({"density": rho}, of_density, background).products["pressure"]
+        slope = gradient(layout, pressure)
+        inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
+        axes = self.transform.grid.axes
+        inputs |= {f"gradient_{axis}": gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)}
+        if self.settings.gravitational_constant:
+            inputs["grad_phi"] = gradient(layout, self.potential(rho))
+
+        def terms(values, points, parameters) -> Local:
+            density, m = values["density"], values["momentum"]
+            v = m / density
+            products = {
+                "flux": jnp.stack([a * b for a in m for b in v]),
+                "advection": jnp.stack([dot(v, values[f"gradient_{axis}"]) for axis in axes]),
+                "push": values["slope"] / density,
+            }
+            if "grad_phi" in values:
+                products["weight"] = density * values["grad_phi"]
+            return Local(products)
+
+        products, m = self.transform.evaluate(inputs, terms).products, fields["momentum"]
+        flux = products["flux"]
+        rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
+        outflow = jnp.stack([divergence(layout, row) for row in rows])
+        found = {
+            "kinetic_energy": -0.5 * (transfer(velocity, outflow) + transfer(m, products["advection"])),
+            "pressure": -0.5 * (transfer(velocity, slope) + transfer(m, products["push"])),
+        }
+        if "weight" in products:
+            weight = transfer(velocity, products["weight"]) + transfer(m, inputs["grad_phi"])
+            found["gravity"] = -0.5 * weight
+        return found
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        inverse, layout, inside = (
+            self.transform.inverse,
+            self.transform.layout,
+            self.transform.physical.inside,
+        )
+
+        def velocity(f: Fields) -> jax.Array:
+            # Padding holds no gas.
+            return inverse(f["momentum"]) / jnp.where(inside(), inverse(f["density"]), 1)
+
+        def vorticity(f: Fields) -> jax.Array:
+            return inverse(curl(layout, self.transform.forward(velocity(f))))
+
+        def pressure(f: Fields) -> jax.Array:
+            rho = inverse(f["density"])
+            if self.isothermal:
+                return self.settings.sound_speed**2 * rho
+            return self._pressure(rho, self._background(f))
+
+        return by_name(
+            DerivedField(replace(VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
+            DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            *curl_fields(self.transform, vorticity, VORTICITY, VORTICITY_MAGNITUDE),
+            DerivedField(PRESSURE, pressure),
+            DerivedField(POTENTIAL, lambda f: inverse(self.potential(f["density"]))),
+        )

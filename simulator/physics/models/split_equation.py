@@ -1,0 +1,136 @@
+"""An equation in two parts that are solved exactly, one after the other, in few lines."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.physics.models.equation import Equation, declared, largest_of, number_of
+from simulator.physics.models.fields import Fields
+from simulator.physics.models.model import SplitModel
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.operators import hermitian
+from simulator.spectral.transform import Tree
+
+
+class SplitEquation(Equation, SplitModel):
+    """du/dt = L u + V(u, x, t) u: a diagonal L, exact in spectral space, and a part that is solved exactly at every
+    point of physical space. A step takes them in turn (`time.integrator`, e.g. composition4).
+
+        class NonlinearSchrodinger(SplitEquation):
+            evolved = (Field("psi", complex=True),)
+            interaction: float = -1.0
+
+            def linear(self):
+                return {"psi": -0.5j * self.k_squared}
+
+            def flow(self, values, points, time, duration):
+                psi = values["psi"]
+                return {"psi": psi * jnp.exp(-1j * self.interaction * abs(psi) ** 2 * duration)}
+
+    All modes of the grid are kept (`grid.dealias: none`): cutting some after every `flow` would lose what it
+    conserves.
+    """
+
+    split: ClassVar[bool] = True
+    dealias: ClassVar[tuple[str, ...]] = ("none",)
+
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> Self:
+        return cls(settings, make(real=not any(field.complex for field in declared(cls)), every=True))
+
+    # ---- the equation ------------------------------------------------------------------------------------
+
+    def flow(self, values: Fields, points: Points, time: jax.Array, duration: jax.Array) -> Fields:
+        """The values after `duration` of the pointwise part alone, at the frozen `time`, by field; fields that are
+        not named stay as they are. A duration may be negative. `points` has the coordinates x, y, z."""
+        raise TypeError(f"{type(self).__name__} does not define flow")
+
+    def phase_rate(self, values: Fields, points: Points, time: jax.Array) -> jax.Array | None:
+        """The rate (1/time) at which `flow` turns the phase at a point. Its spread over the box limits dt, as
+        the linear term does: dt = cfl / rate turns no phase by more than pi cfl. None: only the linear term does."""
+        return None
+
+    def pointwise(self, values: Tree, points: Points, parameters: Tree) -> Local:
+        time, duration, own = parameters
+        equation = self.with_parameters(own)
+        found = {**values, **equation.flow(values, points, time, duration.astype(self.transform.dtype))}
+        rate = equation.phase_rate(values, points, time)
+        return Local(found, {} if rate is None else {"highest": rate, "lowest": -rate})
+
+    def parameters(self, time: jax.Array) -> Tree:
+        return time, jnp.zeros((), jnp.float64), super().parameters(time)
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        linear = self.linear()
+        return {
+            name: field * jnp.exp(linear[name] * duration).astype(field.dtype) if name in linear else field
+            for name, field in fields.items()
+        }
+
+    @property
+    def k(self) -> tuple[jax.Array, ...]:
+        found = super().k
+        return tuple(self._cut(axis, k) for axis, k in zip(self.transform.grid.axes, found, strict=True))
+
+    @property
+    def k_squared(self) -> jax.Array:
+        layout, grid = self.transform.layout, self.transform.grid
+        units = dict(zip("xyz", grid.fundamental, strict=True))
+        total = jnp.zeros((1, 1, 1), self.transform.dtype)
+        for axis in grid.axes:
+            square = (layout.integers(axis) * units[axis]) ** 2
+            total = total + self._cut(axis, square.astype(total.dtype))
+        return total
+
+    def _cut(self, axis: str, array: jax.Array) -> jax.Array:
+        """An array along one axis, cut as the axis is. XLA takes two axes with equal wavenumbers as one array, cuts
+        it, and gathers it for the axis that is whole."""
+        layout = self.transform.layout
+        spec = PartitionSpec(*(layout.sharded.get(a) if a == axis else None for a in layout.order))
+        return jax.lax.with_sharding_constraint(array, NamedSharding(layout.mesh, spec))
+
+    def kick(self, fields: Fields, time: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
+        _, _, own = self.parameters(time)
+        found = self.transform.evaluate(self.inputs(fields), self.pointwise, (time, duration, own))
+        layout = self.transform.layout
+        kicked = {n: layout.constrain(found.products[n]) for n in fields}
+        if self.growing:
+            kicked = {n: hermitian(layout, field) for n, field in kicked.items()}
+        return kicked, self._fastest(found.maxima)
+
+    def _fastest(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        turning = self._turning
+        fastest = fastest_phase(self) if turning == "traced" else 0.0 if turning == "paper" else turning
+        spread = maxima["highest"] + maxima["lowest"] if maxima else 0.0
+        return jax.lax.stop_gradient(jnp.maximum(jnp.float64(spread), fastest) / math.pi)
+
+    @cached_property
+    def _turning(self) -> Any:
+        return number_of(self, fastest_phase)
+
+    def settle(self) -> None:
+        super().settle()
+        _ = self._turning
+
+    def longest_step(self) -> float | None:
+        return None  # growth is exact
+
+    def tendency(self, fields: Fields, time: jax.Array, *further: Any, **named: Any) -> Any:
+        """No tendency, which split steps do not take, but the rate of the fields."""
+        return {}, {"rate": self.kick(fields, time, jnp.zeros((), jnp.float64))[1]}
+
+    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
+        return maxima["rate"]
+
+    def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        return self.tendency(fields, time)[1]
+
+
+def fastest_phase(model: Equation) -> jax.Array:
+    """The largest |Im L| (1/time) over the modes of the state."""
+    return largest_of(model, lambda rate: abs(rate.imag))

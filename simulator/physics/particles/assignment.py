@@ -1,0 +1,176 @@
+"""Mass of particles on the points of the grid, and the window that this puts on its modes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, log2
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator.physics.particles.domain import Domain
+from simulator.physics.particles.interpolation import KERNELS, Sampler, Weights
+from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
+
+Scheme = Literal["cic", "tsc", "pcs"]
+_WEIGHTS: dict[Scheme, Weights] = {"cic": "linear", "tsc": "quadratic_spline", "pcs": "cubic_spline"}
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Cloud in cell, triangular shaped cloud or piecewise cubic spline: B-splines over 2, 3 or 4 points of an axis.
+
+    Hockney & Eastwood, Computer Simulation Using Particles (1988), section 5-3. Particles have to be at home.
+    """
+
+    transform: Transform
+    scheme: Scheme
+    total: int | None = None
+    """Sums are of whole numbers, the same on any number of devices, fine enough for so many particles; None: sums of
+    floating-point numbers."""
+    interlaced: bool = False
+    """Mass is put on a second grid too, moved by half a cell along every axis, and forces are means of both. Aliases
+    by n_i times the grid's wavenumber along the axes then cancel where the sum of the n_i is odd."""
+
+    @property
+    def kind(self) -> Weights:
+        return _WEIGHTS[self.scheme]
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Interpolates with the same weights."""
+        return Sampler(self.transform, self.kind, reach=1 if self.interlaced else 0)
+
+    @property
+    def domain(self) -> Domain:
+        return self.sampler.domain
+
+    def window(self, layout: Layout) -> jax.Array:
+        """The factor prod_i sinc(k_i dx_i / 2)^p of every mode, p = 2, 3, 4."""
+        window, power = jnp.ones((1, 1, 1)), KERNELS[self.kind].points
+        for axis in AXES:
+            window = window * jnp.sinc(layout.cycles(axis)) ** power
+        return window
+
+    def density(self, position: jax.Array, mass: jax.Array) -> jax.Array:
+        """Mass per cell (x, y, z), as `deposit` has it, or the mean of both grids.
+
+        The second grid's modes are turned back by half a cell: Sefusatti et al., Mon. Not. R. Astron. Soc. 460, 3624
+        (2016).
+        """
+        first = self.deposit(position, mass)
+        if not self.interlaced:
+            return first
+        second = self.deposit(self.domain.after(position + self._half_cell, first), mass)
+        one, other = self.transform.forward(jnp.stack([first, second]))
+        own, turned = self._shares()
+        mean = one * own + other * turned.conj().astype(other.dtype)
+        return self.transform.inverse(self.transform.layout.constrain(mean))
+
+    def interpolated(self, modes: jax.Array, position: jax.Array) -> jax.Array:
+        """Values (components, entries) of fields with coefficients (components, *order), by the weights with which
+        `density` puts mass on the grids, so that forces between particles are equal and opposite."""
+        if not self.interlaced:
+            return self.sampler.of_values(self.transform.inverse(modes), position)
+        own, turned = self._shares()
+        both = jnp.concatenate([modes * own, modes * turned.astype(modes.dtype)])
+        values = self.transform.inverse(self.transform.layout.constrain(both))
+        n = modes.shape[0]
+        first = self.sampler.of_values(values[:n], position)
+        second = self.sampler.of_values(values[n:], self.domain.after(position + self._half_cell, first))
+        return first + second
+
+    @property
+    def _half_cell(self) -> np.ndarray:
+        return 0.5 * np.asarray(self.transform.grid.spacing)[:, None]
+
+    def _shares(self) -> tuple[jax.Array, jax.Array]:
+        """The shares of both grids in a mode: 1/2, and exp(-i k . dx / 2) / 2, which moves it by half a cell along
+        every axis. Nyquist modes, which stand for two signs of k and have no such phase, are those of the first
+        grid."""
+        layout = self.transform.layout
+        angle, nyquist = jnp.zeros((1, 1, 1)), jnp.zeros((1, 1, 1), bool)
+        for axis, n in zip(AXES, self.transform.grid.shape, strict=True):
+            angle = angle + layout.cycles(axis)
+            nyquist = nyquist | (2 * abs(layout.integers(axis)) == n)
+        turned = jnp.where(nyquist, 0, 0.5 * jnp.exp(-1j * jnp.pi * angle))
+        return jnp.where(nyquist, 1, 0.5).astype(self.transform.dtype), turned
+
+    def deposit(self, position: jax.Array, mass: jax.Array) -> jax.Array:
+        """Mass per cell (x, y, z), zero in padding, of particles of `mass` (entries,) at positions (3, entries); mass
+        is 0 in empty entries."""
+        domain = self.domain
+        scale = None if self.total is None else _scale(mass, self.total)
+        if not domain.cuts:
+            return self._unscaled(self._local(position, mass, scale, (0, 0)), scale)
+        below, above = self.sampler.ghosts
+
+        def local(position: jax.Array, mass: jax.Array, scale: jax.Array | None) -> jax.Array:
+            return domain.folded(self._local(position, mass, scale, (below, above)), below, above)
+
+        everywhere = jax.sharding.PartitionSpec()
+        values = jax.shard_map(
+            local,
+            mesh=domain.physical.mesh,
+            in_specs=(domain.spec(2), domain.spec(1), everywhere),
+            out_specs=domain.physical.spec,
+            check_vma=False,
+        )(position, mass, scale)
+        return self._unscaled(values, scale)
+
+    def _unscaled(self, values: jax.Array, scale: jax.Array | None) -> jax.Array:
+        return values if scale is None else (values / scale).astype(self.transform.dtype)
+
+    def _local(
+        self, position: jax.Array, mass: jax.Array, scale: jax.Array | None, ghosts: tuple[int, int]
+    ) -> jax.Array:
+        """One device's block with its ghost planes, in units of 1 / scale where that is given."""
+        domain, dtype = self.domain, self.transform.dtype if scale is None else np.dtype(np.float64)
+        extents = [n // domain.physical.parts(a) for n, a in zip(domain.physical.shape, AXES, strict=True)]
+        for cut in domain.cuts:
+            extents[cut.axis] += sum(ghosts)
+        starts = domain.starts(ghosts[0]) if domain.cuts else {}
+        offsets, factors, inside = self.sampler.neighbours(position, extents, starts, dtype)
+        given = jnp.where(inside, mass, 0).astype(dtype)
+        points, sums = KERNELS[self.kind].points, dtype
+        if scale is not None:
+            given, sums = given * scale, np.dtype(np.int64)
+
+        def line(number: jax.Array, flat: jax.Array) -> jax.Array:
+            i, j = number // points, number % points
+            start, part = offsets[0][i] + offsets[1][j], factors[0][i] * factors[1][j] * given
+            for k in range(points):
+                share = part * factors[2][k]
+                share = share if scale is None else jnp.rint(share).astype(sums)
+                flat = flat.at[start + offsets[2][k]].add(share, mode="drop")
+            return flat
+
+        flat = jnp.zeros(extents[0] * extents[1] * extents[2], sums)
+        return jax.lax.fori_loop(0, points**2, line, flat).reshape(extents)
+
+
+def _scale(mass: jax.Array, total: int) -> jax.Array:
+    """A power of two with which the sum of all masses stays a 64-bit integer."""
+    room = 62 - ceil(log2(max(total, 2)))
+    return 2.0 ** (room - jnp.ceil(jnp.log2(jnp.maximum(abs(mass).max(), jnp.finfo(jnp.float64).tiny))))
+
+
+def cloud(layout: Layout, diameter: float) -> jax.Array:
+    """The transform of a sphere of this diameter a whose density falls linearly from its centre to 0 at its edge,
+    12 / x^4 (2 - 2 cos x - x sin x) with x = k a / 2: Hockney & Eastwood's S2, eq. 8-3. Such spheres attract each
+    other like points where they do not overlap."""
+    x = jnp.sqrt(layout.k_squared()) * diameter / 2
+    small = x < 0.1
+    y = jnp.where(small, 1.0, x)
+    shape = 12 / y**4 * (2 - 2 * jnp.cos(y) - y * jnp.sin(y))
+    return jnp.where(small, 1 - x**2 / 15 + x**4 / 560, shape)
+
+
+def compensated_cloud(layout: Layout, width: float) -> jax.Array:
+    """The transform S of a cloud for which S^2, the attraction of two at each k over that of points, is
+    exp(-x^2) (1 + x^2 + x^4/2 + x^6/6 + x^8/24) with x = k width: 1 - x^10/120 for long waves. In space S^2 is a
+    Gaussian times a polynomial whose moments of order 2 to 8 vanish."""
+    x2 = layout.k_squared() * width**2
+    return jnp.sqrt(jnp.exp(-x2) * (1 + x2 * (1 + x2 / 2 * (1 + x2 / 3 * (1 + x2 / 4)))))

@@ -1,0 +1,255 @@
+"""The distribution of particles: each lives on the device that owns its plane of the grid. Also the exchange of ghost
+planes between neighbouring devices."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from simulator.cluster.mesh import spatial
+from simulator.spectral import PhysicalLayout, Transform
+from simulator.spectral.grid import AXES
+
+
+class _Round(NamedTuple):
+    """One exchange of ghost planes: `planes[device]` fill the receiver's slots starting at `first`."""
+
+    pairs: tuple[tuple[int, int], ...]
+    first: int
+    planes: np.ndarray
+    """(devices, planes): planes of the sender's own block."""
+    receives: np.ndarray
+    """(devices,): True for devices that receive."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """An axis of physical space that is cut over the devices. Planes are padded at the end, so that the last devices
+    may own fewer than `extent`, or none."""
+
+    axis: int
+    name: str
+    """Name of the mesh's axis."""
+    planes: int
+    """Number of planes without padding."""
+    parts: int
+    extent: int
+    """Number of planes per device, padding included."""
+
+    @property
+    def owners(self) -> int:
+        """The number of devices along the axis that own a plane: the first ones. They form a ring."""
+        return -(-self.planes // self.extent)
+
+    def owner(self, plane: jax.Array) -> jax.Array:
+        return lax.div(plane, jnp.int32(self.extent))
+
+    def rounds(self, below: int, above: int) -> tuple[_Round, ...]:
+        """The exchanges that give every owner `below` planes before its own and `above` after them.
+
+        The slots of the extended block are numbered from -below. If planes divide evenly there is one exchange for
+        each neighbour.
+        """
+        sends: dict[int, list[tuple[int, int, int]]] = {}
+        for slot in range(-below, self.extent + above):
+            for device in range(self.owners):
+                first = device * self.extent
+                plane = (first + slot) % self.planes
+                source = plane // self.extent
+                own = 0 <= slot < self.extent and first + slot < self.planes
+                if not own:
+                    sends.setdefault(slot, []).append((source, device, plane - source * self.extent))
+        rounds: list[_Round] = []
+        for slot, transfers in sends.items():
+            left = transfers
+            while left:
+                now, later, busy = [], [], set()
+                for transfer in left:
+                    (later if transfer[0] in busy else now).append(transfer)
+                    busy.add(transfer[0])
+                self._add(rounds, slot, now)
+                left = later
+        return tuple(rounds)
+
+    def _add(self, rounds: list[_Round], slot: int, transfers: Sequence[tuple[int, int, int]]) -> None:
+        pairs = tuple((source, device) for source, device, _ in transfers)
+        planes = np.zeros((self.parts, 1), np.int32)
+        receives = np.zeros(self.parts, bool)
+        for source, device, plane in transfers:
+            planes[source], receives[device] = plane, True
+        last = rounds[-1] if rounds else None
+        if last is not None and last.pairs == pairs and last.first + last.planes.shape[1] == slot:
+            rounds[-1] = last._replace(planes=np.concatenate([last.planes, planes], axis=1))
+        else:
+            rounds.append(_Round(pairs, slot, planes, receives))
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The parts of the box that the devices own, for particles and for blocks (..., x, y, z) of one device."""
+
+    physical: PhysicalLayout
+    native: bool = False
+    """Whether particles are sorted and selected in native code."""
+
+    @classmethod
+    def of(cls, transform: Transform) -> Self:
+        return cls(transform.physical, transform.kernels == "native")
+
+    @cached_property
+    def cuts(self) -> tuple[Cut, ...]:
+        layout = self.physical
+        return tuple(
+            Cut(
+                i,
+                layout.sharded[a],
+                layout.valid[i],
+                layout.parts(a),
+                layout.shape[i] // layout.parts(a),
+            )
+            for i, a in enumerate(AXES)
+            if a in layout.sharded and layout.parts(a) > 1
+        )
+
+    @property
+    def devices(self) -> int:
+        return self.physical.devices
+
+    @property
+    def box(self) -> tuple[float, float, float]:
+        return self.physical.grid.box
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(spatial(self.physical.mesh))
+
+    def spec(self, rank: int) -> PartitionSpec:
+        """Partition of an array whose last axis counts entries of particles."""
+        return PartitionSpec(*(None,) * (rank - 1), self.names)
+
+    def sharding(self, rank: int) -> NamedSharding:
+        return NamedSharding(self.physical.mesh, self.spec(rank))
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        return NamedSharding(self.physical.mesh, PartitionSpec())
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """(devices,): True for the devices, in the order of the mesh, that own planes."""
+        space = spatial(self.physical.mesh)
+        owns = np.ones(tuple(space.values()), bool)
+        for cut in self.cuts:
+            along = np.arange(cut.parts) < cut.owners
+            shape = [1] * owns.ndim
+            shape[list(space).index(cut.name)] = cut.parts
+            owns &= along.reshape(shape)
+        return owns.ravel()
+
+    def wrapped(self, position: jax.Array) -> jax.Array:
+        """Positions (3, n) mapped into the box, 0 <= x < L."""
+        box = jnp.asarray(self.box, position.dtype)[:, None]
+        inside = position - box * jnp.floor(position / box)
+        return jnp.where(inside >= box, 0, inside)
+
+    def plane(self, position: jax.Array, axis: int) -> jax.Array:
+        """The index of the plane at or below each of the positions (3, n), which lie in the box."""
+        n, spacing = self.physical.grid.shape[axis], self.physical.grid.spacing[axis]
+        return jnp.clip(jnp.floor(position[axis] / spacing).astype(jnp.int32), 0, n - 1)
+
+    def starts(self, below: int) -> Mapping[int, jax.Array]:
+        """The first plane along every cut axis of a device's block with `below` ghost planes before its own. To be
+        called inside of shard_map."""
+        return {cut.axis: lax.axis_index(cut.name) * cut.extent - below for cut in self.cuts}
+
+    def after(self, array: jax.Array, before: jax.Array) -> jax.Array:
+        """`after` for arrays of particles, which lie on all devices; `before` may also be a number, or values
+        (x, y, z) on the grid."""
+        if not self.cuts:
+            return array
+        spec = self.spec(array.ndim)
+        place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
+        return jax.shard_map(
+            after,
+            mesh=self.physical.mesh,
+            in_specs=(spec, place),
+            out_specs=spec,
+            check_vma=False,
+        )(array, before)
+
+    def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
+        """A device's block (..., x, y, z), extended by its neighbours' planes along every cut axis, corners included.
+        To be called inside shard_map; starts after `before` is computed."""
+        for cut in self.cuts:
+            block = before = _extended(block, cut, block.ndim - 3 + cut.axis, below, above, before)
+        return block
+
+    def filled(self, whole: jax.Array, order: str, below: int, above: int, before: jax.Array) -> jax.Array:
+        """The same for an array (*order, ...) that has room for these planes."""
+        for cut in self.cuts:
+            whole = before = _filled(whole, cut, order.index(AXES[cut.axis]), below, above, before)
+        return whole
+
+    def folded(self, block: jax.Array, below: int, above: int) -> jax.Array:
+        """A device's own part of a block with ghost planes, with the sums that its neighbours hold in theirs: the
+        transpose of `extended`. To be called inside of shard_map."""
+        for cut in reversed(self.cuts):
+            block = _folded(block, cut, block.ndim - 3 + cut.axis, below, above)
+        return block
+
+
+def after(array: jax.Array, before: jax.Array) -> jax.Array:
+    """`array`, with the guarantee that it is not sent before `before` is computed.
+
+    XLA's CPU client cannot distinguish exchanges of one kind inside shard_map and confuses them if they run
+    concurrently. It drops optimization barriers, so only a data dependence orders them: here a choice whose outcome
+    XLA cannot know.
+    """
+    first = before.ravel()[0]
+    never = (
+        first == jnp.iinfo(first.dtype).min
+        if jnp.issubdtype(first.dtype, jnp.integer)
+        else jnp.isneginf(first)
+    )
+    return jnp.where(never, jnp.zeros((), array.dtype), array)
+
+
+def _extended(block: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
+    room = [(0, 0)] * block.ndim
+    room[axis] = (below, above)
+    return _filled(jnp.pad(block, room), cut, axis, below, above, before)
+
+
+def _filled(whole: jax.Array, cut: Cut, axis: int, below: int, above: int, before: jax.Array) -> jax.Array:
+    device = lax.axis_index(cut.name)
+    for pairs, first, planes, receives in cut.rounds(below, above):
+        sent = jnp.take(whole, below + jnp.asarray(planes)[device], axis=axis)
+        received = before = lax.ppermute(after(sent, before), cut.name, pairs)
+        start = below + first
+        if not receives.all():
+            old = lax.slice_in_dim(whole, start, start + planes.shape[1], axis=axis)
+            received = jnp.where(jnp.asarray(receives)[device], received, old)
+        whole = lax.dynamic_update_slice_in_dim(whole, received, start, axis)
+    return whole
+
+
+def _folded(block: jax.Array, cut: Cut, axis: int, below: int, above: int) -> jax.Array:
+    own, here = lax.slice_in_dim(block, below, below + cut.extent, axis=axis), lax.axis_index(cut.name)
+    before = block
+    valid = cut.planes - here * cut.extent  # planes of padding belong to nobody
+    plane = jnp.arange(cut.extent).reshape([-1 if i == axis else 1 for i in range(block.ndim)])
+    own = jnp.where(plane < valid, own, 0)
+    for pairs, first, planes, _ in cut.rounds(below, above):
+        start = below + first
+        sent = lax.slice_in_dim(block, start, start + planes.shape[1], axis=axis)
+        back = [(device, source) for source, device in pairs]
+        got = before = lax.ppermute(after(sent, before), cut.name, back)
+        index = jnp.asarray(planes)[here]
+        own = own.at[(slice(None),) * axis + (index,)].add(got)
+    return own

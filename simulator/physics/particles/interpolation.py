@@ -1,0 +1,245 @@
+"""Interpolation of fields at the particles' positions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import pi
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from simulator.physics.particles.domain import Domain
+from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
+from simulator.spectral.native.particles import gather, woven
+
+Interpolation = Literal["cubic_spline", "linear"]
+"""Between points of the grid, for particles that move with a fluid."""
+Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
+REACH = 2
+"""The number of planes by which a particle may leave its device's planes within a step."""
+
+
+class _Kernel(NamedTuple):
+    below: int
+    """Points used below the base point."""
+    points: int
+    """Along each axis."""
+    nearest: bool = False
+    """The base point is the nearest one, else the one at or below the particle."""
+
+
+KERNELS: Mapping[Weights, _Kernel] = {
+    "cubic_spline": _Kernel(1, 4),
+    "quadratic_spline": _Kernel(1, 3, nearest=True),
+    "linear": _Kernel(0, 2),
+}
+
+
+def weights(kind: Weights, fraction: jax.Array) -> list[jax.Array]:
+    """Weights of the points along one axis for a particle at `fraction` spacings after the base point.
+
+    The cubic B-spline's are (1-s)^3/6, (4 - 6 s^2 + 3 s^3)/6, (1 + 3 s + 3 s^2 - 3 s^3)/6, s^3/6; the quadratic
+    one's, with s between -1/2 and 1/2, (1/2 - s)^2/2, 3/4 - s^2, (1/2 + s)^2/2.
+    """
+    s = fraction
+    if kind == "linear":
+        return [1 - s, s]
+    if kind == "quadratic_spline":
+        return [0.5 * (0.5 - s) ** 2, 0.75 - s * s, 0.5 * (0.5 + s) ** 2]
+    r = 1 - s
+    return [
+        r * r * r / 6,
+        (4 - 6 * s * s + 3 * s * s * s) / 6,
+        (4 - 6 * r * r + 3 * r * r * r) / 6,
+        s * s * s / 6,
+    ]
+
+
+def spline_response(layout: Layout) -> jax.Array:
+    """The factor by which the cubic B-spline at the grid points changes a mode: the product of (2 + cos k_i dx_i) / 3
+    over the axes. With coefficients divided by it, the spline passes through the field's values at the points.
+
+    van Hinsberg et al., SIAM J. Sci. Comput. 34, B479 (2012), section 3.
+    """
+    response = jnp.ones((1, 1, 1))
+    for axis, n in zip(AXES, layout.grid.shape, strict=True):
+        response = response * (2 + jnp.cos(2 * pi * layout.integers(axis) / n)) / 3
+    return response
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """Interpolates fields of one transform: by cubic B-splines through the values at the grid points, which are twice
+    continuously differentiable with an error of order dx^4, or linearly, with an error of order dx^2."""
+
+    transform: Transform
+    kind: Weights
+    reach: int = REACH
+    """Planes that a particle may be away from its device's own."""
+
+    @property
+    def domain(self) -> Domain:
+        return Domain.of(self.transform)
+
+    def __call__(self, modes: jax.Array, position: jax.Array) -> jax.Array:
+        """Values (components, entries) of the fields with coefficients (components, *order) at positions (3,
+        entries).
+
+        A position may lie up to `reach` planes outside its device's part of the box, and outside the box; farther
+        away the values are NaN.
+        """
+        if self.kind == "cubic_spline":
+            response = spline_response(self.transform.layout).astype(modes.real.dtype)
+            modes = self.transform.layout.constrain(modes / response)
+        if self.transform.kept_order is not None:
+            # Points along the axis along which particles are sorted lie together.
+            return self.from_values(self.transform.inverse_kept(modes), position)
+        return self.of_values(self.transform.inverse(modes), position)
+
+    @property
+    def takes_values(self) -> bool:
+        """Whether `from_values` costs less than a transform of the coefficients."""
+        return self.kind == "linear" and self.transform.kept_order is not None
+
+    def from_values(self, values: jax.Array, position: jax.Array) -> jax.Array:
+        """The fields with values (components, *kept_order) on the grid."""
+        assert self.transform.kept_order is not None
+        return self.of_values(values, position, self.transform.kept_order)
+
+    def of_values(self, values: jax.Array, position: jax.Array, order: str = "xyz") -> jax.Array:
+        """The same from the spline's coefficients, or from values (components, *order), on the grid."""
+        if self.transform.kernels == "native":
+            return _native(self, order, values, position)
+        return self._reference(order, values, position)
+
+    def _reference(self, order: str, values: jax.Array, position: jax.Array) -> jax.Array:
+        """`of_values` in XLA's operations."""
+        values = values.transpose(0, *(1 + order.index(axis) for axis in AXES))
+        if not self.domain.cuts:
+            return self._local(values, position, {})
+        below, above = self.ghosts
+
+        def local(block: jax.Array, position: jax.Array) -> jax.Array:
+            starts = self.domain.starts(below)
+            return self._local(self.domain.extended(block, below, above, position), position, starts)
+
+        return self._on_devices(local, AXES, values, position)
+
+    def _on_devices(
+        self,
+        local: Callable[[jax.Array, jax.Array], jax.Array],
+        order: str,
+        values: jax.Array,
+        position: jax.Array,
+    ) -> jax.Array:
+        physical = self.domain.physical
+        return jax.shard_map(
+            local,
+            mesh=physical.mesh,
+            in_specs=(PartitionSpec(None, *map(physical.sharded.get, order)), self.domain.spec(2)),
+            out_specs=self.domain.spec(2),
+            check_vma=False,
+        )(values, position)
+
+    @property
+    def ghosts(self) -> tuple[int, int]:
+        """Planes of the neighbours that a device needs before its own and after them."""
+        kernel = KERNELS[self.kind]
+        above = kernel.points - 1 - kernel.below + kernel.nearest
+        return kernel.below + self.reach, above + self.reach
+
+    def neighbours(
+        self, position: jax.Array, extents: Sequence[int], starts: Mapping[int, jax.Array], dtype: Any
+    ) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
+        """The points around positions (3, n) in a device's block (x, y, z) of these extents, whose first plane along
+        a cut axis is `starts`: along each axis their offsets in the flat block and their weights, (points, n) both;
+        and whether the block holds all of them, (n,)."""
+        grid, kernel = self.transform.grid, KERNELS[self.kind]
+        strides = (extents[1] * extents[2], extents[2], 1)
+        offsets, factors = [], []
+        inside = jnp.ones(position.shape[1:], bool)
+        for axis in range(3):
+            scaled = position[axis] / grid.spacing[axis]
+            base = jnp.floor(scaled + 0.5) if kernel.nearest else jnp.floor(scaled)
+            factors.append(jnp.stack(weights(self.kind, scaled - base)).astype(dtype))
+            first = base.astype(jnp.int32) - kernel.below
+            points = jnp.arange(kernel.points, dtype=jnp.int32)[:, None]
+            if axis in starts:
+                first = first - starts[axis]
+                inside &= (first >= 0) & (first + kernel.points <= extents[axis])
+                index = jnp.clip(first + points, 0, extents[axis] - 1)
+            else:
+                index = (first + points) % grid.shape[axis]
+            offsets.append(index * strides[axis])
+        return offsets, factors, inside
+
+    def _local(self, block: jax.Array, position: jax.Array, starts: Mapping[int, jax.Array]) -> jax.Array:
+        """Values at positions (3, n) from one device's block (components, x, y, z)."""
+        kernel = KERNELS[self.kind]
+        offsets, factors, inside = self.neighbours(position, block.shape[1:], starts, block.dtype)
+        flat = block.reshape(block.shape[0], -1)
+        total = jnp.zeros((block.shape[0], *position.shape[1:]), block.dtype)
+
+        def line(number: jax.Array, total: jax.Array) -> jax.Array:
+            i, j = number // kernel.points, number % kernel.points
+            start, factor = offsets[0][i] + offsets[1][j], factors[0][i] * factors[1][j]
+            along = jnp.zeros_like(total)
+            for k in range(kernel.points):
+                along += factors[2][k] * jnp.take(flat, start + offsets[2][k], axis=1, mode="clip")
+            return total + factor * along
+
+        total = jax.lax.fori_loop(0, kernel.points**2, line, total)
+        return jnp.where(inside & jnp.isfinite(position).all(0), total, jnp.nan)
+
+    def _local_native(self, order: str, block: jax.Array, position: jax.Array) -> jax.Array:
+        """`_local` in native code, from one device's own block (components, *order)."""
+        kernel, domain, grid = KERNELS[self.kind], self.domain, self.transform.grid
+        ghosts, firsts = self.ghosts, domain.starts(self.ghosts[0]) if domain.cuts else {}
+        last, around = order[-1], AXES.index(order[-1]) not in firsts
+        room, starts, periods = [], [], []
+        for axis in order:
+            i = AXES.index(axis)
+            whole = (kernel.below, kernel.points - 1 - kernel.below) if axis == last else (0, 0)
+            room.append(ghosts if i in firsts else whole)
+            starts.append(firsts.get(i, -whole[0]))
+            periods.append(0 if i in firsts else grid.shape[i])
+        below, above = zip(*room, strict=True)
+
+        def part(first: int, size: int) -> jax.Array:
+            array = woven(block[first : first + size], below, above, around=around)
+            array = domain.filled(array, order, *ghosts, before) if domain.cuts else array
+            return gather(
+                array,
+                position,
+                starts,
+                points=kernel.points,
+                order=order,
+                periods=periods,
+                spacing=grid.spacing,
+            )
+
+        parts, before, first = [], position, 0
+        while first < block.shape[0]:
+            size = 3 if block.shape[0] - first >= 3 else 1
+            parts.append(part(first, size))
+            before, first = parts[-1], first + size
+        return jnp.concatenate(parts) if parts[1:] else parts[0]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _native(sampler: Sampler, order: str, values: jax.Array, position: jax.Array) -> jax.Array:
+    """`Sampler.of_values` by the native kernels."""
+    local = partial(sampler._local_native, order)
+    if not sampler.domain.cuts:
+        return local(values, position)
+    return sampler._on_devices(local, order, values, position)
+
+
+@_native.defjvp
+def _(sampler: Sampler, order: str, primals: Any, tangents: Any) -> Any:
+    # The derivatives are those of XLA's operations.
+    reference = partial(sampler._reference, order)
+    return _native(sampler, order, *primals), jax.jvp(reference, primals, tangents)[1]

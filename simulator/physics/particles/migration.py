@@ -1,0 +1,229 @@
+"""Migration of particles to the devices where they live, by hops between neighbours.
+
+Along every cut axis the owners of planes form a ring. In a round every device sends up to `message` particles up and
+as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
+is on its device. A step moves few particles by one hop, a start or a restart may move all of them by many: both use
+the same code and bounded buffers. If a device has no room for what it is sent, nobody moves in that round or later,
+and the set states how much room is needed.
+
+A round reads and writes only the entries of particles that move, so that a step does not copy the others.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from simulator.physics.particles.domain import Cut, Domain, after
+from simulator.physics.particles.particle_set import NOBODY, ParticleSet
+from simulator.spectral.native.particles import select
+
+
+class _Travellers(NamedTuple):
+    """Migrating particles. Their destinations travel with them, so that all devices agree."""
+
+    records: dict[str, jax.Array]
+    home: tuple[jax.Array, ...]
+    """For each cut axis the owner of each particle's plane, (entries,)."""
+    id: jax.Array
+    held: Any
+    """(devices,): the number of particles on each device."""
+
+
+_Round = tuple[_Travellers, jax.Array, jax.Array]
+"""Travellers, whether some device had no room, and the number of particles not yet on their device."""
+
+
+class _Messages(NamedTuple):
+    """One device's part of a round, before anything is written."""
+
+    received: jax.Array
+    """(rows, 2 messages): the particles of both neighbours, as `_packed`."""
+    left: jax.Array
+    """(2 messages,): the entries of the particles that were sent, ascending, padded with the capacity."""
+
+
+def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
+    """The particles, whose positions lie in the box, on the devices where they live; or, if `needed` exceeds the
+    capacity, some of them on their way."""
+    if not domain.cuts:
+        return particles
+    position = particles.records["position"]
+    home = tuple(cut.owner(domain.plane(position, cut.axis)) for cut in domain.cuts)
+    travellers = _Travellers(particles.records, home, particles.id, particles.count)
+    full = jnp.zeros((), bool)
+    for number, cut in enumerate(domain.cuts):
+        travellers, full = _along(travellers, full, number, cut, domain)
+    residents = _residents(travellers.home, travellers.id >= 0, domain)
+    short = jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
+    needed = jnp.where(full, short, travellers.held.max())
+    return replace(
+        particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed
+    )
+
+
+def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) -> jax.Array:
+    """The number of particles that live on the device with the most."""
+    number, total = jnp.zeros_like(home[0]), 1
+    for h, cut in zip(home, domain.cuts, strict=True):
+        number, total = number * cut.parts + h, total * cut.parts
+
+    def local(number: jax.Array, valid: jax.Array) -> jax.Array:
+        return jnp.zeros(total, jnp.int32).at[jnp.where(valid, number, total)].add(1, mode="drop")[None]
+
+    counts = jax.shard_map(
+        local,
+        mesh=domain.physical.mesh,
+        in_specs=(domain.spec(1), domain.spec(1)),
+        out_specs=PartitionSpec(domain.names),
+        check_vma=False,
+    )(number, valid)
+    return counts.sum(0).max().astype(jnp.int32)
+
+
+def _along(
+    travellers: _Travellers, full: jax.Array, number: int, cut: Cut, domain: Domain
+) -> tuple[_Travellers, jax.Array]:
+    """All particles on their device along one axis, or `full`: some device has no room."""
+    specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
+    shared = partial(jax.shard_map, mesh=domain.physical.mesh, check_vma=False)
+    per_device = domain.spec(1)
+    messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
+    look = shared(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
+    exchange = shared(
+        partial(_exchanged, number=number, cut=cut, native=domain.native),
+        in_specs=(specs,),
+        out_specs=(messages, per_device),
+    )
+    write = shared(
+        partial(_written, number=number, cut=cut),
+        in_specs=(specs, messages, PartitionSpec()),
+        out_specs=(specs, per_device),
+    )
+
+    def unfinished(carry: _Round) -> jax.Array:
+        _, full, left = carry
+        return (left > 0) & ~full
+
+    def round_(carry: _Round) -> _Round:
+        # Sums over devices are taken outside of shard_map, where they cannot be confused with other collectives.
+        sent, over = exchange(carry[0])
+        full = over.any()
+        new, left = write(carry[0], sent, full)
+        return new, full, left.sum(dtype=jnp.int32)
+
+    travellers, full, _ = lax.while_loop(
+        unfinished, round_, (travellers, full, look(travellers).sum(dtype=jnp.int32))
+    )
+    return travellers, full
+
+
+def _hops(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
+    """Upward hops from each particle to its device, modulo the ring; 0 for particles in place and empty entries."""
+    device = lax.axis_index(cut.name)
+    hops = travellers.home[number] - device
+    return jnp.where(travellers.id >= 0, jnp.where(hops < 0, hops + cut.owners, hops), 0)
+
+
+def _far_away(travellers: _Travellers, number: int, cut: Cut) -> jax.Array:
+    return (_hops(travellers, number, cut) > 0).sum(dtype=jnp.int32)[None]
+
+
+def _exchanged(travellers: _Travellers, number: int, cut: Cut, native: bool) -> tuple[_Messages, jax.Array]:
+    """One device's messages of a round, and whether it has no room for what it receives."""
+    capacity, ring = travellers.id.shape[0], cut.owners
+    message = min(capacity, capacity // 64 + 16)
+    hops = _hops(travellers, number, cut)
+    above = (hops > 0) & (2 * hops <= ring)
+    going_up, going_down = _first(above, (hops > 0) & ~above, message, native)
+
+    def sent(index: jax.Array, step: int, before: jax.Array | None) -> jax.Array:
+        messages = _packed(travellers, index)
+        messages = messages if before is None else after(messages, before)
+        return lax.ppermute(messages, cut.name, [(i, (i + step) % ring) for i in range(ring)])
+
+    from_below = sent(going_up, 1, None)
+    from_above = sent(going_down, -1, from_below)
+    received = jnp.concatenate([from_below, from_above], axis=-1)
+    # Devices that own no plane are not in the ring; ppermute gives them zeros.
+    in_ring = lax.axis_index(cut.name) < ring
+    received = received.at[0].set(jnp.where(in_ring, received[0], NOBODY))
+    left = jnp.sort(jnp.concatenate([going_up, going_down]))
+    gone, came = _numbers(left, received, capacity)
+    return _Messages(received, left), travellers.held - gone + came > capacity
+
+
+def _first(up: jax.Array, down: jax.Array, most: int, native: bool) -> tuple[jax.Array, jax.Array]:
+    """The places of the first `most` entries where `up`, and where `down`, padded with the number of entries."""
+    if native:
+        return select(jnp.where(up, 1, jnp.where(down, 2, 0)).astype(jnp.int8), most)
+    a, b = (jnp.nonzero(mask, size=most, fill_value=len(mask))[0] for mask in (up, down))
+    return a, b
+
+
+def _numbers(left: jax.Array, received: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
+    """How many particles leave and arrive."""
+    return (left < capacity).sum(dtype=jnp.int32), (received[0] >= 0).sum(dtype=jnp.int32)
+
+
+def _written(
+    travellers: _Travellers, messages: _Messages, full: jax.Array, number: int, cut: Cut
+) -> tuple[_Travellers, jax.Array]:
+    """A device's particles without those that left and with those that arrived, which fill the gaps and then the end;
+    remaining gaps are filled by the last entries. If some device is `full`, nothing changes. Also the number of
+    particles that are not in place yet."""
+    capacity, received = travellers.id.shape[0], messages.received
+    left = jnp.where(full, capacity, messages.left)
+    received = received.at[0].set(jnp.where(full, NOBODY, received[0]))
+    most, arrived, count = left.shape[0], received[0] >= 0, travellers.held[0]
+    gone, came = _numbers(left, received, capacity)
+    new_count = count - gone + came
+    rank = jnp.cumsum(arrived) - 1
+    slot = jnp.where(rank < gone, left[jnp.clip(rank, 0, most - 1)], count + rank - gone)
+    slot = jnp.where(arrived, slot, capacity)
+    # The entries beyond the new end, except those that left, move into the remaining gaps.
+    tail = new_count + jnp.arange(most)
+    end = jnp.searchsorted(left, tail)
+    has_left = jnp.take(left, end, mode="clip") == tail
+    stays = (tail < count) & ~has_left
+    source = jnp.where(stays, tail, capacity)[jnp.argsort(~stays, stable=True)]
+    open_gaps = jnp.roll(left, -jnp.minimum(came, gone))
+    target = jnp.where(jnp.arange(most) < stays.sum(), open_gaps, capacity)
+
+    def put(array: jax.Array, arriving: jax.Array) -> jax.Array:
+        moving = jnp.take(array, source, axis=-1, mode="clip")
+        return array.at[..., target].set(moving, mode="drop").at[..., slot].set(arriving, mode="drop")
+
+    new = jax.tree.map(put, travellers._replace(held=None), _unpacked(received, travellers))
+    emptied = new_count + jnp.arange(most)
+    emptied = jnp.where(emptied < count, emptied, capacity)
+    new = new._replace(id=new.id.at[emptied].set(NOBODY, mode="drop"), held=new_count[None])
+    return new, _far_away(new, number, cut)
+
+
+def _packed(travellers: _Travellers, index: jax.Array) -> jax.Array:
+    """All data of the particles at `index` as (rows, entries) of int64, ids first: one message instead of many. The
+    ids beyond the last entry are those of nobody."""
+    home, records = (
+        jax.tree.map(lambda array: jnp.take(array, index, axis=-1, mode="clip"), part)
+        for part in (travellers.home, travellers.records)
+    )
+    ids = jnp.take(travellers.id, index, mode="fill", fill_value=NOBODY)
+    bits = [lax.bitcast_convert_type(r, jnp.int64) for r in records.values()]
+    rows = jnp.stack([ids, *(h.astype(jnp.int64) for h in home)])
+    return jnp.concatenate([rows, *(b if b.ndim > 1 else b[None] for b in bits)])
+
+
+def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
+    at = 1 + len(like.home)
+    home = tuple(row.astype(h.dtype) for row, h in zip(packed[1:at], like.home, strict=True))
+    records: dict[str, Any] = {}
+    for name, record in like.records.items():
+        rows = record.shape[0] if record.ndim > 1 else 1
+        values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
+        records[name], at = (values if record.ndim > 1 else values[0]), at + rows
+    return _Travellers(records, home, packed[0], None)

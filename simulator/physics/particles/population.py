@@ -1,0 +1,183 @@
+"""Particles of one kind in the buffers of the devices: made, sent to where they live, given more room."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from simulator.errors import RunFailure, UserError
+from simulator.physics.particles.domain import Domain
+from simulator.physics.particles.migration import settled
+from simulator.physics.particles.particle_set import EACH_MOST, NOBODY, ParticleSet, capacity_for, grown
+from simulator.physics.particles.start import Positions, StoredParticles
+
+Sets = dict[str, ParticleSet]
+
+
+class Population:
+    """Particles of one kind. `records` are what each of them carries, and their components (0: a scalar)."""
+
+    def __init__(self, name: str, records: Mapping[str, int], count: int, domain: Domain):
+        """Raises UserError, beginning with the key `count`, where so many cannot be held."""
+        self.name, self.records, self.count, self.domain = name, dict(records), count, domain
+        owners = int(domain.owners.sum())
+        self.capacity = capacity_for(count, owners)
+        """Entries of each device's buffer; it grows with what is needed."""
+        if self.capacity > EACH_MOST:
+            raise UserError(
+                f"count: {count} are too many for {owners} devices, whose buffers hold up to {EACH_MOST} each"
+            )
+
+    @property
+    def template(self) -> ParticleSet:
+        """Shapes and types of the particles, in the buffers of now."""
+        devices = self.domain.devices
+        entries = devices * self.capacity
+
+        def empty() -> ParticleSet:
+            return ParticleSet(
+                {
+                    r: jnp.zeros((n, entries) if n else (entries,), jnp.float64)
+                    for r, n in self.records.items()
+                },
+                jnp.zeros(entries, jnp.int64),
+                jnp.zeros(devices, jnp.int32),
+                jnp.int32(0),
+            )
+
+        return jax.eval_shape(empty)
+
+    # ---- the beginning -----------------------------------------------------------------------------------
+
+    def made(self, positions: Positions) -> ParticleSet:
+        """The particles at home, with the records that `positions` gives. Raises UserError where one lies outside of
+        the box."""
+        return self._inside(self._shared_out(positions))
+
+    def adopted(self, stored: StoredParticles, records: Mapping[str, int]) -> ParticleSet:
+        """Those of a file, with some of their records. Raises UserError as `made` does."""
+        return self._inside(stored.restore(self.domain, records, self.capacity))
+
+    def restored(self, stored: StoredParticles) -> ParticleSet:
+        """Those of a checkpoint of this run."""
+        return self.homed(stored.restore(self.domain, self.records, self.capacity))
+
+    def _inside(self, particles: ParticleSet) -> ParticleSet:
+        if not bool(jax.jit(partial(_in_box, domain=self.domain))(particles)):
+            box = " x ".join(f"{length:g}" for length in self.domain.box)
+            raise UserError(
+                f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
+            )
+        try:
+            return self.homed(particles)
+        except RunFailure as error:
+            raise UserError(f"{error}, or particles that begin farther apart") from error
+
+    def _shared_out(self, positions: Positions) -> ParticleSet:
+        """Every owner of planes makes an equal share of the particles, by id."""
+        domain, count, capacity = self.domain, self.count, self.capacity
+        owners = np.cumsum(domain.owners) - 1
+        share = int(domain.owners.sum())
+        bounds = np.array([count * i // share for i in range(share + 1)], np.int64)
+        first = np.where(domain.owners, bounds[np.maximum(owners, 0)], 0)
+        counts = np.where(domain.owners, bounds[np.maximum(owners, 0) + 1] - first, 0)
+
+        def make() -> ParticleSet:
+            place = jnp.arange(capacity)
+            ids = jnp.asarray(first)[:, None] + place
+            ids = jnp.where(place < jnp.asarray(counts)[:, None], ids, NOBODY).reshape(-1)
+            ids = jax.lax.with_sharding_constraint(ids, domain.sharding(1)) if domain.cuts else ids
+            given = positions(jnp.maximum(ids, 0))
+            return ParticleSet(dict(given), ids, jnp.asarray(counts, jnp.int32), jnp.int32(0))
+
+        return jax.jit(make, out_shardings=shardings(jax.eval_shape(make), domain))()
+
+    # ---- some of them ------------------------------------------------------------------------------------
+
+    def chosen(self, particles: ParticleSet, values: jax.Array, stride: int) -> jax.Array:
+        """`values` (components, entries) of the particles with the ids 0, stride, 2 stride, ..., in this order, as
+        (components, particles), replicated on every device."""
+        domain, most = self.domain, -(-self.count // stride)
+
+        def local(ids: jax.Array, values: jax.Array) -> jax.Array:
+            place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
+            return (
+                jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
+            )
+
+        if domain.devices == 1:
+            return local(particles.id, values)[0]
+        parts = jax.shard_map(
+            local,
+            mesh=domain.physical.mesh,
+            in_specs=(domain.spec(1), domain.spec(2)),
+            out_specs=PartitionSpec(domain.names),
+            check_vma=False,
+        )(particles.id, values)
+        return parts.sum(0)
+
+    # ---- growing -----------------------------------------------------------------------------------------
+
+    def homed(self, particles: ParticleSet) -> ParticleSet:
+        """The particles where they live, in larger buffers where these are too small; `capacity` follows."""
+        settle = jax.jit(partial(settled, domain=self.domain))
+        if not bool(particles.crowded):
+            particles = settle(particles)
+        while bool(particles.crowded):
+            needed = min(int(particles.needed), self.count)
+            larger = partial(grown, capacity=self._room(needed))
+            try:
+                particles = jax.jit(larger, out_shardings=shardings(particles, self.domain))(particles)
+                particles = settle(particles)
+            except (jax.errors.JaxRuntimeError, MemoryError) as error:
+                raise self._too_many(needed, "and has no memory for them") from error
+        self.capacity = particles.capacity
+        return particles
+
+    def _room(self, needed: int) -> int:
+        if needed > EACH_MOST:
+            raise self._too_many(needed, f"and {EACH_MOST} are the most")
+        return min(self.count, needed + needed // 8 + 16, EACH_MOST)
+
+    def _too_many(self, needed: int, why: str) -> RunFailure:
+        return RunFailure(
+            f"{self.name}: a device would have to hold {needed} particles, {why}; more devices are needed"
+        )
+
+
+Populations = Mapping[str, Population]
+"""By the names of their particles."""
+
+
+def shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:
+    """Where the arrays of particles lie."""
+    along = jax.tree.map(lambda array: domain.sharding(len(array.shape)), particles)
+    return replace(along, needed=cast(Any, domain.everywhere))
+
+
+def crowded(sets: Mapping[str, ParticleSet]) -> str | None:
+    """The particles whose buffers have to grow before the next step."""
+    return next((name for name, particles in sets.items() if bool(particles.crowded)), None)
+
+
+def lost(sets: Mapping[str, ParticleSet]) -> str | None:
+    """The particles of which one is not finite."""
+    return next((name for name, particles in sets.items() if not bool(jax.jit(are_finite)(particles))), None)
+
+
+def are_finite(particles: ParticleSet) -> jax.Array:
+    """Whether all records of all particles are finite."""
+    found = [jnp.isfinite(jnp.where(particles.valid, a, 0)).all() for a in particles.records.values()]
+    return jnp.stack(found).all()
+
+
+def _in_box(particles: ParticleSet, domain: Domain) -> jax.Array:
+    position = particles.records["position"]
+    box = jnp.asarray(domain.box)[:, None]
+    inside = ((position >= 0) & (position < box)).all(0)
+    return (inside | ~particles.valid).all()

@@ -1,0 +1,172 @@
+"""Initial positions of particles, by id, so that one configuration gives one set on any number of devices."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from simulator.errors import UserError
+from simulator.physics.particles.domain import Domain
+from simulator.physics.particles.particle_set import ParticleSet
+from simulator.settings import InputPath, Seed, Settings
+
+Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
+"""Ids (n,) to records of these particles: `position` (3, n), and others that the start sets."""
+
+
+class Files(Protocol):
+    """Opens the files that a start names; passed in by the run."""
+
+    def function(self, path: str, name: str) -> Callable[..., Any]:
+        """The function `name` of a Python file."""
+        ...
+
+    def particles(self, path: str, name: str) -> "StoredParticles":
+        """The particles of a snapshot or checkpoint."""
+        ...
+
+
+class StoredParticles(Protocol):
+    """Particles on disk; passed in by the run."""
+
+    count: int
+
+    @property
+    def records(self) -> Collection[str]:
+        """Names of the stored records, without the ids."""
+        ...
+
+    def restore(self, domain: Domain, records: Mapping[str, int], capacity: int) -> ParticleSet:
+        """The particles, distributed over the devices but not yet on their own. `records` gives the numbers of
+        components (0: a scalar); records that are not stored are zero."""
+        ...
+
+
+class RandomStart(Settings):
+    kind: Literal["random"] = "random"
+    seed: Seed = 0
+    """Seed of the positions."""
+
+
+class LatticeStart(Settings):
+    kind: Literal["lattice"] = "lattice"
+
+
+class PythonStart(Settings):
+    kind: Literal["python"] = "python"
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    function: str
+    """function(id, **parameters) gives the positions (3, n) of the particles with these ids (n,), using jax.numpy; or
+    a dict with `position` and, for inertial particles, `velocity`."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+
+class SnapshotStart(Settings):
+    kind: Literal["snapshot"] = "snapshot"
+    path: InputPath
+    """A snapshot or checkpoint: RUN/snapshots/00000010."""
+    name: str | None = None
+    """The particles' name in that file; by default the same name."""
+
+
+def _as_block(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Start = Annotated[
+    Annotated[RandomStart | LatticeStart | PythonStart | SnapshotStart, Field(discriminator="kind")],
+    BeforeValidator(_as_block, json_schema_input_type=Any),
+]
+
+
+def random_positions(seed: int, domain: Domain) -> Positions:
+    """Uniform in the box; each particle has its own random stream, keyed by its id."""
+    box = np.asarray(domain.box)[:, None]  # no JAX array: a planned run starts no device
+
+    def one(number: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.key(seed), (number >> 32).astype(jnp.uint32))
+        return jax.random.uniform(
+            jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32)), (3,), jnp.float64
+        )
+
+    return lambda ids: {"position": jax.vmap(one, out_axes=1)(ids) * box}
+
+
+def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
+    """Particles along x, y and z of a lattice of cubic cells. Raises UserError if `count` does not give one."""
+    near: list[int] = []
+    box, flat = domain.box, [n == 1 for n in domain.physical.grid.shape]
+    first = next(i for i in range(3) if not flat[i])
+    n = 0
+    while True:
+        n += 1
+        shape = [
+            1 if f else max(1, round(n * length / box[first])) for f, length in zip(flat, box, strict=True)
+        ]
+        total = shape[0] * shape[1] * shape[2]
+        if total == count:
+            return (shape[0], shape[1], shape[2])
+        near.append(total)
+        if total > count:
+            kinds = " or ".join(f"{m:,}".replace(",", "") for m in dict.fromkeys(near[-2:]))
+            raise UserError(
+                f"count: {count} does not fill a lattice of cubic cells in this box; the nearest are {kinds}"
+            )
+
+
+def lattice_positions(count: int, domain: Domain) -> Positions:
+    """The centres of the cells, by rows of z."""
+    nx, ny, nz = lattice_shape(count, domain)
+
+    def positions(ids: jax.Array) -> dict[str, jax.Array]:
+        number = jnp.stack([ids // (ny * nz), ids // nz % ny, ids % nz])
+        cell = jnp.asarray([length / n for length, n in zip(domain.box, (nx, ny, nz), strict=True)])
+        return {"position": (number + 0.5) * cell[:, None]}
+
+    return positions
+
+
+class PythonFile(Protocol):
+    """A function of a user's file."""
+
+    path: Any
+    function: str
+    parameters: dict[str, Any]
+
+
+def python_positions(start: PythonFile, files: Files, takes: Mapping[str, int]) -> Positions:
+    """The result of a user's function. `takes`: the records that a start may set, with their numbers of components
+    (0: a scalar)."""
+    function, where = files.function(str(start.path), start.function), f"{start.path}: {start.function}"
+
+    def positions(ids: jax.Array) -> dict[str, jax.Array]:
+        try:
+            result = function(ids, **start.parameters)
+        except jax.errors.JAXTypeError as error:
+            raise UserError(f"{where}: uses numpy, or an if, on the ids; use jax.numpy instead") from error
+        except Exception as error:
+            raise UserError(f"{where}: {type(error).__name__}: {error}") from error
+        values = dict(result) if isinstance(result, Mapping) else {"position": result}
+        unknown = values.keys() - takes.keys()
+        if "position" not in values or unknown:
+            given = f"{unknown.pop()!r}" if unknown else "no position"
+            raise UserError(f"{where}: gives {given}; these particles take {', '.join(takes)}")
+        records = {}
+        for name, value in values.items():
+            if not takes[name]:
+                records[name] = jnp.broadcast_to(jnp.asarray(value, jnp.float64), ids.shape)
+                continue
+            parts = list(value)
+            if len(parts) != takes[name]:
+                raise UserError(f"{where}: {name} has {len(parts)} components; {takes[name]} are needed")
+            records[name] = jnp.stack(
+                [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
+            )
+        return records
+
+    return positions

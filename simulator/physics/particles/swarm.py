@@ -1,0 +1,282 @@
+"""All particles of a run, in addition to the fluid that carries them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from simulator.errors import UserError
+from simulator.physics.particles import PARTICLES
+from simulator.physics.particles.domain import Domain
+from simulator.physics.particles.interpolation import Sampler
+from simulator.physics.particles.migration import settled
+from simulator.physics.particles.particle_set import ParticleSet
+from simulator.physics.particles.population import Population, Sets
+from simulator.physics.particles.sampled import SpectralFluid
+from simulator.physics.particles.sorting import sorted_by_cell
+from simulator.physics.particles.species import Species
+from simulator.physics.particles.start import (
+    Files,
+    LatticeStart,
+    Positions,
+    PythonStart,
+    RandomStart,
+    SnapshotStart,
+    StoredParticles,
+    lattice_positions,
+    python_positions,
+    random_positions,
+)
+from simulator.spectral import Fields, Transform
+from simulator.spectral.operators import curl
+
+SORT_EVERY = 8
+"""Steps after which particles are sorted by their cells. In between they move by a few cells at most."""
+
+
+class Flow(Protocol):
+    """The part of a model that carries particles."""
+
+    transform: Transform
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+    def velocity(self, fields: Fields) -> jax.Array: ...
+    def linear_terms(self) -> Fields: ...
+    def tendency(self, fields: Fields, time: jax.Array, /) -> tuple[Fields, Any]: ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One species of a run."""
+
+    species: Species
+    sampler: Sampler
+    stored: StoredParticles | None
+    """The file that it starts from, if any."""
+    count: int
+
+
+class Swarm:
+    """The species of a run. Without species, no method has an effect."""
+
+    def __init__(self, settings: Sequence[Any], flow: Flow, files: Files | None = None):
+        """Raises UserError, beginning with the number of the species and its key, if a species cannot be made."""
+        self.flow, self.domain = flow, Domain.of(flow.transform)
+        self.kinds: dict[str, Kind] = {}
+        self._starts: dict[str, Positions] = {}
+        self.populations: dict[str, Population] = {}
+        for number, s in enumerate(settings):
+            try:
+                self._add(s, files)
+            except UserError as error:
+                raise UserError(f"{number}.{error}") from error
+
+    def _add(self, settings: Any, files: Files | None) -> None:
+        assert files is not None  # only a swarm without species does without
+        species = PARTICLES[settings.kind](settings)
+        start, stored, count = settings.start, None, settings.count
+        match start:
+            case SnapshotStart():
+                try:
+                    stored = files.particles(str(start.path), start.name or settings.name)
+                except UserError as error:
+                    raise UserError(f"start: {error}") from error
+                count = stored.count
+            case LatticeStart():
+                self._starts[settings.name] = lattice_positions(count, self.domain)
+            case PythonStart():
+                try:
+                    positions = python_positions(start, files, species.starts_with)
+                except UserError as error:
+                    raise UserError(f"start.function: {error}") from error
+                self._starts[settings.name] = positions
+            case RandomStart():
+                self._starts[settings.name] = random_positions(start.seed, self.domain)
+        self.populations[settings.name] = Population(settings.name, species.records, count, self.domain)
+        sampler = Sampler(self.flow.transform, settings.interpolation)
+        self.kinds[settings.name] = Kind(species, sampler, stored, count)
+
+    @property
+    def falling(self) -> dict[str, tuple[float, float, float]]:
+        """The gravitational acceleration of the species that feel one."""
+        pulls = {name: kind.species.gravity for name, kind in self.kinds.items()}
+        return {name: pull for name, pull in pulls.items() if any(pull)}
+
+    # ---- the start -----------------------------------------------------------------------------------------
+
+    def start(self, fields: Fields) -> tuple[Sets, dict[str, jax.Array]]:
+        """The initial particles on their devices, and the numbers that their steps need.
+
+        Raises UserError like the constructor.
+        """
+        if not self.kinds:
+            return {}, {}
+        sets: Sets = {}
+        for number, (name, kind) in enumerate(self.kinds.items()):
+            try:
+                sets[name] = self._placed(name, kind)
+            except UserError as error:
+                raise UserError(f"{number}.start: {error}") from error
+        vorticity = jax.jit(self._rms_vorticity)(fields)
+        for number, kind in enumerate(self.kinds.values()):
+            if kind.species.memory(vorticity) and not bool(vorticity > 0):
+                raise UserError(
+                    f"{number}.stokes_number: the fluid is at rest and has no Kolmogorov time; "
+                    "give relaxation_time"
+                )
+        return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
+
+    def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
+        """The numbers that the steps need, from the rms vorticity (1/time) of the initial flow."""
+        numbers: dict[str, jax.Array] = {}
+        for kind in self.kinds.values():
+            numbers |= kind.species.memory(vorticity)
+        return numbers
+
+    def _rms_vorticity(self, fields: Fields) -> jax.Array:
+        layout = self.flow.transform.layout
+        omega = curl(layout, self.flow.velocity(fields))
+        return jnp.sqrt(layout.inner(omega, omega).sum())
+
+    def _placed(self, name: str, kind: Kind) -> ParticleSet:
+        """The particles where they live, with the records that their start gives."""
+        population = self.populations[name]
+        if kind.stored is None:
+            return population.made(self._starts[name])
+        takes = {r: n for r, n in kind.species.starts_with.items() if r in kind.stored.records}
+        return population.adopted(kind.stored, takes)
+
+    def _begun(self, sets: Sets, fields: Fields) -> Sets:
+        """The particles with all records: those that the start has not set come from the species, or are zero."""
+        complete = {}
+        for name, particles in sets.items():
+            kind = self.kinds[name]
+            fluid = SpectralFluid(
+                kind.sampler, self.flow.velocity(fields), self.flow.velocity(fields), fields
+            )
+            records = {**particles.records, **kind.species.begin(particles.records, fluid)}
+            for record, n in kind.species.records.items():
+                shape = (n, *particles.id.shape) if n else particles.id.shape
+                records.setdefault(record, jnp.zeros(shape, jnp.float64))
+            kept = {r: jnp.where(particles.valid, a, 0) for r, a in records.items()}
+            complete[name] = replace(particles, records=kept)
+        return complete
+
+    def too_slow(self, dt: float, memory: Mapping[str, jax.Array]) -> str | None:
+        """Why a fixed step of `dt` does not resolve some particles; None if it resolves all."""
+        for name, kind in self.kinds.items():
+            for rate in kind.species.linear(memory).values():
+                if dt * abs(float(rate)) > 1:
+                    return f"{dt:g} is longer than the relaxation time {1 / abs(float(rate)):g} of {name}; take less"
+        return None
+
+    # ---- a step ------------------------------------------------------------------------------------------
+
+    def moving(self, sets: Sets) -> Fields:
+        """The arrays that the integrator advances in addition to the fields."""
+        return {
+            f"{name}/{record}": sets[name].records[record]
+            for name, kind in self.kinds.items()
+            for record in kind.species.advanced
+        }
+
+    @property
+    def sees_velocity(self) -> bool:
+        """Whether the values of the velocity on the grid spare the particles a transform."""
+        return any(kind.sampler.takes_values for kind in self.kinds.values())
+
+    def rates(
+        self,
+        fields: Fields,
+        rates: Fields,
+        moving: Fields,
+        memory: Mapping[str, jax.Array],
+        values: jax.Array | None = None,
+    ) -> Fields:
+        """Explicit rates of `moving` in one stage, given its fields and their explicit `rates`. `values`: of the
+        velocity, (3, *kept_order), if they are known."""
+        if not self.kinds:
+            return {}
+        velocity = self.flow.velocity(fields)
+        change = rates["velocity"] + self.flow.linear_terms()["velocity"] * velocity
+        all_rates: Fields = {}
+        last: jax.Array | None = None
+        for name, kind in self.kinds.items():
+            fluid = SpectralFluid(kind.sampler, velocity, change, fields, values)
+            records = {record: moving[f"{name}/{record}"] for record in kind.species.advanced}
+            if last is not None:
+                records["position"] = self.domain.after(records["position"], last)
+            species_rates = kind.species.rates(records, fluid, memory)
+            last = species_rates[kind.species.advanced[-1]]
+            all_rates |= {f"{name}/{record}": rate for record, rate in species_rates.items()}
+        return all_rates
+
+    def sample(
+        self,
+        name: str,
+        quantities: Collection[str],
+        fields: Fields,
+        rate: jax.Array | None,
+        position: jax.Array,
+    ) -> dict[str, jax.Array]:
+        """Quantities of the fluid at the positions (3, entries) of a species, components first. `rate`, the
+        coefficients of the velocity's partial time derivative, is needed for the acceleration."""
+        velocity = self.flow.velocity(fields)
+        fluid = SpectralFluid(self.kinds[name].sampler, velocity, velocity if rate is None else rate, fields)
+        return fluid(tuple(quantities), position)
+
+    def motion(
+        self,
+        name: str,
+        fields: Fields,
+        rate: jax.Array,
+        particles: ParticleSet,
+        memory: Mapping[str, jax.Array],
+    ) -> tuple[jax.Array, jax.Array]:
+        """Velocity and acceleration (3, entries) of a species; `rate` as in `sample`."""
+        kind = self.kinds[name]
+        fluid = SpectralFluid(kind.sampler, self.flow.velocity(fields), rate, fields)
+        return kind.species.motion(particles.records, fluid, memory)
+
+    def linear(self, memory: Mapping[str, jax.Array]) -> Fields:
+        """Linear factors of all `moving`."""
+        factors = {}
+        for name, kind in self.kinds.items():
+            linear = kind.species.linear(memory)
+            for record in kind.species.advanced:
+                factors[f"{name}/{record}"] = linear.get(record, jnp.zeros((), jnp.float64))
+        return factors
+
+    def rate(self, flow: jax.Array, sets: Sets, memory: Mapping[str, jax.Array]) -> jax.Array:
+        """The largest rate (1/time) that dt has to resolve; `flow` is that of the fluid."""
+        spacing = self.domain.physical.grid.spacing
+        for name, kind in self.kinds.items():
+            rate = kind.species.rate(sets[name], spacing, memory)
+            if rate is not None:
+                flow = jnp.maximum(flow.astype(jnp.float64), rate)
+        return flow
+
+    def moved(self, sets: Sets, moving: Fields, step: jax.Array) -> tuple[Sets, jax.Array]:
+        """The particles after the step with this number, on their devices, and whether all are finite. The position
+        of a particle that moved beyond the reach of its device is not."""
+        after, finite = {}, jnp.ones((), bool)
+        last = [array for name, array in moving.items() if name.partition("/")[0] in self.kinds]
+        for name, kind in self.kinds.items():
+            before, valid = sets[name], sets[name].valid
+            new = {r: moving[f"{name}/{r}"] for r in kind.species.advanced}
+            for array in last:
+                new["position"] = self.domain.after(new["position"], array)
+            way = new["position"] - before.records["position"]
+            new["displacement"] = before.records["displacement"] + way
+            new["position"] = self.domain.wrapped(new["position"])
+            kept = {r: jnp.where(valid, a, 0) for r, a in new.items()}
+            found = settled(before.with_records(kept), self.domain)
+            after[name] = sorted_by_cell(found, self.domain, step % SORT_EVERY == 0)
+            # Entries without a particle are finite, and wrapping keeps what is not.
+            for record in kind.species.advanced:
+                finite &= jnp.isfinite(after[name].records[record]).all()
+            last = [after[name].needed]
+        return after, finite

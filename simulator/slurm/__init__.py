@@ -1,1 +1,0 @@
-"""Slurm's host lists, job scripts and queue."""

@@ -1,0 +1,232 @@
+"""Expands the blocks of a sweep's file into one set of values per run."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.config.overrides import Override
+from simulator.config.run_config import Places
+from simulator.config.yaml12 import Path, dotted
+from simulator.errors import UserError, did_you_mean
+from simulator.settings import evaluate_number
+from simulator.study.sample import draw
+from simulator.study.settings import Blocks
+
+MOST_RUNS = 10_000
+
+_REFUSED = {
+    "name": "names the run's folder, which in a sweep is named by the run's hash; leave it out",
+    "output": "cannot be swept as a whole; sweep one of its keys, e.g. output.diagnostics.every",
+    "output.directory": "is the folder of all runs of the sweep; give it in the base",
+    "slurm": "applies to the whole array; give it in this file's slurm block",
+}
+_EXCLUSIVE = ("time.cfl", "time.dt")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a run, and its origin in the sweep's file."""
+
+    value: Any
+    path: Path
+    place: str
+
+
+Values = Mapping[str, Value]
+"""Values by key of the run's file (`model.viscosity`)."""
+
+
+def override(key: str, value: Value) -> Override:
+    """The value as an override of the base."""
+    path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+    return Override(path, value.value, value.place)
+
+
+def keys(blocks: Blocks) -> list[str]:
+    """Every key that the sweep sets, in the order of the blocks."""
+    names = [*(blocks.grid or ()), *(blocks.zip or ())]
+    names += [key for entry in blocks.list or () for key in entry]
+    names += blocks.sample.parameters if blocks.sample else ()
+    return list(dict.fromkeys(names))
+
+
+def expand(blocks: Blocks, places: Places) -> list[Values]:
+    """The values of every run: the product of grid, zip, list and sample (the first changes slowest), without the
+    runs that `exclude` matches.
+
+    Raises UserError, a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`.
+    """
+    expansion = _Expansion(places)
+    factors = [
+        values
+        for factor in (expansion.combinations, expansion.zipped, expansion.entries, expansion.samples)
+        if (values := factor(blocks)) is not None
+    ]
+    if not factors:
+        expansion.wrong(("sweep",), "varies nothing; give grid, zip, list or sample")
+    expansion.check_keys(blocks)
+    number = math.prod(map(len, factors))
+    if number > MOST_RUNS:
+        expansion.wrong(("sweep",), f"has {number} runs; at most {MOST_RUNS} are possible")
+    expansion.raise_mistakes()
+    runs = [
+        {key: value for part in parts for key, value in part.items()} for parts in itertools.product(*factors)
+    ]
+    expansion.check_exclusive(runs)
+    kept = expansion.without_excluded(runs, blocks)
+    expansion.raise_mistakes()
+    return kept
+
+
+class _Expansion:
+    """Expands the blocks and collects the mistakes of all of them."""
+
+    def __init__(self, places: Places):
+        self._places = places
+        self._mistakes: dict[str, None] = {}
+
+    def wrong(self, path: Path, message: str) -> None:
+        self._mistakes[f"{self._places.of(path)}: {dotted(path)}: {message}"] = None
+
+    def raise_mistakes(self) -> None:
+        if self._mistakes:
+            raise UserError("\n".join(self._mistakes))
+
+    def _value(self, value: Any, *path: str | int) -> Value:
+        return Value(value, path, self._places.of(path))
+
+    # ---- the blocks --------------------------------------------------------------------------------------
+
+    def combinations(self, blocks: Blocks) -> list[Values] | None:
+        if blocks.grid is None:
+            return None
+        lists = [
+            [(key, self._value(value, "sweep", "grid", key, i)) for i, value in enumerate(values)]
+            for key, values in blocks.grid.items()
+        ]
+        if math.prod(map(len, lists)) > MOST_RUNS:
+            self.wrong(
+                ("sweep", "grid"),
+                f"has more than {MOST_RUNS} combinations, which is the largest number possible",
+            )
+            return [{}]
+        return [dict(combination) for combination in itertools.product(*lists)]
+
+    def zipped(self, blocks: Blocks) -> list[Values] | None:
+        if blocks.zip is None:
+            return None
+        first, *others = blocks.zip
+        length = len(blocks.zip[first])
+        for key in others:
+            if len(blocks.zip[key]) != length:
+                self.wrong(
+                    ("sweep", "zip", key),
+                    f"has {len(blocks.zip[key])} values, but {first} has {length}; lists in zip have equal length",
+                )
+        return [
+            {
+                k: self._value(values[i], "sweep", "zip", k, i)
+                for k, values in blocks.zip.items()
+                if i < len(values)
+            }
+            for i in range(length)
+        ]
+
+    def entries(self, blocks: Blocks) -> list[Values] | None:
+        if blocks.list is None:
+            return None
+        return [
+            {key: self._value(value, "sweep", "list", i, key) for key, value in entry.items()}
+            for i, entry in enumerate(blocks.list)
+        ]
+
+    def samples(self, blocks: Blocks) -> list[Values] | None:
+        if blocks.sample is None:
+            return None
+        if blocks.sample.n > MOST_RUNS:
+            self.wrong(("sweep", "sample", "n"), f"must be at most {MOST_RUNS}, not {blocks.sample.n}")
+            return [{}]
+        return [
+            {key: self._value(value, "sweep", "sample", "parameters", key) for key, value in point.items()}
+            for point in draw(blocks.sample)
+        ]
+
+    # ---- checks ------------------------------------------------------------------------------------------
+
+    def check_keys(self, blocks: Blocks) -> None:
+        first: dict[str, Path] = {}
+        for path in _key_paths(blocks):
+            key = str(path[-1])
+            block = key.partition(".")[0]
+            if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
+                self.wrong(path, "a key of the run's file is written with dots, e.g. model.viscosity")
+            elif reason := _REFUSED.get(key) or (_REFUSED["slurm"] if block == "slurm" else None):
+                self.wrong(path, reason)
+            elif key in first and first[key][:2] != path[:2]:
+                where = f"{dotted(first[key][:2])} (line {self._places.of(first[key]).rpartition(':')[2]})"
+                self.wrong(path, f"is in {where} too; a key belongs to one block")
+            first.setdefault(key, path)
+
+    def check_exclusive(self, runs: list[dict[str, Value]]) -> None:
+        one, other = _EXCLUSIVE
+        for run in runs:
+            if all(key in run and run[key].value is not None for key in _EXCLUSIVE):
+                self.wrong(
+                    run[other].path, f"excludes {one}, which the same run has too; keep one of the two"
+                )
+
+    def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
+        known = keys(blocks)
+        used: set[int] = set()
+        kept: list[Values] = []
+        entries = [{key: normal(value) for key, value in entry.items()} for entry in blocks.exclude]
+        for run in runs:
+            matching = [i for i, entry in enumerate(entries) if _matches(run, entry)]
+            used.update(matching)
+            if not matching:
+                kept.append(run)
+        for i, entry in enumerate(blocks.exclude):
+            unknown = [key for key in entry if key not in known]
+            for key in unknown:
+                meant = did_you_mean(key, known, f"; it varies {', '.join(known)}")
+                self.wrong(("sweep", "exclude", i, key), f"the sweep does not vary this key{meant}")
+            if i not in used and not unknown:
+                self.wrong(("sweep", "exclude", i), "excludes no run; correct its values, or leave it out")
+        if not kept:
+            self.wrong(("sweep", "exclude"), f"excludes all {len(runs)} runs; leave at least one")
+        return kept
+
+
+def _key_paths(blocks: Blocks) -> Iterator[Path]:
+    yield from (("sweep", "grid", key) for key in blocks.grid or ())
+    yield from (("sweep", "zip", key) for key in blocks.zip or ())
+    for i, entry in enumerate(blocks.list or ()):
+        yield from (("sweep", "list", i, key) for key in entry)
+    if blocks.sample is not None:
+        yield from (("sweep", "sample", "parameters", key) for key in blocks.sample.parameters)
+
+
+def _matches(run: Values, entry: Mapping[str, Any]) -> bool:
+    return all(key in run and normal(run[key].value) == value for key, value in entry.items())
+
+
+def normal(value: Any) -> Any:
+    """A form of `value` that is equal for different ways to write it: 1 and 1.0, 1/1600 and 6.25e-4."""
+    match value:
+        case bool():
+            return ("flag", value)
+        case int() | float():
+            return float(value)
+        case str():
+            try:
+                return evaluate_number(value)
+            except ValueError:
+                return value
+        case list() | tuple():
+            return [normal(item) for item in value]
+        case dict():
+            return {key: normal(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,93 @@
+"""The progress of the runs of a sweep, from their folders and, for submitted runs, Slurm's queue."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from simulator.archive.state import RunState, read_state
+from simulator.cluster.queue import waiting_tasks
+from simulator.run.alive import is_written, process_lives
+from simulator.run.run_status import submitted_job
+from simulator.study.record import Record, last_line, read_record
+
+
+class Stage(StrEnum):
+    """The state of a run."""
+
+    WAITING = "waiting"
+    QUEUED = "queued"
+    """Submitted to Slurm but not started."""
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    """Ended early; can be continued."""
+    FAILED = "failed"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Status:
+    stage: Stage
+    state: RunState | None = None
+    detail: str = ""
+    """The progress of the run, or the reason why it ended."""
+
+
+def status_of(folder: Path, queued: str | None = None) -> Status:
+    """The status of the run in `folder`. `queued` is the id of its task in Slurm's queue, if it is there."""
+    state, record = read_state(folder), read_record(folder)
+    if is_written(folder):
+        return Status(Stage.RUNNING, state, _progress(state) if state else "starting")
+    if state is not None and state.state == "finished":
+        return Status(Stage.DONE, state, f"t = {state.time:g}, step {state.step}")
+    if record is not None and record.code is None and process_lives(record.host, record.pid, record.job_id):
+        return Status(Stage.RUNNING, state, _progress(state) if state else "starting")
+    if queued is not None:
+        return Status(Stage.QUEUED, state, f"job {queued}")
+    if state is None:
+        return _not_begun(record)
+    if state.state == "failed" or _failed_at_start(record):
+        return Status(Stage.FAILED, state, _reason(state, record))
+    why = state.reason or ("cut off" if state.state == "running" else "stopped")
+    return Status(Stage.INTERRUPTED, state, f"{_progress(state)}: {why}")
+
+
+def statuses_of(folders: Sequence[Path]) -> list[Status]:
+    """The status of the runs in `folders`; queries Slurm once if any of them was submitted."""
+    jobs = {folder: job for folder in folders if (job := submitted_job(folder)) is not None}
+    queued = waiting_tasks({job.partition("_")[0] for job in jobs.values()}) if jobs else set()
+    return [status_of(folder, job if (job := jobs.get(folder)) in queued else None) for folder in folders]
+
+
+def _failed_at_start(record: Record | None) -> bool:
+    """Whether the last start ended with an error."""
+    return record is not None and record.code in (1, 2)
+
+
+def _reason(state: RunState, record: Record | None) -> str:
+    said = record.last if record is not None and record.code in (1, 2) else ""
+    return said if state.state != "failed" else state.reason or said or "failed"
+
+
+def _not_begun(record: Record | None) -> Status:
+    if record is None:
+        return Status(Stage.WAITING)
+    if _failed_at_start(record):
+        return Status(Stage.FAILED, None, record.last or "ended before its first step")
+    if record.code is None or record.code not in (0, 3):
+        said = record.last or last_line(Path(record.log))
+        return Status(
+            Stage.INTERRUPTED, None, "cut off before its first step" + (f": {said}" if said else "")
+        )
+    return Status(Stage.WAITING)
+
+
+def _progress(state: RunState) -> str:
+    return f"step {state.step}, {state.percent:.0f} %"
+
+
+def counted(statuses: Iterable[Status]) -> str:
+    """The number of runs in each state: `3 done, 1 failed, 4 waiting`."""
+    number: Mapping[Stage, int] = Counter(status.stage for status in statuses)
+    return ", ".join(f"{number[stage]} {stage}" for stage in reversed(Stage) if number.get(stage))

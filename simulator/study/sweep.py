@@ -1,0 +1,326 @@
+"""A sweep: its file, its runs and their folders.
+
+OUTPUT/NAME/plan.json       numbers, hashes and values of all runs, including those of earlier versions of the file
+OUTPUT/NAME/HASH/           an ordinary run folder for each run
+OUTPUT/NAME/logs/ plots/    output of array tasks; pictures of the whole sweep
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from simulator.archive.state import CONFIG
+from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, load_config, read_yaml
+from simulator.config.messages import explain
+from simulator.config.overrides import Override
+from simulator.config.run_config import Places
+from simulator.errors import UserError
+from simulator.files import replace_file, replace_json
+from simulator.plan.estimate import Estimate, estimate
+from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
+from simulator.run.refusals import check
+from simulator.study import collect
+from simulator.study.expansion import Value, Values, expand, keys, override
+from simulator.study.identity import identity, value
+from simulator.study.runs import SweepRun, shown
+from simulator.study.settings import SweepSettings
+from simulator.study.study_status import Status, statuses_of
+from simulator.study.table import frame, rows
+from simulator.words import short
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The runs that a sweep's file describes; nothing has been written."""
+
+    file: Path
+    settings: SweepSettings
+    folder: Path
+    """OUTPUT/NAME"""
+    runs: tuple[SweepRun, ...]
+    collected: tuple[collect.Expression, ...]
+    earlier: tuple[Mapping[str, Any], ...]
+    """Entries of plan.json for runs that are no longer in the file."""
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @cached_property
+    def swept(self) -> tuple[str, ...]:
+        """The keys that the sweep sets, in the order of the file."""
+        return tuple(dict.fromkeys(key for run in self.runs for key in run.values))
+
+    @cached_property
+    def varied(self) -> tuple[str, ...]:
+        """The keys whose values differ between the runs; all swept keys if there is only one run."""
+        first = self.runs[0].values
+        differing = tuple(
+            key for key in self.swept if any(run.values.get(key) != first.get(key) for run in self.runs)
+        )
+        return differing or self.swept
+
+    @property
+    def common(self) -> str:
+        """The values that all runs share: `time.stop=10 precision=single`, or nothing."""
+        same = {key: item for key, item in self.runs[0].values.items() if key not in self.varied}
+        return " ".join(f"{key}={shown(item)}" for key, item in same.items())
+
+    def label(self, run: SweepRun) -> str:
+        """The values that distinguish a run: `model.viscosity=0.001 precision=single`."""
+        return " ".join(f"{key}={shown(run.values[key])}" for key in self.varied if key in run.values)
+
+    def run(self, index: int) -> SweepRun:
+        """The run with this number. Raises UserError if there is none."""
+        for run in self.runs:
+            if run.index == index:
+                return run
+        known = [run.index for run in self.runs]
+        consecutive = known == list(range(known[0], known[-1] + 1))
+        text = f"{known[0]} to {known[-1]}" if consecutive else ", ".join(map(str, known))
+        raise UserError(f"--index: {self.file} has no run {index}; it has {text}")
+
+    def check(self, runs: Sequence[SweepRun] | None = None) -> None:
+        """Raises UserError with one line for each mistake that would make a run of `runs` (default: all) refuse.
+
+        Takes about a second per run, because the user's files are loaded and called. Nothing is written.
+        """
+        mistakes: dict[str, None] = {}
+        for run in self.runs if runs is None else runs:
+            try:
+                check(run.config)
+            except UserError as error:
+                mistakes |= dict.fromkeys(str(error).splitlines())
+        if mistakes:
+            raise UserError("\n".join(mistakes))
+
+    def prepare(self) -> list[str]:
+        """Writes every configuration into its run's folder, and plan.json; returns lines about changed keys.
+
+        A run that has started keeps its configuration, except for keys of `output`, which follow the file
+        until the run is finished.
+        """
+        lines: list[str] = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            entries = [
+                *self.earlier,
+                *({"index": r.index, "hash": r.hash, "values": r.values} for r in self.runs),
+            ]
+            replace_json(
+                self.folder / PLAN,
+                {
+                    "program": SWEEP,
+                    "file": str(self.file),
+                    "base": str(self.settings.base),
+                    "runs": sorted(entries, key=lambda entry: entry["index"]),
+                },
+            )
+            for run in self.runs:
+                lines += _freeze(run)
+        except OSError as error:
+            raise UserError(f"{error.filename or self.folder}: {error.strerror}") from None
+        return lines
+
+    def rows(self, statuses: Sequence[Status] | None = None) -> list[dict[str, Any]]:
+        """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities."""
+        statuses = statuses or statuses_of([run.folder for run in self.runs])
+        return rows(self.runs, statuses, self.swept, self.collected)
+
+    def table(self) -> Any:
+        """The swept values and the collected quantities, one row per run: a pandas frame if pandas is
+        installed, else a dict of arrays by column. `state` marks unfinished runs, whose quantities are nan."""
+        return frame(self.rows())
+
+
+def open_sweep(path: str | os.PathLike[str]) -> Sweep:
+    """The sweep that the YAML file at `path` describes.
+
+    Reads the file and its base, starts no device, writes nothing. Raises UserError with one line for each mistake in
+    the file and in the configurations of its runs; `Sweep.check` finds mistakes in their input files.
+    """
+    name = os.fspath(path)
+    document = read_yaml(name, needs="a sweep needs at least base and sweep")
+    places = Places({key: f"{name}:{line}" for key, line in document.lines.items()})
+    data = {"name": re.sub(r"[^\w.+-]", "_", Path(name).stem), **document.value}
+    context = {"folder": os.path.dirname(os.path.abspath(name)), "check_files": True}
+    try:
+        settings = SweepSettings.model_validate(data, context=context)
+    except ValidationError as error:
+        raise explain(error, SweepSettings, data, places) from None
+    assignments = expand(settings.sweep, places)
+    file = Path(os.path.abspath(name))
+    resolved = _resolve(settings, assignments, file)
+    folder = resolved[0][0].output.directory / settings.name
+    plan = read_plan(folder)
+    runs = _number(settings, resolved, assignments, folder, plan, places)
+    hashes = {run.hash for run in runs}
+    earlier = tuple(entry for entry in plan if entry["hash"] not in hashes)
+    return Sweep(file, settings, folder, runs, _collected(settings, runs, places), earlier)
+
+
+# ---- from values to runs ---------------------------------------------------------------------------------
+
+
+def _resolve(
+    settings: SweepSettings, assignments: Sequence[Values], file: Path
+) -> list[tuple[RunConfig, Estimate]]:
+    """The configuration and the estimate of every run. Raises the mistakes of all of them together."""
+    resolved: list[tuple[RunConfig, Estimate]] = []
+    mistakes: dict[str, None] = {}
+    base = str(short(settings.base))
+    for assignment in assignments:
+        try:
+            config = load_config(base, _overrides(base, assignment, file))
+            resolved.append((config, estimate(config)))
+        except UserError as error:
+            mistakes |= dict.fromkeys(str(error).splitlines())
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return resolved
+
+
+def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:
+    """The run's values as overrides of the base; input paths among them start at the sweep's folder."""
+    overrides = {key: override(key, item) for key, item in assignment.items()}
+    texts = [key for key, item in assignment.items() if isinstance(item.value, str)]
+    if texts and file.parent != Path(os.path.abspath(base)).parent:
+        try:
+            probe = load_config(base, overrides.values(), check_files=False)
+        except UserError:
+            return list(overrides.values())
+        for key in texts:
+            if isinstance(_attribute(probe, key), Path):
+                rooted = file.parent / os.path.expanduser(os.path.expandvars(assignment[key].value))
+                overrides[key] = replace(overrides[key], value=str(rooted))
+    return list(overrides.values())
+
+
+def _attribute(settings: Any, key: str) -> Any:
+    for part in key.split("."):
+        settings = getattr(settings, part, None)
+    return settings
+
+
+def _number(
+    settings: SweepSettings,
+    resolved: Sequence[tuple[RunConfig, Estimate]],
+    assignments: Sequence[Values],
+    folder: Path,
+    plan: Sequence[Mapping[str, Any]],
+    places: Places,
+) -> tuple[SweepRun, ...]:
+    """The runs with their hashes and numbers: the number in plan.json, or the next free one."""
+    varied = keys(settings.sweep)
+    known = {entry["hash"]: int(entry["index"]) for entry in plan}
+    following = max(known.values(), default=-1) + 1
+    runs: dict[str, SweepRun] = {}
+    by_hash: dict[str, Values] = {}
+    mistakes: list[str] = []
+    for (config, needs), assignment in zip(resolved, assignments, strict=True):
+        hash_ = identity(config, varied)
+        if hash_ in runs:
+            mistakes.append(_same(by_hash[hash_], assignment, places))
+            continue
+        index = known.get(hash_)
+        if index is None:
+            index, following = following, following + 1
+        run_folder = folder / hash_
+        whole = as_mapping(config)
+        output = config.output.model_copy(update={"directory": run_folder})
+        config = config.model_copy(update={"output": output})
+        values = {key: value(whole, key) for key in varied if key in assignment}
+        runs[hash_] = SweepRun(index, hash_, values, config, run_folder, needs)
+        by_hash[hash_] = assignment
+    if mistakes:
+        raise UserError("\n".join(dict.fromkeys(mistakes)))
+    return tuple(sorted(runs.values(), key=lambda run: run.index))
+
+
+def _same(one: Values, other: Values, places: Places) -> str:
+    """The message for two runs with the same configuration, at the value that gives the second one."""
+    differing = [item for key, item in other.items() if key not in one or one[key] != item]
+    blamed = differing[-1] if differing else Value(None, ("sweep",), places.of(("sweep",)))
+    label = ", ".join(f"{key}: {shown(item.value)}" for key, item in one.items())
+    key = ".".join(map(str, blamed.path))
+    return f"{blamed.place}: {key}: gives the run with {label} twice; leave one of them out"
+
+
+def _collected(
+    settings: SweepSettings, runs: Sequence[SweepRun], places: Places
+) -> tuple[collect.Expression, ...]:
+    known = dict.fromkeys(name for run in runs for name in run.estimate.columns)
+    expressions: list[collect.Expression] = []
+    mistakes: list[str] = []
+    for i, text in enumerate(settings.collect):
+        try:
+            expression = collect.parse(text)
+            message = collect.unknown_column(expression, known)
+        except ValueError as error:
+            expression, message = None, str(error)
+        if expression in expressions:
+            message = f"{text!r} is listed twice; leave one of them out"
+        if message is not None:
+            mistakes.append(f"{places.of(('collect', i))}: collect.{i}: {message}")
+        elif expression is not None:
+            expressions.append(expression)
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return tuple(expressions)
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+def read_plan(folder: Path) -> list[Mapping[str, Any]]:
+    """The entries of `folder`/plan.json: `index`, `hash`, `values`. Raises UserError if the folder is not that of a
+    sweep."""
+    path = folder / PLAN
+    try:
+        content = json.loads(path.read_text())
+        if content["program"] != SWEEP:
+            raise KeyError("program")
+        return [dict(entry, index=int(entry["index"]), hash=str(entry["hash"])) for entry in content["runs"]]
+    except FileNotFoundError:
+        if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+            raise UserError(f"{folder}: not the folder of a sweep; give this sweep another name") from None
+        return []
+    except NotADirectoryError:
+        raise UserError(f"{folder}: not a folder; give this sweep another name") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path}: not the plan of a sweep; give this sweep another name") from None
+
+
+def planned_folder(folder: Path, index: int) -> Path:
+    """The folder of run `index` of the sweep in `folder`, from plan.json alone: fast, and independent of the sweep's
+    file, which may have changed."""
+    for entry in read_plan(folder):
+        if entry["index"] == index:
+            return folder / entry["hash"]
+    raise UserError(f"--index: the sweep in {folder} has no run {index}")
+
+
+def _freeze(run: SweepRun) -> list[str]:
+    """Writes the run's configuration unless it is finished; returns lines about keys that have changed."""
+    stage = RunFolder(run.folder).found()
+    if stage is Found.FOREIGN:
+        raise UserError(f"{run.folder}: not a run of this program; move it away")
+    path, text = run.folder / CONFIG, dump_config(run.config)
+    if stage is Found.FINISHED or (path.exists() and path.read_text() == text):
+        return []
+    lines: list[str] = []
+    if stage is Found.UNFINISHED:
+        old = load_config(path, check_files=False)
+        lines = [
+            f"{run.index}: {d.key}: {shown(d.old)} -> {shown(d.new)}" for d in diff_configs(old, run.config)
+        ]
+    run.folder.mkdir(exist_ok=True)
+    replace_file(path, text)
+    return lines

@@ -1,5 +1,0 @@
-"""Parameter studies: many runs from one file, each in its own run folder."""
-
-from simulator.sweeps.sweep import Sweep, SweepRun, open_sweep
-
-__all__ = ["Sweep", "SweepRun", "open_sweep"]

@@ -1,0 +1,334 @@
+"""Discovery, against environments recorded on a real Slurm (22.05.8, 2 nodes with 4 GPUs each)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator.cluster import discover
+from simulator.cluster.gpus import visible_gpus
+from simulator.errors import UserError
+
+pytestmark = pytest.mark.smoke
+
+RECORDED = json.loads((Path(__file__).parent / "environments.json").read_text())
+
+
+def environment(case: str, task: int = 0, **changes: str) -> dict[str, str]:
+    merged = RECORDED[case]["tasks"][task] | changes
+    return {name: value for name, value in merged.items() if value != "unset"}
+
+
+def taken(allocation, present: int = 4) -> str:
+    """The GPUs that a process takes, by the names in CUDA_VISIBLE_DEVICES."""
+    visible = allocation.gpus.visible
+    names = visible if visible is not None else [str(i) for i in range(present)]
+    return ",".join(names[i] for i in allocation.gpus.take(len(names)))
+
+
+# (node, local rank, processes on the node, GPUs taken) by process
+STEPS = {
+    "gpus-per-task": [(0, 0, 2, "0"), (0, 1, 2, "1"), (1, 0, 2, "0"), (1, 1, 2, "1")],
+    "gpus-per-node": [(0, 0, 2, "0,1"), (0, 1, 2, "2,3"), (1, 0, 2, "0,1"), (1, 1, 2, "2,3")],
+    "gpu-bind single": [(0, 0, 2, "0"), (0, 1, 2, "1")],
+    "gpu-bind map": [(0, 0, 2, "2"), (0, 1, 2, "3")],
+    "gpu-bind mask": [(0, 0, 2, "0,1"), (0, 1, 2, "2,3")],
+    "gpu-bind closest": [(0, 0, 4, "0"), (0, 1, 4, "1"), (0, 2, 4, "2"), (0, 3, 4, "3")],
+    "gpu-bind none": [(0, 0, 2, "0,1"), (0, 1, 2, "2,3")],
+    "one task per node": [(0, 0, 1, "0,1,2,3"), (1, 0, 1, "0,1,2,3")],
+    "uneven gpus": [(0, 0, 3, "0"), (0, 1, 3, "1"), (0, 2, 3, "2"), (1, 0, 1, "0")],
+    "two gpus per task": [(0, 0, 2, "0,1"), (0, 1, 2, "2,3")],
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_each_task_takes_its_own_gpus(case):
+    found = [discover(environment(case, i)) for i in range(len(STEPS[case]))]
+    assert [(a.node, a.local_rank, a.local_processes, taken(a)) for a in found] == STEPS[case]
+    assert [a.process_id for a in found] == list(range(len(found)))
+    assert {a.num_processes for a in found} == {len(found)}
+    assert {(a.source, a.coordinator_host, a.gpus.problem) for a in found} == {("slurm", "node1", None)}
+    assert len({a.rendezvous for a in found}) == len({a.port for a in found}) == 1
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_no_gpu_is_taken_twice(case):
+    found = [discover(environment(case, i)) for i in range(len(STEPS[case]))]
+    pairs = [(a.node, gpu) for a in found for gpu in taken(a).split(",")]
+    assert len(pairs) == len(set(pairs))
+
+
+@pytest.mark.parametrize(
+    ("case", "tells"),
+    [
+        ("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"),
+        ("map twice", "--gpus-per-task=1"),
+        ("single shared", "--gpus-per-task=1"),
+    ],
+)
+def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag(case, tells):
+    problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
+    assert len(problems) == 1 and tells in (problems.pop() or "")
+
+
+def test_closest_binding_that_overlaps_is_told():
+    # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket
+    allocation = discover(environment("gpu-bind closest", CUDA_VISIBLE_DEVICES="0,1"))
+    assert "some share one" in (allocation.gpus.problem or "")
+
+
+def test_the_prefix_of_newer_slurms_is_read():
+    newer = environment("map twice", SLURMD_TRES_BIND="gres/gpu:verbose,map_gpu:1,1")
+    assert "map_gpu:1,1" in (discover(newer).gpus.problem or "")
+
+
+def test_gpus_that_do_not_divide_are_named_idle():
+    allocation = discover(environment("gpus-per-node", CUDA_VISIBLE_DEVICES="0,1,2", SLURM_GPUS_ON_NODE="3"))
+    assert taken(allocation) == "0"
+    assert "1 of them idle" in allocation.warnings[0]
+
+
+def test_mig_devices_are_divided_one_per_task():
+    names = ["MIG-61c3a5b0-4a53-5a4a-8a1b-000000000001", "MIG-GPU-61c3a5b0-4a53/7/0"]
+    changes = {"CUDA_VISIBLE_DEVICES": ",".join(names), "SLURM_GPUS_ON_NODE": "2"}
+    found = [discover(environment("gpus-per-node", i, **changes)) for i in range(2)]
+    assert [taken(a) for a in found] == names
+    assert found[0].warnings == ()
+    alone = discover(environment("one task per node", **changes))
+    assert "one MIG device only" in alone.warnings[0]
+
+
+def test_cpu_tasks_have_no_gpus_and_know_their_cores():
+    found = [discover(environment("cpu", i)) for i in range(3)]
+    assert [(a.node, a.local_rank, a.local_processes) for a in found] == [(0, 0, 2), (0, 1, 2), (1, 0, 1)]
+    assert all(a.gpus.visible is None and a.cores == 1 for a in found)
+    assert [discover(environment("cpus-per-task", i)).cores for i in range(2)] == [2, 2]
+
+
+def test_cyclic_distribution_keeps_slurms_numbers():
+    found = [discover(environment("cyclic", i)) for i in range(4)]
+    assert [(a.process_id, a.node, a.local_rank) for a in found] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 0, 1),
+        (3, 0, 2),
+    ]
+
+
+def test_steps_at_once_and_array_tasks_never_meet():
+    for case in ("two steps at once", "array"):
+        first, second = (discover(environment(case, i)) for i in range(2))
+        assert (first.source, first.num_processes) == ("slurm", 1)
+        assert first.rendezvous != second.rendezvous
+        assert first.port != second.port
+    assert discover(environment("array")).job.array[1] == "3"
+
+
+def test_a_requeued_job_meets_elsewhere():
+    before = discover(environment("cpu"))
+    after = discover(environment("cpu", SLURM_RESTART_COUNT="1"))
+    assert before.rendezvous != after.rendezvous
+    assert after.job.restarts == 1
+
+
+@pytest.mark.parametrize("case", ["batch script", "salloc", "pty"])
+def test_a_jobs_shell_is_one_process_with_a_warning(case):
+    allocation = discover(environment(case))
+    assert (allocation.source, allocation.num_processes, allocation.coordinator) == ("local", 1, None)
+    assert "not started by srun" in allocation.warnings[0]
+    assert allocation.job is not None
+
+
+def test_the_interactive_steps_shell_is_one_process():
+    # salloc with LaunchParameters=use_interactive_step: a step whose SLURM_NTASKS is the allocation's
+    shell = environment("cpu", SLURM_STEP_ID="4294967290", SLURM_STEP_NUM_TASKS="1", SLURM_NTASKS="4")
+    allocation = discover(shell)
+    assert (allocation.source, allocation.num_processes) == ("local", 1)
+    assert "not started by srun" in allocation.warnings[0]
+
+
+def test_a_shell_with_one_task_has_nothing_to_warn_of():
+    assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"],
+)
+def test_a_half_set_step_is_one_process_with_a_warning(name):
+    allocation = discover(environment("cpu", **{name: "unset"}))
+    assert (allocation.source, allocation.num_processes) == ("local", 1)
+    assert name in allocation.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"SLURM_STEP_NODELIST": "node[1-"},
+        {"SLURM_STEP_TASKS_PER_NODE": "7"},
+        {"SLURM_PROCID": "3"},
+        {"SLURM_NODEID": "2"},
+        {"SLURM_LOCALID": "2"},
+    ],
+)
+def test_a_contradictory_step_is_one_process_with_a_warning(changes):
+    allocation = discover(environment("cpu", **changes))
+    assert allocation.num_processes == 1
+    assert "contradict" in allocation.warnings[0]
+
+
+def test_rank_variables_without_a_job_are_not_believed():
+    allocation = discover({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"})
+    assert (allocation.num_processes, allocation.job) == (1, None)
+    assert "SLURM_PROCID" in allocation.warnings[0]
+
+
+def test_heterogeneous_jobs_are_refused():
+    for task in range(2):
+        with pytest.raises(UserError, match="heterogeneous"):
+            discover(environment("heterogeneous", task))
+
+
+def test_nothing_set_is_one_local_process():
+    allocation = discover({})
+    assert (allocation.source, allocation.process_id, allocation.num_processes) == ("local", 0, 1)
+    assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
+
+
+BY_HAND = {
+    "SIMULATOR_COORDINATOR": "head:4000",
+    "SIMULATOR_NUM_PROCESSES": "4",
+    "SIMULATOR_PROCESS_ID": "3",
+}
+
+
+def test_by_hand_wins_over_slurm_and_flags_over_both():
+    environ = environment("cpu") | BY_HAND
+    allocation = discover(environ)
+    assert (allocation.source, allocation.coordinator) == ("explicit", "head:4000")
+    assert (allocation.process_id, allocation.num_processes) == (3, 4)
+    allocation = discover(environ, coordinator="[fe80::1]:5000", num_processes=2, process_id=1)
+    assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == (
+        "[fe80::1]:5000",
+        1,
+        2,
+    )
+    assert discover(environ, process_id=2).process_id == 2
+
+
+def test_by_hand_with_slurms_own_numbers_keeps_the_steps_binding():
+    environ = environment("gpus-per-node", 1) | BY_HAND
+    allocation = discover(environ, num_processes=4, process_id=1)
+    assert (allocation.coordinator, taken(allocation)) == ("head:4000", "2,3")
+
+
+def test_a_coordinator_alone_joins_a_slurm_step():
+    allocation = discover(environment("cpu", 2), coordinator="node1:7000")
+    assert (allocation.source, allocation.coordinator, allocation.process_id) == ("slurm", "node1:7000", 2)
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "message"),
+    [
+        ({}, {"coordinator": "head:1"}, "--num-processes N --process-id I"),
+        ({}, {"num_processes": 2, "process_id": 0}, "missing: --coordinator"),
+        (BY_HAND | {"SIMULATOR_PROCESS_ID": ""}, {}, "missing: --process-id"),
+        (BY_HAND, {"process_id": 4}, "from 0 to 3"),
+        (BY_HAND, {"num_processes": 0}, "at least 1"),
+        (BY_HAND | {"SIMULATOR_NUM_PROCESSES": "two"}, {}, "SIMULATOR_NUM_PROCESSES: 'two'"),
+        (BY_HAND, {"coordinator": "head"}, "--coordinator: 'head' is not an address"),
+        (BY_HAND | {"SIMULATOR_COORDINATOR": "http://head:1"}, {}, "SIMULATOR_COORDINATOR: "),
+        (BY_HAND | {"SIMULATOR_SECRET": "short"}, {}, "SIMULATOR_SECRET: must have 16 to 256 characters"),
+        (
+            environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"},
+            {},
+            "SIMULATOR_SECRET: must have 16 to 256",
+        ),
+    ],
+)
+def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message):
+    with pytest.raises(UserError) as refusal:
+        discover(environ, **flags)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_secret_is_not_shown_with_the_rest():
+    allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
+    assert allocation.secret == "known to few people"
+    assert "few" not in repr(allocation)
+
+
+def test_one_process_by_hand_needs_no_coordinator():
+    assert discover({}, num_processes=1, process_id=0).num_processes == 1
+
+
+def test_local_processes_of_the_launcher_divide_gpus_and_cores():
+    environ = BY_HAND | {
+        "SIMULATOR_NUM_PROCESSES": "2",
+        "SIMULATOR_PROCESS_ID": "1",
+        "SIMULATOR_LOCAL_RANK": "1",
+        "SIMULATOR_LOCAL_PROCESSES": "2",
+        "SLURM_CPUS_ON_NODE": "8",
+        "CUDA_VISIBLE_DEVICES": "0,1,5,7",
+    }
+    allocation = discover(environ)
+    assert (taken(allocation), allocation.cores) == ("5,7", 4)
+    assert "start fewer" in (discover(environ | {"CUDA_VISIBLE_DEVICES": "3"}).gpus.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("0,1", ("0", "1")),
+        (" 2 , 0", ("2", "0")),
+        ("", ()),
+        ("NoDevFiles", ()),
+        ("-1", ()),
+        ("0,-1,1", ("0",)),
+        ("GPU-8932f937-d72c,MIG-1b", ("GPU-8932f937-d72c", "MIG-1b")),
+    ],
+)
+def test_visible_devices_are_read_as_cuda_does(text, names):
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": text}) == names
+    assert visible_gpus({"ROCR_VISIBLE_DEVICES": text}) == names  # AMD's driver does likewise
+
+
+STEP = {
+    "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_GPUS_ON_NODE": "2", "SLURMD_TRES_BIND": "gpu:map_gpu:0,1", "SLURM_CPUS_PER_TASK": "2",
+    "SLURM_CPUS_ON_NODE": "4", "SLURM_RESTART_COUNT": "0", "SLURM_HET_SIZE": "1",
+    "SIMULATOR_LOCAL_RANK": "0", "SIMULATOR_LOCAL_PROCESSES": "1",
+}  # fmt: skip
+GARBAGE = (
+    "x",
+    "²",
+    "-1",
+    "1e3",
+    "9" * 30,
+    "\udcff",
+    "n[1-1000000000]",
+    "gpu:mask_gpu:zz",
+    "gpu:map_gpu:1*x",
+    "1,,2",
+)
+
+
+@pytest.mark.parametrize("name", STEP)
+def test_garbage_in_a_variable_is_refused_or_not_believed(name: str) -> None:
+    for text in GARBAGE:
+        try:
+            found = discover(STEP | {name: text})
+        except UserError as error:
+            assert name in str(error)
+        else:
+            assert found.num_processes in (1, 2)
+
+
+@pytest.mark.parametrize("name", ["SIMULATOR_COORDINATOR", "SIMULATOR_NUM_PROCESSES", "SIMULATOR_PROCESS_ID"])
+def test_garbage_in_our_own_variables_is_refused(name: str) -> None:
+    given = {"SIMULATOR_COORDINATOR": "h:1234", "SIMULATOR_NUM_PROCESSES": "2", "SIMULATOR_PROCESS_ID": "0"}
+    for text in ("x", "²", "9" * 30, "h:99999", "h:0"):
+        with pytest.raises(UserError):
+            discover(given | {name: text})

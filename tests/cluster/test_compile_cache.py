@@ -1,0 +1,186 @@
+"""The compile cache: a second process hits, a changed partitioning rule misses, and it never fails a run."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import simulator
+from simulator.cluster import compile_cache
+
+ROOT = Path(simulator.__file__).parents[1]
+
+# A program whose result shows which partitioning rule it was compiled with.
+PROGRAM = """
+    import sys
+    from pathlib import Path
+    from simulator.cluster import compile_cache, discover
+    if len(sys.argv) > 2:
+        # as if this package's sources lay there: the name of the cache's folder is made from them
+        name = compile_cache.folder_name
+        compile_cache.folder_name = lambda platform: name(platform, Path(sys.argv[2]))
+    from simulator.cluster.start import start
+    cluster = start(discover({}), platform="cpu", count=2)
+    import jax, jax.numpy as jnp
+    from jax import monitoring
+    from jax.experimental.custom_partitioning import custom_partitioning
+    from jax.sharding import NamedSharding, PartitionSpec
+    from simulator.cluster.mesh import make_mesh
+    hits = []
+    def listen(event, **_):
+        if "cache_hits" in event:
+            hits.append(event)
+    monitoring.register_event_listener(listen)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    factor = float(sys.argv[1])
+
+    @custom_partitioning
+    def scale(x):
+        return x
+    def partition(mesh, arguments, result):
+        sharding = NamedSharding(mesh, PartitionSpec("d"))
+        return mesh, lambda x: factor * x, sharding, (sharding,)
+    scale.def_partition(
+        partition=partition,
+        infer_sharding_from_operands=lambda mesh, a, r: NamedSharding(mesh, PartitionSpec("d")),
+        sharding_rule="i -> i",
+    )
+    mesh = make_mesh(cluster.devices, (2,), ("d",))
+    x = jax.device_put(jnp.ones(4), NamedSharding(mesh, PartitionSpec("d")))
+    hits.clear()
+    print(float(jax.jit(lambda x: scale(x) * 1.0)(x)[0]), "hit" if hits else "miss")
+"""
+
+
+def run(cache_folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), *arguments],
+        env=keep | {"PYTHONPATH": str(ROOT), "SIMULATOR_CACHE": str(cache_folder)} | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def answer(cache_folder: Path, *arguments: str, **environ: str) -> list[str]:
+    return run(cache_folder, *arguments, **environ).stdout.split()
+
+
+def test_a_second_process_hits_and_a_changed_rule_misses(tmp_path):
+    sources = tmp_path / "package"
+    (sources / "spectral").mkdir(parents=True)
+    (sources / "spectral" / "rule.py").write_text("factor = 2\n")
+    assert answer(tmp_path, "2", str(sources))[:2] == ["2.0", "miss"]
+    assert answer(tmp_path, "2", str(sources))[:2] == ["2.0", "hit"]
+    # what the name of the folder is for: JAX's own key does not see that the rule has changed ...
+    assert answer(tmp_path, "3", str(sources))[:2] == ["2.0", "hit"]
+    # ... but a changed rule is a changed source
+    (sources / "spectral" / "rule.py").write_text("factor = 3\n")
+    assert answer(tmp_path, "3", str(sources))[:2] == ["3.0", "miss"]
+
+
+@pytest.mark.smoke
+def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeypatch):
+    for part in ("spectral", "cli"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "a.py").write_text("1")
+    first = compile_cache.folder_name("cpu", tmp_path)
+    assert first != compile_cache.folder_name("gpu", tmp_path)
+    (tmp_path / "cli" / "a.py").write_text("2")
+    assert compile_cache.folder_name("cpu", tmp_path) == first
+    (tmp_path / "spectral" / "a.py").rename(tmp_path / "spectral" / "b.py")
+    assert compile_cache.folder_name("cpu", tmp_path) != first
+    second = compile_cache.folder_name("cpu", tmp_path)
+    monkeypatch.setattr(compile_cache, "cpu_model", lambda: "another processor")
+    assert compile_cache.folder_name("cpu", tmp_path) != second
+    assert compile_cache.folder_name("cpu", tmp_path).rpartition("-")[2] == second.rpartition("-")[2]
+
+
+@pytest.mark.smoke
+def test_the_base_folder():
+    home = {"HOME": "/home/x"}
+    assert compile_cache.base_folder(home | {"XDG_CACHE_HOME": "/c"}) == Path("/c/simulator")
+    assert compile_cache.base_folder(home | {"SIMULATOR_CACHE": "/s", "XDG_CACHE_HOME": "/c"}) == Path("/s")
+    both = {"SIMULATOR_CACHE": "/s", "JAX_COMPILATION_CACHE_DIR": "/j"}
+    assert compile_cache.base_folder(both) == Path("/j")
+    assert compile_cache.own_folder(both) == Path("/s")
+
+
+@pytest.mark.smoke
+def test_the_oldest_files_go_first_and_only_ours(tmp_path):
+    folder, foreign = tmp_path / "cpu-0123abcd-0123456789abcdef", tmp_path / "gpu-of-someone"
+    for path in (folder, foreign):
+        path.mkdir()
+        for age in range(4):
+            (path / f"{age}-cache").write_bytes(bytes(1000))
+            os.utime(path / f"{age}-cache", (1e9 - age, 1e9 - age))
+    assert compile_cache.prune(tmp_path, limit=2500) == 2000
+    assert sorted(path.name for path in folder.iterdir()) == ["0-cache", "1-cache"]
+    assert len(list(foreign.iterdir())) == 4
+    assert compile_cache.prune(tmp_path, limit=2500) == 2000
+
+
+@pytest.mark.smoke
+def test_an_unusable_cache_is_one_warning(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run(tmp_path / "file", "2")
+    assert done.stdout.split()[0] == "2.0"
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("simulator: warning: compiled programs are not kept")
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+
+@pytest.mark.parametrize(
+    ("which", "opened", "reason"),
+    [
+        ("base", lambda path: path.chmod(0o775), "others may write to {}"),
+        ("file", lambda path: path.chmod(0o646), "others may write to {}"),
+        pytest.param(
+            *("folder", lambda path: os.chown(path, 54321, -1), "{} belongs to another user (54321)"),
+            marks=as_root,
+        ),
+    ],
+    ids=["base", "file", "folder"],
+)
+def test_programs_that_others_could_have_written_are_not_executed(tmp_path, which, opened, reason):
+    base = tmp_path / "cache"
+    assert answer(base, "2")[:2] == ["2.0", "miss"]
+    file = next(base.rglob("*-cache"))
+    file.parent.chmod(0o755)
+    path = {"base": base, "folder": file.parent, "file": file}[which]
+    opened(path)
+    done = run(base, "2")
+    assert done.stdout.split() == ["2.0", "miss"]
+    (line,) = done.stderr.splitlines()
+    assert (
+        line.startswith("simulator: warning: compiled programs are not kept") and reason.format(path) in line
+    )
+
+
+@pytest.mark.smoke
+def test_a_cache_is_made_for_the_user_alone_and_a_sticky_base_is_good(tmp_path):
+    before = os.umask(0o002)
+    try:
+        folder = compile_cache.private_folder(tmp_path / "base" / "cpu-x")
+    finally:
+        os.umask(before)
+    assert not (folder.stat().st_mode | folder.parent.stat().st_mode) & 0o022
+    folder.parent.chmod(0o1777)
+    assert compile_cache.private_folder(folder) == folder
+
+
+def test_a_damaged_cache_is_no_failure(tmp_path):
+    assert answer(tmp_path, "2")[:2] == ["2.0", "miss"]
+    files = [path for path in tmp_path.rglob("*-cache")]
+    assert files
+    for path in files:
+        path.write_bytes(path.read_bytes()[:100])
+    assert answer(tmp_path, "2")[0] == "2.0"

@@ -1,0 +1,211 @@
+"""What is set for speed, that the user's settings are left alone, and that it has its effect."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import pytest
+
+import simulator
+from simulator.cluster import environment, hardware
+
+ROOT = str(Path(simulator.__file__).parents[1])
+
+
+def python(body: str, **environ: str) -> str:
+    """Standard output of a fresh interpreter, whose malloc, flags and JAX nothing has touched."""
+    keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(body)],
+        env=keep | {"PYTHONPATH": ROOT} | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+FAULTS = """
+    import os, resource, threading
+    from simulator.cluster import environment
+    made = environment.apply("cpu", print).made
+    import numpy as np
+    def work():
+        def once():
+            block = np.ones(64 << 17)  # 64 MiB
+        once()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        once()
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    print(sorted(made))
+"""
+
+
+@pytest.mark.smoke
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
+def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path):
+    main, thread, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path)).splitlines()
+    assert "mallopt M_ARENA_MAX" in made
+    # 64 MiB are 16384 pages (32 huge ones); a handful come from elsewhere
+    assert int(main) < 10 and int(thread) < 10
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"MALLOC_ARENA_MAX": "4"},
+        {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"},
+        {"MALLOC_TRIM_THRESHOLD_": "131072"},
+    ],
+)
+@pytest.mark.smoke
+def test_the_users_allocator_settings_are_left_alone(tmp_path, user):
+    main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), **user).splitlines()
+    assert "mallopt" not in made
+    assert int(main) > 10
+
+
+GPU = """
+    import os
+    from simulator.cluster import environment
+    done = environment.apply("gpu", print)
+    print(sorted(done.made), sorted(done.found))
+    print(os.environ.get("XLA_FLAGS"), os.environ.get("XLA_CLIENT_MEM_FRACTION"))
+"""
+
+
+@pytest.mark.smoke
+def test_gpu_settings_are_made_and_recorded(tmp_path):
+    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path), NCCL_SOCKET_IFNAME="ib0").splitlines()
+    assert lines == [
+        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS'] ['NCCL_SOCKET_IFNAME']",
+        "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
+    ]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("devices", "roots"), [(128, ""), (129, "128"), (1024, "128")])
+def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
+    environ: dict[str, str] = {}
+    environment.with_xla_flags("gpu", environ, devices)
+    assert environ["XLA_FLAGS"].partition("--xla_gpu_nccl_init_max_rank_per_root_ratio=")[2] == roots
+
+
+@pytest.mark.smoke
+def test_the_users_gpu_settings_are_left_alone(tmp_path):
+    mine = {
+        "XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=false",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3",
+    }
+    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path), **mine).splitlines()
+    assert lines[1] == "--xla_gpu_enable_latency_hiding_scheduler=false None"
+    assert lines[0].startswith("[] ")
+
+
+def test_the_users_flags_are_left_alone_on_the_cpu_too(tmp_path):
+    mine = "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_disable_hlo_passes=dce"
+    body = GPU.replace("gpu", "cpu")
+    assert python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS=mine).splitlines()[1] == f"{mine} None"
+    assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in python(
+        body, SIMULATOR_CACHE=str(tmp_path)
+    )
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_this_jaxlib_knows_the_flags(tmp_path, platform):
+    """XLA ends the process at an unknown flag: so JAX still computing shows that it knows them."""
+    body = f"""
+        from simulator.cluster import environment
+        environment.apply("{platform}", print, devices=1000)
+        import os
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        import jax
+        print(jax.jit(lambda x: x + 1)(1))
+    """
+    assert python(body, SIMULATOR_CACHE=str(tmp_path)) == "2\n"
+    with pytest.raises(AssertionError, match="Unknown flag"):
+        python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS="--xla_no_such_flag=1")
+
+
+@pytest.mark.smoke
+def test_cores_count_hyperthreads_once_and_obey_a_quota(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 8}, raising=False)
+    for cpu, siblings in {0: "0,2", 2: "0,2", 1: "1,3", 3: "1,3"}.items():
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings)
+    assert hardware.usable_cores(tmp_path) == 3
+    group = tmp_path / "sys/fs/cgroup/kubepods/pod1"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/kubepods/pod1\n")
+    (group / "cpu.max").write_text("max 100000\n")
+    assert hardware.usable_cores(tmp_path) == 3
+    (group.parent / "cpu.max").write_text("250000 100000\n")
+    assert hardware.usable_cores(tmp_path) == 2
+    (group / "cpu.max").write_text("10000 100000\n")
+    assert hardware.usable_cores(tmp_path) == 1
+
+
+@pytest.mark.smoke
+def test_gpus_are_counted_without_cuda(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hardware.present_gpus(tmp_path) == 0
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev" / name).write_text("")
+    assert hardware.present_gpus(tmp_path) == 2
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\necho '  MIG 1g.10gb Device 0: x'\n")
+    tool.chmod(0o755)
+    assert hardware.present_gpus(tmp_path) == 1
+
+
+@pytest.mark.smoke
+def test_amds_gpus_are_counted_and_named(tmp_path, monkeypatch):
+    """Of the driver's nodes, processors have the number 0."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hardware.gpu_vendor(tmp_path) == "cuda"
+    for node, number in enumerate(("0", "4711", "4712")):
+        folder = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}"
+        folder.mkdir(parents=True)
+        (folder / "gpu_id").write_text(f"{number}\n")
+    assert hardware.present_gpus(tmp_path) == 2 and hardware.gpu_vendor(tmp_path) == "rocm"
+
+
+@pytest.mark.smoke
+def test_a_plugin_of_another_version_is_named_with_the_cure(monkeypatch):
+    versions = {"jaxlib": "0.10.2", "jax-rocm7-plugin": "0.12.0"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise hardware.importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(hardware.importlib.metadata, "version", version)
+    assert hardware.plugin_problem("cuda") is None
+    problem = hardware.plugin_problem("rocm") or ""
+    assert "jax-rocm7-plugin 0.12.0" in problem and "pip install 'jax-rocm7-plugin==0.10.2.*'" in problem
+    versions["jax-rocm7-plugin"] = "0.10.2.post1"
+    assert hardware.plugin_problem("rocm") is None
+    versions["jax-rocm7-plugin"] = "0.10.2.1"
+    assert hardware.plugin_problem("rocm") is None
+
+
+@pytest.mark.smoke
+def test_every_option_that_is_set_exists_in_this_jax():
+    for name in (
+        "jax_threefry_partitionable",
+        "jax_cpu_collectives_implementation",
+        "jax_remove_custom_partitioning_ptr_from_cache_key",
+        "jax_persistent_cache_min_compile_time_secs",
+    ):
+        assert hasattr(jax.config, name)

@@ -1,0 +1,167 @@
+"""Ways to end: an exception, a stuck process, a process whose output went to a file."""
+
+import contextlib
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+
+def python(body: str, *arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    code = textwrap.dedent(body)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout
+    )
+
+
+def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
+    done = python("""
+        import atexit, threading, time
+        from simulator.cluster import Allocation, failure
+        atexit.register(time.sleep, 60)  # as JAX's shutdown barrier would
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        with failure.contained(Allocation(process_id=2, num_processes=4)):
+            print("before")
+            raise OSError("no space left")
+    """)
+    assert (done.returncode, done.stdout) == (1, "before\n")
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("simulator: process 2 of 4 (")
+    assert done.stderr.splitlines()[-1].endswith("failed: OSError: no space left")
+
+
+def test_a_script_of_the_users_gets_the_same_by_the_interpreters_hook():
+    done = python("""
+        import atexit, time
+        from simulator.cluster import Allocation, failure
+        from simulator.errors import UserError
+        atexit.register(time.sleep, 60)
+        failure.install(Allocation(process_id=1, num_processes=2))
+        raise UserError("no such file")
+    """)
+    assert done.returncode == 2
+    assert done.stderr.startswith("simulator: process 1 of 2 (") and done.stderr.endswith(": no such file\n")
+
+
+MISTAKE = """
+    import sys
+    from simulator.cluster import Allocation, failure
+    from simulator.errors import UserError
+    step = {"coordinator_host": "localhost", "rendezvous": sys.argv[2]} if len(sys.argv) > 2 else {}
+    with failure.contained(Allocation(process_id=int(sys.argv[1]), num_processes=3, **step)):
+        raise UserError("c.yaml:3: no such key")
+"""
+
+
+def test_a_mistake_that_all_find_before_they_meet_is_said_once(tmp_path):
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", textwrap.dedent(MISTAKE), str(i), f"step of {tmp_path}"],
+                    stderr=subprocess.PIPE, text=True,
+                )
+            )
+            for i in (2, 1, 0)
+        ]  # fmt: skip
+        said = [process.communicate(timeout=30)[1] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2, 2]
+    assert said == ["", "", "c.yaml:3: no such key\n"]
+
+
+def test_a_mistake_that_one_process_finds_is_said_with_its_name(tmp_path):
+    for step in ((), (f"step of {tmp_path}",)):  # by hand, and where the first one has not met it
+        done = python(MISTAKE, "1", *step)
+        assert done.returncode == 2
+        assert re.fullmatch(r"simulator: process 1 of 3 \(.*\): c.yaml:3: no such key\n", done.stderr)
+
+
+@pytest.mark.parametrize(("code", "expected"), [("", 0), ("3", 3), ("'why'", 1)])
+def test_an_exit_of_one_process_waits_for_nobody(code, expected):
+    done = python(f"""
+        import atexit, sys, time
+        from simulator.cluster import Allocation, failure
+        atexit.register(time.sleep, 60)
+        with failure.contained(Allocation(process_id=0, num_processes=2)):
+            sys.exit({code})
+    """)
+    assert done.returncode == expected
+
+
+def test_a_single_process_keeps_pythons_own_way():
+    done = python("""
+        import atexit
+        from simulator.cluster import Allocation, failure
+        atexit.register(print, "exit handlers run")
+        with failure.contained(Allocation(process_id=0, num_processes=1)):
+            raise ValueError("plain")
+    """)
+    assert (done.returncode, done.stdout) == (1, "exit handlers run\n")
+
+
+def test_a_failure_is_told_in_the_log_file_and_on_the_console(tmp_path):
+    done = python(
+        """
+        import os, pathlib, sys
+        from simulator.cluster import Allocation, failure
+        with failure.contained(Allocation(process_id=1, num_processes=2)):
+            print("early")
+            failure.to_log_file(pathlib.Path(sys.argv[1]), 1)
+            os.write(1, b"from C++\\n")
+            print("late")
+            raise RuntimeError("boom")
+        """,
+        str(tmp_path / "logs"),
+    )
+    log = (tmp_path / "logs" / "p00001.log").read_text()
+    assert done.stdout == "early\n"
+    assert "from C++" in log and "late" in log and "boom" in log
+    assert "late" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("failed: RuntimeError: boom")
+
+
+STUCK = """
+    import sys, time
+    from simulator.cluster import watchdog as module
+    from simulator.cluster.watchdog import Watchdog
+    module._SECOND_LINE = 1.0
+    def spin_in_here():
+        {stuck}
+    with Watchdog(0.4, "process 3 of 4") as watchdog:
+        for step in range(5):
+            watchdog.feed(f"step {{step}}")
+            time.sleep(0.2)
+        spin_in_here()
+    print("left")
+"""
+
+
+def test_a_stuck_process_shows_its_stacks_and_ends():
+    began = time.monotonic()
+    done = python(STUCK.format(stuck="time.sleep(60)"))
+    assert time.monotonic() - began < 10
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "in spin_in_here" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("simulator: process 3 of 4 is stuck in spin_in_here (") and "since step 4" in last
+
+
+def test_a_process_stuck_with_the_interpreters_lock_ends_too():
+    # ctypes.PyDLL calls without releasing the lock, as a stuck extension does
+    began = time.monotonic()
+    done = python(STUCK.format(stuck="import ctypes; ctypes.PyDLL(None).sleep(60)"))
+    assert time.monotonic() - began < 20
+    assert done.returncode == 1
+    assert "in spin_in_here" in done.stderr
+
+
+def test_a_fed_watchdog_lets_go():
+    done = python(
+        STUCK.format(stuck="watchdog.feed('end')") + "\n    time.sleep(0.8)\n    print('still here')"
+    )
+    assert (done.returncode, done.stdout) == (0, "left\nstill here\n")

@@ -1,0 +1,447 @@
+"""How processes wait for one another: threads stand for the others, and real processes where JAX takes part."""
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import simulator
+from simulator.cluster import Allocation, discover, launcher, meeting
+from simulator.cluster.allocation import COORDINATOR, NUM_PROCESSES, PROCESS_ID, SECRET
+from simulator.cluster.launcher import launch
+from simulator.cluster.rendezvous import Place
+from simulator.errors import UserError
+
+OURS = "f3c95dd1d2cd1a0e"
+HELLO = {"secret": OURS, "process": 3, "processes": 4, "node": "n2", "host": "n2", "pid": 1}
+NODES = ("n1", "n1", "n2", "n2")
+STEP = Allocation(
+    source="slurm", num_processes=4, nodes=("n1", "n2"), local_processes=2, hosts=NODES,
+    coordinator_host="localhost", rendezvous="7.0.0.9",
+)  # fmt: skip
+
+
+def process(i: int, **changes) -> Allocation:
+    return replace(STEP, process_id=i, node=i // 2, local_rank=i % 2, **changes)
+
+
+class Room:
+    """Process 0 in a thread, and where it is."""
+
+    def __init__(self, seconds: float = 10.0, allocation: Allocation = STEP) -> None:
+        self.said: list[str] = []
+        self.guests: meeting.Guests | None = None
+        self.error: meeting.NotAllCame | None = None
+        server = meeting.open_server("127.0.0.1", 0, allocation.num_processes)
+        self.address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def wait() -> None:
+            try:
+                self.guests = meeting.await_all(server, allocation, OURS, seconds, self.said.append)
+                self.guests.tell(go=4321)
+                self.guests.close()
+            except meeting.NotAllCame as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=wait)
+        self._thread.start()
+
+    def attend(
+        self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS
+    ) -> str:
+        return meeting.attend(lambda: Place(self.address, secret), allocation, seconds, say)
+
+    def send(self, message: bytes) -> bytes:
+        """What process 0 answers to these bytes before it closes the connection."""
+        host, _, port = self.address.partition(":")
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as connection,
+            contextlib.suppress(OSError),  # it may be closed before all is sent
+        ):
+            connection.sendall(message)
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as answer:
+                return answer.read()
+        return b""
+
+    def ends(self) -> None:
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+class Guest(threading.Thread):
+    def __init__(
+        self, room: Room, allocation: Allocation, after: float = 0.0, seconds: float = 10, secret: str = OURS
+    ) -> None:
+        super().__init__()
+        self.room, self.allocation, self.after, self.seconds = room, allocation, after, seconds
+        self.secret = secret
+        self.said: list[str] = []
+        self.found: object = None
+        self.start()
+
+    def run(self) -> None:
+        time.sleep(self.after)
+        try:
+            self.found = self.room.attend(self.allocation, self.seconds, self.said.append, self.secret)
+        except Exception as error:
+            self.found = error
+
+
+@pytest.mark.smoke
+def test_all_that_come_are_sent_to_the_same_port_and_nothing_is_said():
+    room = Room()
+    guests = [Guest(room, process(i)) for i in (3, 1, 2)]
+    for guest in guests:
+        guest.join()
+        assert guest.found == "127.0.0.1:4321"
+    room.ends()
+    assert room.said == []
+
+
+@pytest.mark.smoke
+def test_a_late_process_is_named_with_its_host_while_the_others_wait():
+    room = Room(seconds=8)  # the first line comes after a quarter
+    guests = [Guest(room, process(i), after=4.0 * (i == 3)) for i in (1, 2, 3)]
+    for guest in guests:
+        guest.join()
+        assert guest.found == "127.0.0.1:4321"
+        assert guest.said == [], "process 0 has said it"
+    assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(
+        " left: 3 (n2)"
+    )
+    assert room.said[-1] == "all 4 processes are here after 4 s"
+
+
+@pytest.mark.smoke
+def test_a_process_that_never_comes_ends_the_wait_of_all_with_one_line():
+    room = Room(seconds=1)
+    guest = Guest(room, process(2))
+    guest.join()
+    room.ends()
+    told = "2 of 4 processes did not come within 1 s (run.rendezvous): 1 (n1), 3 (n2)"
+    assert room.error is not None and (str(room.error), room.error.speaks) == (told, True)
+    assert isinstance(guest.found, meeting.NotAllCame)
+    assert (str(guest.found), guest.found.speaks) == (told, False)
+
+
+@pytest.mark.smoke
+def test_process_0_may_come_late_too():
+    found: list[str] = []
+    said: list[str] = []
+    where: dict[str, Place] = {}
+    waiter = threading.Thread(
+        target=lambda: found.append(
+            meeting.attend(lambda: where.get("here"), process(1, num_processes=2), 4, said.append)
+        )
+    )
+    waiter.start()
+    time.sleep(1.5)
+    room = Room(allocation=replace(STEP, num_processes=2))
+    where["here"] = Place(room.address, OURS)
+    waiter.join()
+    assert found == ["127.0.0.1:4321"]
+    assert said == ["waiting for process 0 of 2 (localhost), 3 s left"]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("i", "speaks"), [(1, True), (2, True), (3, False)], ids=["the next one", "another node's", "the rest"]
+)
+def test_without_process_0_one_of_each_node_says_so(i: int, speaks: bool):
+    with pytest.raises(meeting.NotAllCame) as failure:
+        meeting.attend(lambda: None, process(i), 0.2, lambda line: None)
+    assert failure.value.speaks is speaks
+    assert str(failure.value).startswith(
+        "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
+    )
+    assert "published no address" in str(failure.value)
+
+
+@pytest.mark.smoke
+def test_an_address_that_nobody_answers_is_named():
+    with (
+        socket.socket() as unused,
+        pytest.raises(meeting.NotAllCame, match=r"127.0.0.1:\d+: Connection refused"),
+    ):
+        unused.bind(("127.0.0.1", 0))
+        place = Place(f"127.0.0.1:{unused.getsockname()[1]}", OURS)
+        meeting.attend(lambda: place, process(1), 0.3, lambda line: None)
+
+
+@pytest.mark.smoke
+def test_who_is_killed_while_waiting_is_missing_again():
+    room = Room(seconds=1.5)
+    host, _, port = room.address.partition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(json.dumps(HELLO).encode() + b"\n")
+        time.sleep(0.3)
+    room.ends()
+    assert str(room.error).endswith(": 1 (n1), 2 (n2), 3 (n2)")
+
+
+@pytest.mark.smoke
+def test_strangers_disturb_nobody():
+    room = Room(seconds=20)
+    host, _, port = room.address.partition(":")
+    for text in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, b"[1]\n", b'{"run": 3}\n', b"half a li"):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(text)
+    silent = socket.create_connection((host, int(port)))
+    silent.settimeout(10)
+    time.sleep(0.3)  # it is accepted before all have come
+    guests = [Guest(room, process(i)) for i in (1, 2, 3)]
+    other = Guest(room, process(1), seconds=1, secret="of another run, sent here by mistake")
+    for guest in guests:
+        guest.join()
+        assert guest.found == "127.0.0.1:4321"
+    room.ends()
+    other.join()
+    assert isinstance(other.found, meeting.NotAllCame)
+    assert len(room.said) >= 4 and all("warning: refused a connection from " in line for line in room.said)
+    with silent:
+        assert silent.recv(1) == b""  # who says nothing is not kept waiting
+
+
+def all_come(room: Room) -> None:
+    for guest in [Guest(room, process(i)) for i in (1, 2, 3)]:
+        guest.join()
+        assert guest.found == "127.0.0.1:4321"
+    room.ends()
+
+
+@pytest.mark.smoke
+def test_brackets_that_no_parser_survives_are_refused_in_a_line():
+    room = Room(seconds=20)
+    room.send(b"[" * 4090 + b"\n")
+    all_come(room)
+    (line,) = room.said
+    assert line == "warning: refused a connection from 127.0.0.1: that is no process of this run"
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(list(HELLO.values())),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(list(HELLO)), inner),
+)
+one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(lambda p: HELLO[p[0]] != p[1])
+messages = (
+    st.binary()
+    | st.binary().map(lambda b: b + b"\n")
+    | st.tuples(st.sampled_from([b"[", b'{"secret":', b'"', b"1"]), st.integers(1, 5000)).map(
+        lambda p: p[0] * p[1]
+    )
+    | json_values.map(lambda v: json.dumps(v).encode() + b"\n")
+    | one_wrong.map(lambda p: json.dumps(HELLO | dict([p])).encode() + b"\n")
+)
+
+
+@pytest.mark.smoke
+def test_no_bytes_disturb_the_meeting_or_take_a_place():
+    room = Room(seconds=60)
+
+    @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+    @given(messages)
+    def anything(message: bytes) -> None:
+        room.send(message)
+
+    anything()
+    all_come(room)
+    refusals = [line for line in room.said if "refused" in line]
+    assert len(refusals) == 5 and refusals[-1].endswith("; further ones are not reported")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "wrong",
+    [{"process": True}, {"process": 1.0}, {"process": "1"}, {"processes": 4.0}, {"pid": None}, {"secret": 1}],
+    ids=str,
+)
+def test_a_field_of_another_type_takes_no_place(wrong: dict):
+    room = Room(seconds=20)
+    assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
+    all_come(room)
+
+
+@pytest.mark.smoke
+def test_who_does_not_know_the_secret_is_told_nothing_about_the_run():
+    room = Room(seconds=20)
+    for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
+        answer = room.send(json.dumps(HELLO | {"secret": secret}).encode() + b"\n")
+        assert json.loads(answer) == {"other": True}
+    all_come(room)
+
+
+@pytest.mark.smoke
+def test_hundreds_of_silent_connections_are_survived():
+    room = Room(seconds=60)
+    host, _, port = room.address.partition(":")
+    with contextlib.ExitStack() as kept:
+        for _ in range(400):
+            kept.enter_context(socket.create_connection((host, int(port))))
+        all_come(room)
+
+
+@pytest.mark.smoke
+def test_a_second_process_of_the_same_number_and_one_of_another_run_are_refused():
+    room = Room()
+    guest = Guest(room, process(1))
+    time.sleep(0.3)
+    with pytest.raises(UserError, match=r"process 1 is here already \(.*, pid \d+\).* its own --process-id"):
+        room.attend(process(1))
+    with pytest.raises(UserError, match="process 2 of 8 joined a run of 4 processes"):
+        room.attend(replace(STEP, process_id=2, num_processes=8))
+    for last in (Guest(room, process(2)), Guest(room, process(3)), guest):
+        last.join()
+        assert last.found == "127.0.0.1:4321"
+
+
+@pytest.mark.smoke
+def test_hosts_are_named_only_where_all_that_came_are_where_we_think():
+    room = Room(seconds=1)
+    Guest(room, replace(process(1), node=1)).join()  # on the second node: not one node after the other
+    room.ends()
+    assert str(room.error).endswith(": 2, 3")
+
+
+@pytest.mark.smoke
+def test_a_process_with_a_terminal_of_its_own_hears_who_is_missing():
+    by_hand = discover({}, coordinator="127.0.0.1:1", num_processes=3, process_id=1)
+    room = Room(seconds=2, allocation=replace(by_hand, process_id=0))
+    guest = Guest(room, by_hand)
+    guest.join()
+    assert guest.said[0].endswith(" left: 2")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("processes", "minutes"), [(2, 15), (512, 15), (1024, 30), (4096, 120)])
+def test_more_processes_wait_longer(processes: int, minutes: float):
+    assert meeting.patience(meeting.DEFAULT, processes) == 60 * minutes
+
+
+CHILD = """
+    import os, sys, time
+    from simulator.cluster import discover, failure
+    from simulator.cluster.start import start
+    allocation = discover(os.environ)
+    if allocation.process_id == 1:
+        time.sleep({pause})
+    with failure.contained(allocation):
+        start(allocation, platform="cpu", count=2, wait={wait}).close()
+"""
+
+
+BY_HAND = """
+    import os, sys
+    from simulator.cluster import discover, failure, join
+    from simulator.cluster.start import start
+    join.CONNECTION = 4.0
+    allocation = discover(os.environ)
+    with failure.contained(allocation):
+        start(allocation, platform="cpu", count=2, wait=60).close()
+    print("joined")
+"""
+
+
+@contextlib.contextmanager
+def by_hand(tmp_path: Path, i: int, port: int, secret: str):
+    """Process `i` of two, in a terminal of its own."""
+    root = str(Path(simulator.__file__).parents[1])
+    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: str(i), SECRET: secret}
+    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def a_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def connected(port: int) -> socket.socket:
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), timeout=60)
+        time.sleep(0.1)
+    raise AssertionError("nobody listens")
+
+
+@pytest.mark.spmd
+def test_an_impostor_does_not_become_process_1(tmp_path: Path):
+    port = a_port()
+    with by_hand(tmp_path, 0, port, OURS) as first:
+        hello = HELLO | {"process": 1, "processes": 2}
+        for wrong in ({"secret": ""}, {"secret": "guessed, as it seems"}, {"process": True}):
+            with connected(port) as impostor, impostor.makefile("rb") as answer:
+                impostor.sendall(json.dumps(hello | wrong).encode() + b"\n")
+                assert answer.read() in (b"", b'{"other": true}\n')
+        with connected(port) as stranger:
+            stranger.sendall(b"[" * 4090 + b"\n")
+        with by_hand(tmp_path, 1, port, OURS) as second:
+            said = first.communicate(timeout=60), second.communicate(timeout=60)
+        assert (first.returncode, second.returncode) == (0, 0), said
+        assert said[0][0] == said[1][0] == "joined\n"
+        refusals = [line for line in said[0][1].splitlines() if "refused a connection from 127.0.0.1" in line]
+        assert len(refusals) == 4 and OURS not in str(said)
+
+
+@pytest.mark.spmd
+def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
+    port = a_port()
+    with by_hand(tmp_path, 0, port, OURS) as first:
+        with connected(port) as leaving, leaving.makefile("rb") as answer:
+            leaving.sendall(json.dumps(HELLO | {"process": 1, "processes": 2}).encode() + b"\n")
+            assert json.loads(answer.readline()) == {"go": port}
+        out, err = first.communicate(timeout=30)
+    assert (first.returncode, out) == (1, "")
+    assert re.fullmatch(
+        r"simulator: process 0 of 2 \(.*\): the processes met, but not all connected to "
+        rf"127.0.0.1:{port} within 4 s: one has ended since, or cannot reach that port\n",
+        err,
+    ), err
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("pause", "wait", "code"), [(4, 12, 0), (60, 2, 1)], ids=["late", "never"])
+def test_processes_that_jax_joins(tmp_path: Path, capfd, monkeypatch, pause: int, wait: int, code: int):
+    """One that comes late joins; where it does not come, one line says so, and no stack of C++."""
+    monkeypatch.setattr(launcher, "GRACE", 0.1)
+    path = tmp_path / "child.py"
+    path.write_text(textwrap.dedent(CHILD.format(pause=pause, wait=wait)))
+    root = str(Path(simulator.__file__).parents[1])
+    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    assert launch([sys.executable, str(path)], 2, environ=environ) == code
+    said = capfd.readouterr().err.splitlines()
+    here = socket.gethostname()
+    assert said[0].startswith("simulator: waiting for 1 of 2 processes") and said[0].endswith(
+        f"left: 1 ({here})"
+    )
+    last = (
+        f"simulator: 1 of 2 processes did not come within {wait} s (run.rendezvous): 1 ({here})"
+        if code
+        else "simulator: all 2 processes are here after "
+    )
+    assert said[-1].startswith(last)
+    assert all("waiting for" in line for line in said[:-1])

@@ -1,0 +1,299 @@
+"""`start` on real processes and virtual devices of this machine."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pytest
+
+import simulator
+from simulator.cluster import Allocation, discover, launcher
+from simulator.cluster import start as start_module
+from simulator.cluster.gpus import GpuShare
+from simulator.cluster.join import join
+from simulator.cluster.launcher import launch
+from simulator.cluster.start import choose_platform
+from simulator.errors import UserError
+
+PRELUDE = """
+import json, os, sys
+from pathlib import Path
+import numpy as np
+from simulator.cluster import discover
+from simulator.cluster.start import start
+from simulator.errors import UserError, RunFailure
+me = int(os.environ.get("SIMULATOR_PROCESS_ID", 0))
+def answer(value):
+    Path(os.environ["HERE"], f"{me}.json").write_text(json.dumps(value))
+"""
+
+
+@pytest.fixture(autouse=True)
+def little_grace(monkeypatch):
+    monkeypatch.setattr(launcher, "GRACE", 1.0)
+
+
+def environ(tmp_path: Path, **more: str) -> dict[str, str]:
+    root = str(Path(simulator.__file__).parents[1])
+    return os.environ | {"HERE": str(tmp_path), "PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path)} | more
+
+
+def run(tmp_path: Path, n: int, body: str, **more: str) -> list:
+    """What `n` processes answer that run `body`."""
+    path = tmp_path / "child.py"
+    path.write_text(PRELUDE + textwrap.dedent(body))
+    command = [sys.executable, str(path)]
+    if n == 1:
+        assert subprocess.run(command, env=environ(tmp_path, **more), timeout=60).returncode == 0
+    else:
+        assert launch(command, n, environ=environ(tmp_path, **more)) == 0
+    return [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(n)]
+
+
+@pytest.mark.smoke
+@pytest.mark.spmd
+def test_processes_take_collective_decisions(tmp_path, capfd):
+    body = """
+        cluster = start(discover(os.environ), platform="cpu", count=4)
+        flags = cluster.any(np.array([me == 0, me == 1, False]))
+        assert flags.dtype == bool
+        numbers = cluster.any(np.array([[10 - me, me]]))
+        cluster.barrier("here")
+        gathered = cluster.gather({"me": me, "text": "x" * (me * 40)})
+        try:
+            cluster.barrier("one" if me else "other")
+            met = True
+        except RunFailure:
+            met = False
+        import jax
+        answer([
+            cluster.is_first, [d.process_index for d in cluster.devices], len(cluster.local_devices),
+            flags.tolist(), numbers.tolist(), gathered, cluster.broadcast(me + 5), met,
+            all(d.process_index == me for d in cluster.local_devices), jax.config.jax_enable_x64,
+        ])
+        cluster.close()
+        cluster.close()
+    """
+    gathered = [{"me": i, "text": "x" * (i * 40)} for i in range(2)]
+    expected = [[0, 0, 1, 1], 2, [True, True, False], [[10, 1]], gathered, 5, False, True, True]
+    assert run(tmp_path, 2, body) == [[True, *expected], [False, *expected]]
+    assert capfd.readouterr().out == ""  # Gloo's own lines included
+
+
+@pytest.mark.smoke
+def test_one_process_decides_alone_and_counts_its_virtual_devices(tmp_path):
+    body = """
+        cluster = start(discover({}), platform="cpu", count=3)
+        cluster.barrier("alone")
+        answer([
+            len(cluster.devices), cluster.any(np.array([True, False])).tolist(), cluster.gather({"a": 1}),
+            cluster.broadcast("b"), cluster.platform, sorted(cluster.environment.found),
+        ])
+        cluster.close()
+    """
+    answer = run(tmp_path, 1, body, NCCL_DEBUG="WARN")[0]
+    assert answer[:5] == [3, [True, False], [{"a": 1}], "b", "cpu"]
+    assert "NCCL_DEBUG" in answer[5]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("cores", "limit", "expected"), [(6, None, 6), (6, 4, 4), (2, 64, 2), (3, 0, 3)])
+def test_auto_takes_a_device_per_core_at_most_what_the_layout_can_use(tmp_path, cores, limit, expected):
+    body = f"""
+        from simulator.cluster import start as module
+        module.usable_cores = lambda: {cores}
+        answer(len(start(discover({{}}), platform="cpu", limit={limit}).devices))
+    """
+    assert run(tmp_path, 1, body) == [expected]
+
+
+@pytest.mark.spmd
+def test_auto_divides_cores_and_limit_among_local_processes(tmp_path):
+    body = """
+        from simulator.cluster import start as module
+        module.usable_cores = lambda: 8
+        answer(len(start(discover(os.environ), platform="cpu", limit=5).devices))
+    """
+    assert run(tmp_path, 2, body) == [4, 4]  # 4 cores each, but the layout has use for 5 in all
+
+
+@pytest.mark.spmd
+def test_unequal_processes_use_equally_many_devices(tmp_path, capfd):
+    body = """
+        from simulator.cluster import start as module
+        module.usable_cores = lambda: 2 + 4 * me
+        cluster = start(discover(os.environ), platform="cpu")
+        answer([len(cluster.devices), cluster.any(np.array([me])).tolist()])
+    """
+    assert run(tmp_path, 2, body) == [[2, [1]], [2, [1]]]
+    assert "warning: processes have 1 to 3 devices: each uses 1" in capfd.readouterr().err
+
+
+def test_a_notebooks_devices_are_taken_as_they_are(tmp_path):
+    body = """
+        import jax
+        jax.config.update("jax_num_cpu_devices", 2)
+        before = jax.devices()
+        first = start(discover({}), platform="cpu", count="auto")
+        second = start(discover({}), platform="cpu", count=1)
+        try:
+            start(discover({}), platform="cpu", count=4)
+        except UserError as error:
+            answer([len(first.devices) <= 2, len(second.devices), str(error)])
+    """
+    small, one, message = run(tmp_path, 1, body)[0]
+    assert (small, one) == (True, 1)
+    assert "needs 4 CPU devices" in message and "has 2; JAX was started before" in message
+
+
+def test_the_users_xla_flag_for_virtual_devices_counts(tmp_path):
+    flag = "--xla_force_host_platform_device_count=3"
+    body = 'answer(len(start(discover({}), platform="cpu").devices))'
+    assert run(tmp_path, 1, body, XLA_FLAGS=flag) == [3]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("count", "n", "tells"), [(3, 2, "e.g. 2"), (0, 1, "e.g. 1"), (9, 4, "e.g. 8")])
+def test_a_count_that_is_no_multiple_of_the_processes_is_refused(count, n, tells):
+    with pytest.raises(UserError, match=f"devices.count: {count}.*{tells}"):
+        start_module._per_process(Allocation(num_processes=n), count)
+
+
+@pytest.mark.smoke
+def test_a_coordinators_port_in_use_is_refused():
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        allocation = discover({}, coordinator=f"localhost:{port}", num_processes=2, process_id=0)
+        with pytest.raises(UserError, match="without a run folder need SIMULATOR_SECRET, the same for all"):
+            join(allocation, None, None, 1, print)
+        with pytest.raises(UserError, match=f"port {port} of this host is in use"):
+            join(replace(allocation, secret=16 * "s"), None, None, 1, print)
+
+
+GPUS = GpuShare(visible=("0", "1"))
+IN_JOB = discover({"SLURM_JOB_ID": "7"})
+LOCAL = Allocation()
+NO_GPU = GpuShare(visible=())
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("allocation", "requested", "plugin", "expected"),
+    [
+        (replace(LOCAL, gpus=GPUS), "auto", True, "gpu"),
+        (replace(LOCAL, gpus=GPUS), "gpu", True, "gpu"),
+        (replace(LOCAL, gpus=GPUS), "cpu", True, "cpu"),
+        (replace(LOCAL, gpus=GPUS), "auto", False, "cpu"),
+        (replace(LOCAL, gpus=NO_GPU), "auto", True, "cpu"),
+        (replace(IN_JOB, gpus=GPUS), "auto", True, "gpu"),
+        (replace(IN_JOB, gpus=NO_GPU), "auto", False, "cpu"),
+        (replace(IN_JOB, gpus=GPUS), "cpu", False, "cpu"),
+    ],
+)
+def test_platform(monkeypatch, allocation, requested, plugin, expected):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(start_module, "has_gpu_plugin", lambda: plugin)
+    said: list[str] = []
+    assert choose_platform(allocation, requested, said.append) == expected
+    given_up = requested == "auto" and allocation.gpus is GPUS and not plugin
+    assert len(said) == given_up
+    assert all("./scripts/run --setup cuda12" in line for line in said)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("allocation", "requested", "plugin", "tells"),
+    [
+        (replace(IN_JOB, gpus=GPUS), "auto", False, "./scripts/run --setup cuda12"),
+        (replace(LOCAL, gpus=GPUS), "gpu", False, "./scripts/run --setup cuda12"),
+        (replace(IN_JOB, gpus=NO_GPU), "gpu", True, "--gpus-per-node"),
+        (replace(LOCAL, gpus=NO_GPU), "gpu", True, "no GPU"),
+        (replace(IN_JOB, gpus=replace(GPUS, problem="use --this-flag")), "auto", True, "use --this-flag"),
+    ],
+)
+def test_unusable_gpus_are_refused_with_the_cure(monkeypatch, allocation, requested, plugin, tells):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(start_module, "has_gpu_plugin", lambda: plugin)
+    with pytest.raises(UserError, match=tells):
+        choose_platform(allocation, requested, print)
+
+
+@pytest.mark.smoke
+def test_the_users_jax_platforms_decides_auto(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert choose_platform(replace(IN_JOB, gpus=GPUS), "auto", print) == "cpu"
+
+
+@pytest.mark.smoke
+def test_gpu_ordinals(monkeypatch):
+    def ids(share: GpuShare, present: int = 4) -> list[int]:
+        monkeypatch.setattr(start_module, "present_gpus", lambda: present)
+        return start_module.gpu_ids(replace(LOCAL, gpus=share))
+
+    assert ids(GpuShare(("4", "5", "6", "7"), rank=1, sharers=2)) == [2, 3]
+    assert ids(GpuShare(None, rank=1, sharers=2)) == [2, 3]
+    with pytest.raises(UserError, match="start fewer"):
+        ids(GpuShare(None, rank=1, sharers=8))
+    with pytest.raises(UserError, match="Slurm gave 2 GPUs of this node, but 4 are visible"):
+        ids(GpuShare(None, rank=1, sharers=2, expected=2))
+
+
+@pytest.mark.smoke
+def test_a_mig_device_is_made_the_first_one(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
+    assert start_module.gpu_ids(replace(LOCAL, gpus=GpuShare(("MIG-a", "MIG-b"), 1, 2))) == [0]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"
+
+
+@pytest.mark.smoke
+def test_options_of_distributed_exist_in_this_jax():
+    import inspect
+
+    names = inspect.signature(jax.distributed.initialize).parameters
+    assert {"heartbeat_timeout_seconds", "shutdown_timeout_seconds", "coordinator_bind_address"} <= set(names)
+
+
+CONTAINED = """
+    from simulator.cluster.failure import contained
+    with contained(discover(os.environ)):
+        cluster = start(discover(os.environ), platform="cpu", count=2)
+        if {who}:
+            raise {error}
+        import time
+        time.sleep(60)
+"""
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("error", "code"), [('UserError("11 planes")', 2), ('RunFailure("not finite")', 1)])
+def test_an_error_of_all_processes_is_said_once(tmp_path, capfd, error, code):
+    path = tmp_path / "child.py"
+    path.write_text(PRELUDE + textwrap.dedent(CONTAINED.format(who=True, error=error)))
+    began = time.monotonic()
+    assert launch([sys.executable, str(path)], 2, environ=environ(tmp_path)) == code
+    assert time.monotonic() - began < 15
+    assert capfd.readouterr().err == error.split('"')[1] + "\n"
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    ("error", "tells"), [('RunFailure("disk")', "disk"), ('KeyError("x")', "KeyError: 'x'")]
+)
+def test_an_error_of_one_process_ends_both_with_its_name(tmp_path, capfd, error, tells):
+    path = tmp_path / "child.py"
+    path.write_text(PRELUDE + textwrap.dedent(CONTAINED.format(who="me == 1", error=error)))
+    began = time.monotonic()
+    assert launch([sys.executable, str(path)], 2, environ=environ(tmp_path)) == 1
+    assert time.monotonic() - began < 20
+    *_, said, ended = capfd.readouterr().err.splitlines()
+    assert said.startswith("simulator: process 1 of 2 (") and said.endswith(tells)
+    assert ended == "simulator: process 1 of 2 failed with exit code 1"

@@ -1,0 +1,100 @@
+"""Particles and flows that the tests of particles share."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator import Simulation, load_config
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
+from simulator.physics.models import State
+from simulator.physics.particles import Domain, ParticleSet
+from simulator.simulation.advance import Until
+from simulator.spectral import Grid, make_transform
+
+GRID = Grid((16, 10, 12), (6.0, 5.0, 4.0))
+LAYOUTS = {
+    "one device": (1, {}),
+    "2 slabs": (2, {}),
+    "4 slabs, the last with fewer planes": (4, {}),
+    "2 x 2 pencils": (4, {"decomposition": "pencil"}),
+    "5 x 1 pencils, the last empty": (5, {}),
+    "3 x 2 pencils": (6, {"decomposition": "pencil"}),
+}
+
+
+@cache
+def domain(layout: str) -> Domain:
+    return Domain.of(transform(layout))
+
+
+@cache
+def transform(layout: str):
+    count, choice = LAYOUTS[layout]
+    return make_transform(GRID, jax.devices()[:count], np.float64, **choice)
+
+
+def random_positions(count: int, seed: int = 0, grid: Grid = GRID) -> np.ndarray:
+    return np.random.default_rng(seed).random((3, count)) * np.array(grid.box)[:, None]
+
+
+def shared_out(position: np.ndarray, domain: Domain, capacity: int) -> ParticleSet:
+    """Particles in equal shares on the owners of planes, wherever they live; `tag` follows the id."""
+    count, owners = position.shape[1], domain.owners
+    ids = np.full((domain.devices, capacity), -1)
+    records = {
+        "position": np.zeros((3, domain.devices, capacity)),
+        "tag": np.zeros((domain.devices, capacity)),
+    }
+    counts = np.zeros(domain.devices, np.int32)
+    parts = np.array_split(np.arange(count), owners.sum())
+    for device, part in zip(np.flatnonzero(owners), parts, strict=True):
+        counts[device] = len(part)
+        ids[device, : len(part)] = part
+        records["position"][:, device, : len(part)] = position[:, part]
+        records["tag"][device, : len(part)] = 0.5 + part
+    return ParticleSet(
+        {
+            "position": jax.device_put(records["position"].reshape(3, -1), domain.sharding(2)),
+            "tag": jax.device_put(records["tag"].ravel(), domain.sharding(1)),
+        },
+        jax.device_put(ids.ravel(), domain.sharding(1)),
+        jax.device_put(counts, domain.sharding(1)),
+        jax.device_put(jnp.int32(0), domain.everywhere),
+    )
+
+
+def by_id(particles: ParticleSet) -> dict[str, np.ndarray]:
+    """All records in the order of the ids, which have to be 0, 1, 2, ..."""
+    ids = np.asarray(particles.id)
+    order = np.argsort(ids[ids >= 0])
+    assert (ids[ids >= 0][order] == np.arange(len(order))).all()
+    return {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in particles.records.items()}
+
+
+@cache
+def folder() -> Path:
+    return Path(mkdtemp(prefix="particles"))
+
+
+def simulation(text: str, *overrides: str, devices: int = 1) -> Simulation:
+    path = folder() / "run.yaml"
+    path.write_text(text)
+    return Simulation(
+        load_config(path, overrides), cluster=Cluster(discover({}), "cpu", tuple(jax.devices()[:devices]))
+    )
+
+
+def source(code: str) -> Path:
+    """A Python file with `code`."""
+    path = folder() / f"source_{abs(hash(code))}.py"
+    path.write_text("import jax.numpy as jnp\n\n" + code)
+    return path
+
+
+def advanced(run: Simulation, state: State, stop: float, steps: int = 10**6) -> State:
+    return run.advance(state, Until(stop, np.inf, steps))

@@ -1,0 +1,340 @@
+"""Particles that are matter: their mass on the grid, their forces, their motion, on any devices."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from particle_cases import advanced, by_id, simulation, source
+from scipy.special import erfc
+
+from simulator.archive import states
+from simulator.archive.writer import save
+from simulator.errors import UserError
+from simulator.physics.models import State
+from simulator.physics.particles.assignment import Assignment
+from simulator.physics.particles.population import crowded
+
+pytestmark = pytest.mark.spmd
+
+MATTER = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 512}]}
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.2, mode: [1, 1, 0]}}}
+time: {stop: 1.0, dt: 0.05}
+"""
+RANDOM = """
+import jax
+def start(id):
+    draw = lambda n: jax.vmap(lambda i: jax.random.uniform(jax.random.fold_in(jax.random.key(3), i), (n,)))(id).T
+    many = draw(7).astype(jnp.float64)
+    return {"position": many[:3] * jnp.array(BOX)[:, None], "velocity": many[3:6] - 0.5, "mass": 0.1 + many[6]}
+"""
+
+
+def random_start(box: list[float]) -> str:
+    return f"{{kind: python, path: {source(RANDOM.replace('BOX', str(box)))}, function: start}}"
+
+
+def marching(run):
+    """(state, duration, steps) to the state after them, compiled once."""
+
+    @jax.jit
+    def march(state: State, dt, steps) -> State:
+        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
+
+    return lambda state, duration, steps: march(state, duration / steps, steps)
+
+
+def random_matter(*overrides: str, devices: int = 1):
+    box = [6.0, 5.0, 4.0]
+    return simulation(
+        MATTER,
+        "model.components.0.count=300",
+        "grid={shape: [10, 9, 8], box: [6, 5, 4]}",
+        f"initial.components.dark={random_start(box)}",
+        *overrides,
+        devices=devices,
+    )
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    ["tsc", pytest.param("cic", marks=pytest.mark.slow), pytest.param("pcs", marks=pytest.mark.slow)],
+)
+def test_mass_on_the_grid(scheme):
+    """Against a sum over all particles by numpy; 9 planes of y on 4 devices are uneven."""
+    run = random_matter(f"model.components.0.assignment={scheme}", devices=4)
+    records = by_id(run.state.particles["dark"])
+    found = np.asarray(run.fields["dark_density"])
+    reach = {"cic": 1.0, "tsc": 1.5, "pcs": 2.0}[scheme]
+
+    def spline(s):
+        s = np.abs(s)
+        if scheme == "cic":
+            return np.where(s < 1, 1 - s, 0)
+        if scheme == "tsc":
+            return np.where(s < 0.5, 0.75 - s**2, np.where(s < reach, 0.5 * (1.5 - s) ** 2, 0))
+        return np.where(s < 1, (4 - 6 * s**2 + 3 * s**3) / 6, np.where(s < reach, (2 - s) ** 3 / 6, 0))
+
+    factors = []
+    for x, n, length in zip(records["position"], (10, 9, 8), (6.0, 5.0, 4.0), strict=True):
+        away = x[:, None] / (length / n) - np.arange(n)
+        factors.append(spline(away - n * np.round(away / n)))
+    expected = np.einsum("p,pi,pj,pk->ijk", records["mass"], *factors) * (720 / 120)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * expected.max())
+    row = {name: float(value) for name, value in run.diagnostics(run.state).items()}
+    assert row["mass"] == pytest.approx(records["mass"].sum(), rel=1e-14)
+    assert row["dark_shot_noise"] == pytest.approx(
+        120 * (records["mass"] ** 2).sum() / records["mass"].sum() ** 2, rel=1e-13
+    )
+
+
+def test_whole_numbers_add_up_the_same_anywhere():
+    bits = []
+    for devices in (1, 3):
+        run = random_matter("model.components.0.reproducible=true", devices=devices)
+        bits.append(np.asarray(run.fields["dark_density"]))
+        if devices == 1:
+            usual = np.asarray(random_matter().fields["dark_density"])
+            np.testing.assert_allclose(bits[0], usual, rtol=0, atol=1e-13 * usual.max())
+    assert (bits[0] == bits[1]).all()
+
+
+def ewald(r: np.ndarray, length: float) -> np.ndarray:
+    """Acceleration (3,) by a unit mass at the origin and its images, with a background that makes the box neutral,
+    G = 1. Ewald, Ann. Phys. 369, 253 (1921)."""
+    alpha, force = 6 / length, np.zeros(3)
+    cells = np.stack(np.meshgrid(*[np.arange(-2, 3)] * 3), -1).reshape(-1, 3)
+    d = r + cells * length
+    s = np.sqrt((d**2).sum(1))
+    near = erfc(alpha * s) + 2 * alpha * s / math.sqrt(math.pi) * np.exp(-((alpha * s) ** 2))
+    force -= (d * (near / s**3)[:, None]).sum(0)
+    modes = np.stack(np.meshgrid(*[np.arange(-10, 11)] * 3), -1).reshape(-1, 3)
+    k = 2 * np.pi / length * modes[(modes**2).sum(1) > 0]
+    k2 = (k**2).sum(1)
+    return force - 4 * np.pi / length**3 * (
+        k * (np.exp(-k2 / (4 * alpha**2)) / k2 * np.sin(k @ r))[:, None]
+    ).sum(0)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("softening", "scheme", "limit", "interlacing"),
+    [
+        ("3.6", "tsc", 0.01, False),
+        pytest.param("3.6", "pcs", 0.006, False, marks=pytest.mark.slow),
+        pytest.param("3.6", "tsc", 0.002, True, marks=pytest.mark.slow),
+        pytest.param("compensated", "pcs", 0.2, False, marks=pytest.mark.slow),
+    ],
+)
+def test_the_force_of_a_mass_is_newtons_beyond_three_cells(softening, scheme, limit, interlacing):
+    """1 % of the Ewald sum beyond 3 cells for a cloud of 3.6, as root mean square over places and directions at one
+    distance. Compensated clouds oscillate about Newton's force by 17 % at 3 cells; points do by 70 %."""
+    rng, n, distances = np.random.default_rng(0), 16, np.array([3.1, 3.5, 4.0, 6.0])
+    count = 1 + 40 * len(distances)
+    run = simulation(
+        MATTER,
+        f"model.components.0.count={count}",
+        f"model.components.0.assignment={scheme}",
+        f"model.components.0.softening={softening}",
+        f"model.components.0.interlacing={str(interlacing).lower()}",
+        f"grid={{shape: [{n}, {n}, {n}], box: [{n}, {n}, {n}]}}",
+        f"initial.components.dark={random_start([n, n, n])}",
+    )
+    mass, begun = np.full(count, 1e-12), run.state.particles["dark"]
+    mass[0] = 1
+
+    @jax.jit
+    def pulled(places):
+        particles = begun.with_records(
+            {"position": places, "velocity": jnp.zeros_like(places), "mass": jnp.asarray(mass)}
+        )
+        kicked, _ = run.model.kick({"dark": particles}, jnp.float64(0), jnp.float64(1))
+        return kicked["dark"].records["velocity"]
+
+    squares = []
+    for _ in range(20):
+        first, ways = rng.uniform(0, n, 3), rng.normal(size=(count - 1, 3))
+        ways *= (np.repeat(distances, 40) / np.linalg.norm(ways, axis=1))[:, None]
+        found = np.asarray(pulled(np.vstack([first, (first + ways) % n]).T)).T[1:]
+        expected = np.array([ewald(way, float(n)) for way in ways])
+        squares.append(((found - expected) ** 2).sum(1) / (expected**2).sum(1))
+    errors = np.sqrt(np.mean(squares, 0).reshape(len(distances), 40).mean(1))
+    assert (errors < limit).all(), errors
+
+
+@pytest.mark.parametrize("interlacing", ["false", "true"])
+def test_momentum_is_conserved_to_round_off(interlacing):
+    """Random masses at random places: every step changes the sum of m v by round-off of its terms alone."""
+    run = random_matter(f"model.components.0.interlacing={interlacing}", devices=3)
+    march, state = marching(run), run.state
+    records = by_id(state.particles["dark"])
+    terms = np.sqrt(((records["mass"] * records["velocity"]) ** 2).sum())
+    for _ in range(3):
+        before = by_id(state.particles["dark"])
+        state = march(state, 0.05, 1)
+        after = by_id(state.particles["dark"])
+        pushed = after["mass"] * (after["velocity"] - before["velocity"])
+        assert np.abs(pushed).sum() > 1e-2 * terms
+        assert np.abs(pushed.sum(1)).max() < 1e-14 * np.abs(pushed).sum()
+
+
+def test_devices_agree_and_the_order_is_two():
+    ends = {}
+    for devices in (1, 4):
+        run = random_matter(devices=devices)
+        march = marching(run)
+        ends[devices] = by_id(march(run.state, 0.2, 4).particles["dark"])
+    for record, values in ends[1].items():
+        np.testing.assert_allclose(ends[4][record], values, rtol=0, atol=1e-12)
+    run = simulation(MATTER)
+    march = marching(run)
+    exact, coarse, fine = (by_id(march(run.state, 0.5, n).particles["dark"])["position"] for n in (80, 5, 10))
+    ratio = np.abs(coarse - exact).max() / np.abs(fine - exact).max()
+    assert ratio == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.slow
+def test_single_precision_follows_double():
+    ends = []
+    for precision in ("double", "single"):
+        run = simulation(MATTER, f"precision={precision}", devices=2)
+        ends.append(by_id(marching(run)(run.state, 0.2, 2).particles["dark"])["position"])
+    assert 0 < np.abs(ends[1] - ends[0]).max() < 1e-5
+
+
+PILE = """
+def start(id):
+    x = (id + 0.5) / 400
+    return {"position": jnp.stack([4 + 0 * x, 8 * x, 4 + 0 * x]), "mass": 1e-9 + 0 * x,
+            "velocity": jnp.stack([0 * x, 5 - 8 * x, 0 * x])}
+"""
+
+
+def test_a_step_without_room_is_taken_again():
+    """All particles fly to one plane within a step: the buffer of its device has to grow, the state stays until it
+    has, and nobody is lost."""
+    run = simulation(
+        MATTER,
+        "model.components.0.count=400",
+        "grid={shape: [8, 8, 8], box: [8, 8, 8]}",
+        f"initial.components.dark={{kind: python, path: {source(PILE)}, function: start}}",
+        "time.dt=1",
+        devices=2,
+    )
+    had, state = run.state.particles["dark"].capacity, run.state
+    state = advanced(run, state, 10.0, 1)
+    assert crowded(state.particles) == "dark" and int(state.step) == 0 and float(state.time) == 0
+    start = by_id(state.particles["dark"])
+    np.testing.assert_allclose(start["velocity"][1], 5 - 8 * (np.arange(400) + 0.5) / 400, atol=1e-14)
+    state = run.grow(state)
+    state = advanced(run, state, 10.0, 1)
+    found = state.particles["dark"]
+    assert crowded(state.particles) is None and int(state.step) == 1 and found.capacity > had
+    assert np.asarray(found.count).max() == 400
+    np.testing.assert_allclose(by_id(found)["position"][1], 5, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "devices", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
+)
+def test_restarted_on_other_devices(tmp_path, devices):
+    run = random_matter(devices=4)
+    state = advanced(run, run.state, 10.0, 2)
+    folder = save(tmp_path, 2, states.datasets(state, run.model, run.populations), {"time": 0.1})
+    expected = by_id(advanced(run, state, 10.0, 2).particles["dark"])
+    other = random_matter(devices=devices)
+    found = advanced(other, states.restored(other, folder), 10.0, 2)
+    for record, values in by_id(found.particles["dark"]).items():
+        np.testing.assert_allclose(values, expected[record], rtol=0, atol=1e-12)
+
+
+def test_the_window_is_the_transform_of_the_spline():
+    """A particle on a grid point: the sum over the aliases of the window is 1 at every mode."""
+    run = simulation(MATTER)
+    assignment = Assignment(run.model.transform, "cic")
+    window = np.asarray(assignment.window(run.model.transform.layout))
+    mass = assignment.deposit(jnp.array([[0.3], [0.0], [0.0]]), jnp.ones(1))
+    x = 0.3 / (2 * np.pi / 8)
+    np.testing.assert_allclose(np.asarray(mass)[:2, 0, 0], [1 - x, x], atol=1e-15)
+    assert window.max() == 1 and window.min() > 0.05
+
+
+@pytest.mark.parametrize("scheme", ["tsc", "pcs"])
+def test_interlacing_cancels_the_odd_aliases(scheme):
+    """The modes of one particle at x, over those of a point: the sum over n of prod_i w(k_i + n_i K) / w(k_i)
+    exp(-i n_i K x_i), K = 2 pi / h and w the spline's window; only even sums of n stay. A sum over the axes' n is a
+    product of three, and half the sum of those with and without (-1)^n is that of the even ones. The terms beyond
+    |n| = 400 are below (1 / 2n)^3 and add up to 1e-6 along an axis."""
+    power, size = {"tsc": 3, "pcs": 4}[scheme], (10, 9, 8)
+    errors = {}
+    for interlaced in (False, True):
+        run = random_matter(f"model.components.0.assignment={scheme}", devices=4)
+        transform, layout = run.model.transform, run.model.transform.layout
+        begun, assignment = run.state.particles["dark"], Assignment(transform, scheme, None, interlaced)
+        mass = jnp.where(begun.id == 7, 1.0, 0.0)
+        held = by_id(begun)["position"][:, 7]
+
+        def modes(assignment=assignment, layout=layout, transform=transform, begun=begun, mass=mass):
+            found = transform.forward(assignment.density(begun.records["position"], mass))
+            return found / assignment.window(layout) * transform.grid.points
+
+        found = np.asarray(jax.jit(modes)())
+        mask = np.asarray(jnp.broadcast_to(layout.mask, found.shape))
+        n, sums, point = np.arange(-400, 401), {1: 1.0, -1: 1.0}, 1.0
+        for axis, cells, x, length in zip("xyz", size, held, (6.0, 5.0, 4.0), strict=True):
+            m = np.asarray(layout.integers(axis))
+            point = point * np.exp(-2j * np.pi * m * x / length)
+            ratio = np.sinc(m[..., None] / cells + n) ** power / np.sinc(m / cells)[..., None] ** power
+            for sign in sums:
+                turned = ratio * np.exp(-2j * np.pi * n * x * cells / length) * float(sign) ** n
+                sums[sign] = sums[sign] * turned.sum(-1)
+        nyquist = np.zeros(found.shape, bool)  # these have no phase
+        for axis, cells in zip("xyz", size, strict=True):
+            nyquist |= 2 * abs(np.asarray(layout.integers(axis))) == cells
+        even = np.where(nyquist, sums[1], (sums[1] + sums[-1]) / 2)
+        expected = even if interlaced else sums[1]
+        np.testing.assert_allclose(
+            (found / point)[mask], (expected * np.ones(found.shape))[mask], rtol=0, atol=5e-6
+        )
+        low = mask & (np.asarray(layout.k_squared()) <= 1.1)
+        errors[interlaced] = np.abs(found / point - 1)[low].max()
+    assert errors[True] < 0.2 * errors[False]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.components.0.count=500"], "components.dark: count: 500 does not fill a lattice"),
+        (["model.components.0.assignment=ngp"], "model.components.0.assignment: "),
+        (
+            ["initial.components.dark={kind: taylor_green}"],
+            "components.dark: kind: taylor_green gives fields; particles begin from uniform",
+        ),
+        (
+            ["initial.components.dark={kind: cosmological, amplitude: 1}"],
+            "components.dark: kind: cosmological needs model.cosmology",
+        ),
+        (["model.components.0.count=1e14"], "model.components.0.count: "),
+        (
+            [
+                "model.cosmology={start: 0.1}",
+                "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]",
+            ],
+            "model.components.0.polytropic_exponent: in supercomoving variables",
+        ),
+    ],
+)
+def test_refusals(overrides, message):
+    with pytest.raises(UserError) as refused:
+        _ = simulation(MATTER, *overrides).state
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_start_outside_the_box_is_refused():
+    code = source('def start(id):\n    return {"position": jnp.full((3, id.size), -1.0), "mass": 1.0}\n')
+    start = f"initial.components.dark={{kind: python, path: {code}, function: start}}"
+    with pytest.raises(UserError, match=r"components\.dark: some particles begin outside the box"):
+        _ = simulation(MATTER, start).state

@@ -1,0 +1,352 @@
+"""Equations from a user's file: what they may be, what is refused, and that they run as shipped models do."""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from run_support import call
+
+from simulator import Simulation, differentiate, load_config
+from simulator.archive.open_run import open_run
+from simulator.cli import main
+from simulator.errors import UserError
+from simulator.physics.models.navier_stokes import NavierStokes
+from simulator.physics.models.pointwise import POINTS, mixing
+from simulator.simulation.advance import Until
+from simulator.study.batch import BatchedStep
+from simulator.study.grouping import numbers
+from simulator.study.sweep import open_sweep
+
+BURGERS = """\
+from simulator.equations import Equation, Field, Local, Positive
+import jax.numpy as jnp
+import numpy as np
+
+
+class Burgers(Equation):
+    evolved = ("u",)
+    viscosity: Positive = 0.01
+    growth: float = 0.0
+
+    def linear(self):
+        return {"u": self.growth - self.viscosity * self.k_squared}
+
+    def products(self, values):
+        return {"square": values["u"] ** 2}
+
+    def advection(self, values):
+        return values["u"], 0 * values["u"], 0 * values["u"]
+
+    def combine(self, products, fields):
+        return {"u": -0.5 * self.gradient(products["square"])[0]}
+"""
+CASE = """\
+model:
+  kind: python
+  path: own.py
+  equation: Burgers
+  parameters: {viscosity: 0.05}
+grid: {shape: [16, 8, 8]}
+initial: {kind: python, path: start.py, function: wave}
+time: {stop: 0.1, dt: 0.01}
+devices: {count: 2, platform: cpu}
+output: {diagnostics: {every_steps: 5}}
+"""
+START = "import jax.numpy as jnp\ndef wave(x, y, z):\n    return {'u': jnp.sin(x) + 0 * y * z}\n"
+
+
+def written(folder: Path, *changes: tuple[str, str], code: str = BURGERS, case: str = CASE) -> Path:
+    for old, new in changes:
+        assert old in code + case
+        code, case = code.replace(old, new, 1), case.replace(old, new, 1)
+    (folder / "own.py").write_text(code)
+    (folder / "start.py").write_text(START)
+    (folder / "case.yaml").write_text(case)
+    return folder / "case.yaml"
+
+
+REFUSED = [
+    ("0.05}", "-1}", "case.yaml:5: model.parameters.viscosity: must be greater than 0, not -1"),
+    ("0.05}", "yes}", "case.yaml:5: model.parameters.viscosity: 'yes' is not a number"),
+    ("viscosity: 0.05", "viscosty: 1", "case.yaml:5: model.parameters.viscosty: unknown key, did you mean"),
+    ("Positive = 0.01", "Positive\n    speed: float", "case.yaml:5: model.parameters.speed: missing"),
+    ("equation: Burgers", "equation: Burger", "own.py: has no class 'Burger'; it has Burgers"),
+    ("class Burgers(Equation)", "class Burgers", "own.py: Burgers: is not an equation; derive the class"),
+    ('evolved = ("u",)', "evolved = ()", "own.py: Burgers: names no field; give it e.g."),
+    ('evolved = ("u",)', 'evolved = ("time",)', "own.py: Burgers: 'time' cannot name a field"),
+    ('("u",)', '("u", Field("v", complex=True))', "own.py: Burgers: real and complex fields cannot be mixed"),
+    ("growth: float", "rate: float", "own.py: Burgers: a parameter cannot be called 'rate'"),
+    ("class Burgers", "x = unknown\nclass Burgers", "own.py:6: cannot be run: NameError: name 'unknown'"),
+    ('{"u": self.growth', '{"w": self.growth', "own.py:11: linear: returned 'w'; the fields are u"),
+    ('["square"])[0]', '["square"])', "own.py:20: combine: u has shape (3, "),
+    ('["square"])[0]', '["cube"])[0]', "own.py:21: combine: KeyError: 'cube'"),
+    ('values["u"] ** 2', 'values["u"] - values["u"].mean()', "own.py:15: products: uses a sum, mean or maximum"),
+    ('values["u"] ** 2', 'jnp.roll(values["u"], 1, -1)', "own.py:15: products: uses values at other points"),
+    ('values["u"] ** 2', 'jnp.fft.fft(values["u"]).real', "own.py:15: products: uses a Fourier transform"),
+    ('values["u"] ** 2', 'np.sin(values["u"])', "own.py:15: products: uses numpy, or an if"),
+    ('values["u"] ** 2', 'values["u"][..., 0]', "own.py:14: products: returned shape"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), REFUSED)
+def test_a_file_that_cannot_be_solved_is_refused_with_its_line(
+    tmp_path, capsys, monkeypatch, old: str, new: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, (old, new))
+    said = []
+    for command in ("check", "run"):
+        assert main([command, "case.yaml"]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.count("\n") == 1
+        said.append(shown.err)
+    assert message in said[0] and said[0].startswith("case.yaml:"), said[0]
+    assert said[0] == said[1]
+    assert not (tmp_path / "outputs").exists()
+
+
+def simulation(config: Path, *overrides: str) -> Simulation:
+    return Simulation(load_config(config, overrides), report=lambda line: None)
+
+
+def test_growth_that_a_step_does_not_follow_is_refused(tmp_path) -> None:
+    """growth - viscosity k^2 is largest at k = 0: 25, of which a step of 0.01 follows 1 / 0.01 = 100, one of 0.1
+    does not."""
+    config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"))
+    simulation(config).check_start()
+    with pytest.raises(UserError, match=r"command line: time.dt: .* up to 25 .*; at most 0.04 is needed"):
+        simulation(config, "time.dt=0.1").check_start()
+
+
+def test_every_command_refuses_growth_alike(tmp_path, capsys, monkeypatch) -> None:
+    """Before anything is created: the one line that the run would say."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), ("dt: 0.01", "dt: 0.1"))
+    said = []
+    for command in ("check case.yaml", "submit case.yaml --dry-run", "run case.yaml"):
+        assert main(command.split()) == 2
+        shown = capsys.readouterr()
+        said.append([line for line in shown.err.splitlines() if line.startswith("case.yaml:")])
+    assert said[0] == said[1] == said[2] and len(said[0]) == 1
+    assert re.match(r"case.yaml:\d+: time.dt: .* up to 25 .*; at most 0.04 is needed", said[0][0])
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_an_equation_without_advection_needs_a_step(tmp_path) -> None:
+    code = BURGERS.replace("def advection", "def _unused")
+    config = written(tmp_path, ("viscosity: 0.05", "growth: 25, viscosity: 0.05"), code=code)
+    with pytest.raises(UserError, match=r"time.max_dt: is required: the equation states no advection"):
+        simulation(config, "time={stop: 1, cfl: 0.5}").check_start()
+    simulation(config, "time={stop: 1, cfl: 0.5, max_dt: 0.01}").check_start()
+
+
+def test_an_integrator_that_does_not_solve_it_is_refused(tmp_path) -> None:
+    config = written(tmp_path)
+    with pytest.raises(UserError, match=r"time.integrator: drift_kick_drift does not solve Burgers; rk4 or"):
+        simulation(config, "time.integrator=drift_kick_drift")
+
+
+def test_the_copy_in_the_run_is_what_continues(tmp_path) -> None:
+    """A run is interrupted, its file changed, and it continues: as one that never stopped."""
+    config = written(tmp_path)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["run", str(config), "--output", str(whole)]) == 0
+    assert main(["run", str(config), "--output", str(parts), "time.stop=0.05"]) == 0
+    (tmp_path / "own.py").write_text(BURGERS.replace("-0.5", "+0.5"))
+    assert main(["run", str(config), "--output", str(parts)]) == 0
+    assert (parts / "inputs" / "own.py").read_text() == BURGERS
+    tables = [(folder / "diagnostics.csv").read_text() for folder in (whole, parts)]
+    assert tables[0] == tables[1]
+
+
+def test_a_linear_equation_is_solved_exactly(tmp_path) -> None:
+    """Without products: u_t = (growth + i c k^3 - nu k^2) u has modes exp(L t), growing and dispersive ones alike.
+    Each of ten steps multiplies by exp(L dt) to round-off."""
+    code = BURGERS.replace(
+        "self.viscosity * self.k_squared", "self.viscosity * self.k_squared + 1j * self.k[0]**3"
+    )
+    start, end = code.index("    def products"), code.index("    def advection")
+    code = code[:start] + code[end : code.index("    def combine")]
+    code += "    def combine(self, products, fields):\n        return {}\n"
+    code = code.replace("    def advection", "    def _unused")
+    config = written(tmp_path, ("viscosity: 0.05", "growth: 2, viscosity: 0.05"), code=code)
+    found = simulation(config)
+    state, step = found.state, jax.jit(found.step)
+    for _ in range(10):
+        state = step(state, 0.01)
+    x = np.arange(16) * 2 * np.pi / 16
+    found.state = state
+    wanted = np.exp((2 - 0.05) * 0.1) * np.sin(x + 0.1)
+    np.testing.assert_allclose(found.fields["u"][:, 0, 0], wanted, rtol=0, atol=1e-13)
+
+
+def test_layouts_agree(tmp_path) -> None:
+    """1, 2 and 4 devices, slabs and pencils: the same numbers to round-off."""
+    config = written(tmp_path)
+    values = []
+    for layout in ("devices.count=1", "devices.count=2", "devices.count=4 fft.decomposition=pencil"):
+        found = simulation(config, *layout.split())
+        state = jax.jit(found.step)(found.state, 0.01)
+        found.state = state
+        values.append(np.asarray(found.fields["u"]))
+    for other in values[1:]:
+        np.testing.assert_allclose(other, values[0], rtol=0, atol=1e-14)
+
+
+def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
+    """The numbers of `model.parameters` differ within one program, in products too; each run is what it is alone."""
+    monkeypatch.chdir(tmp_path)
+    code = BURGERS.replace('values["u"] ** 2', '(1 - 5 * self.viscosity) * values["u"] ** 2')
+    written(tmp_path, ("count: 2", "count: 1"), code=code)
+    (tmp_path / "study.yaml").write_text(
+        "base: case.yaml\nsweep: {grid: {model.parameters.viscosity: [0.02, 0.05]}}\n"
+    )
+    runs = [run.config for run in open_sweep("study.yaml").runs]
+    keys = ("model.parameters.viscosity",)
+    batch = BatchedStep(Simulation(runs[0], report=lambda line: None), keys)
+    assert batch.why_not() is None
+    until = Until(np.float64(0.1), np.float64(np.inf), np.int64(100))
+    states = tuple(Simulation(run, report=lambda line: None).state for run in runs)
+    alone = [Simulation(run, report=lambda line: None) for run in runs]
+    wanted = [one.advance(one.state, until) for one in alone]
+    found = batch.together(tuple(batch.values(numbers(run)) for run in runs), states, (until, until))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.fields["u"], other.fields["u"], rtol=0, atol=1e-14)
+    assert abs(wanted[0].fields["u"] - wanted[1].fields["u"]).max() > 1e-4
+
+
+def test_a_gradient_by_a_parameter(tmp_path) -> None:
+    """Parameters are varied as `model.parameters.NAME`, those that the configuration leaves out as well. Another key,
+    which would have no effect, is refused and the true one named: a slope of zero would be wrong."""
+    code = BURGERS.replace("    viscosity:", "    speed: float = 1.0\n    viscosity:")
+    code = code.replace("-0.5 *", "-0.5 * self.speed *")
+    own = simulation(written(tmp_path, code=code))
+    slopes = differentiate(
+        own, lambda state: own.transform.layout.inner(*2 * [state.fields["u"]]), steps=3, dt=0.1
+    )
+    for name in ("viscosity", "speed"):
+        with pytest.raises(UserError, match=f"^model.{name}: .* did you mean model.parameters.{name}\\?"):
+            slopes({f"model.{name}": 0.1})
+        key = f"model.parameters.{name}"
+        assert float(slopes({key: 0.1})[1][key]) != 0
+    with pytest.raises(UserError, match=r"did you mean model\.parameters\.viscosity"):
+        own.varied({"model.parameters.viscocity": 0.1})
+
+
+@pytest.mark.spmd
+def test_members_on_devices_of_their_own(tmp_path) -> None:
+    """Two viscosities side by side on 2 x 2 devices: each member is what it is alone on two."""
+    config = written(tmp_path)
+    alone = simulation(config)
+    together = Simulation(load_config(config, ["devices.count=4"]), report=lambda line: None, members=2)
+    key, until = "model.parameters.viscosity", Until(1.0, 1.0, 3)
+    viscosities = np.array([0.02, 0.05])
+    states = together.stack([together.state] * 2)
+    run = together.together(lambda viscosity, state: together.varied({key: viscosity}).advance(state, until))
+    for viscosity, found in zip(viscosities, together.unstack(run(viscosities, states)), strict=True):
+        wanted = jax.jit(lambda v, s: alone.varied({key: v}).advance(s, until))(viscosity, alone.state)
+        a, b = (np.asarray(state.fields["u"]) for state in (wanted, found))
+        assert int(found.step) == 3 and abs(a - b).max() <= 1e-12 * abs(a).max()
+
+
+@pytest.mark.slow
+@pytest.mark.spmd
+def test_two_processes_and_a_restart_on_another_layout(tmp_path) -> None:
+    """Pencils on 2 x 2 devices of two processes, continued as slabs on three devices of one: equal to the run on one
+    device to 1e-12."""
+    config = written(tmp_path)
+    assert main(["run", str(config), "--output", str(tmp_path / "one"), "devices.count=1"]) == 0
+    parts = ["run", str(config), "--output", str(tmp_path / "parts")]
+    ended = call(*parts, "--processes", "2", "devices.count=4", "fft.mesh=[2, 2]", "time.stop=0.05")
+    assert ended.returncode == 0, ended.stderr
+    assert open_run(tmp_path / "parts").provenance["devices"]["processes"] == 2
+    assert main([*parts, "devices.count=3"]) == 0
+    one, other = (open_run(tmp_path / name) for name in ("one", "parts"))
+    assert [r.snapshots.steps[-1] for r in (one, other)] == [10, 10]
+    a, b = (np.asarray(r.snapshots[-1]["u"][...]) for r in (one, other))
+    assert abs(a - b).max() <= 1e-12 * abs(a).max()
+
+
+POINTWISE = [
+    lambda v: {"a": v[0] * v[1], "b": v},
+    lambda v: jnp.einsum("ij,j...->i...", np.arange(9.0).reshape(3, 3), v),
+    lambda v: jnp.cross(v, v, axis=0),
+    lambda v: jnp.linalg.norm(v, axis=0) + v.sum(0),
+    lambda v: jnp.where(v > 0, jnp.exp(v), jnp.sinh(v)),
+    lambda v: v[::-1] + v[jnp.array([2, 0, 1])] + jnp.roll(v, 1, 0) + jnp.cumsum(v, 0),
+    lambda v: v.at[0].set(v[1] ** 3),
+    lambda v: jax.lax.fori_loop(0, 3, lambda i, u: u * v, v),
+]
+MIXING = [
+    lambda v: v - v.max(),
+    lambda v: v[..., ::-1],
+    lambda v: jnp.sort(v, -1),
+    lambda v: jnp.cumsum(v, 1),
+    lambda v: jnp.swapaxes(v, 1, 2).swapaxes(1, 2),
+    lambda v: v + jnp.arange(v.shape[-1]),
+    lambda v: v[..., jnp.arange(POINTS[2])[::-1]],
+    lambda v: jax.lax.fori_loop(0, 3, lambda i, u: u + jnp.roll(u, 1, 1), v),
+    lambda v: v + jax.random.normal(jax.random.key(0), v.shape),
+    lambda v: jnp.einsum("axyz,axyz->a", v, v)[:, None, None, None] * v,
+    lambda v: jnp.gradient(v, axis=1),
+]
+
+
+@pytest.mark.parametrize(("functions", "pointwise"), [(POINTWISE, True), (MIXING, False)])
+def test_what_is_pointwise(functions, pointwise: bool) -> None:
+    block = jax.ShapeDtypeStruct((3, *POINTS), jnp.float64)
+    for number, function in enumerate(functions):
+        assert (mixing(jax.make_jaxpr(function)(block)) is None) == pointwise, number
+
+
+FLOW = """\
+from simulator.equations import Equation, Field
+from simulator.physics.models.advection import divergence_of_stress, stress_without_trace
+from simulator.spectral.operators import project
+
+
+class Flow(Equation):
+    evolved = (Field("velocity", vector=True, solenoidal=True),)
+    viscosity: float = 0.05
+
+    def linear(self):
+        return {"velocity": -self.viscosity * self.k_squared}
+
+    def products(self, values):
+        return {"stress": stress_without_trace(values["velocity"])}
+
+    def advection(self, values):
+        return values["velocity"]
+
+    def combine(self, products, fields):
+        layout = self.transform.layout
+        return {"velocity": project(layout, -divergence_of_stress(layout, products["stress"]))}
+"""
+
+
+def test_a_users_equation_costs_what_the_same_one_built_in_costs(tmp_path, monkeypatch) -> None:
+    """Navier-Stokes from a file and the shipped model (without its energy budget): operations, bytes and instructions
+    of the compiled loop over steps agree within 5 %, and so do the fields after a step to round-off."""
+    monkeypatch.setattr(NavierStokes, "budget", "none")
+    start = (
+        "initial={kind: taylor_green}",
+        "time={stop: 1, cfl: 0.5}",
+        "grid.shape=16,16,16",
+        "devices.count=1",
+    )
+    own = simulation(
+        written(tmp_path, ("equation: Burgers", "equation: Flow"), code=BURGERS + "\n\n" + FLOW), *start
+    )
+    shipped = simulation(tmp_path / "case.yaml", "model={kind: navier_stokes, viscosity: 0.05}", *start)
+    programs = [one.compiled_loop() for one in (own, shipped)]
+    for quantity in ("flops", "bytes accessed"):
+        mine, theirs = (program.cost_analysis()[quantity] for program in programs)
+        assert mine <= 1.05 * theirs
+    mine, theirs = (program.as_text().count(" = ") for program in programs)
+    assert mine <= 1.05 * theirs
+    for one in (own, shipped):
+        one.state = jax.jit(one.step)(one.state, 0.01)
+    np.testing.assert_allclose(own.fields["velocity"], shipped.fields["velocity"], rtol=0, atol=1e-14)

@@ -1,0 +1,239 @@
+"""Random initial conditions, Orszag-Tang, and snapshots at another resolution."""
+
+import numpy as np
+import pytest
+from flow_support import flow, measured
+
+from simulator.archive.dataset import Dataset
+from simulator.archive.states import component_names, datasets, physical_axes
+from simulator.archive.writer import save
+from simulator.errors import UserError
+from simulator.physics.initial.spectrum import SpectrumSettings, shape_of
+from simulator.simulation.inputs import Inputs
+
+MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
+
+
+def test_named_spectra_have_their_slopes(tmp_path):
+    k = np.logspace(-2, 2, 9)
+
+    def slopes(**keys):
+        e = np.asarray(shape_of(SpectrumSettings(**keys), Inputs())(k))
+        return np.diff(np.log(e)) / np.diff(np.log(k))
+
+    law = slopes(spectrum="power_law", peak=1.0, slope=-2)
+    np.testing.assert_allclose(law, [4] * 4 + [-2] * 4, rtol=1e-12)
+    pao = slopes(spectrum="pao", peak=1.0)
+    # The turn at the peak is still felt: the mean of (17/3) / (1 + k^2) over ln k from 10^1.5 to 100 is 2.2e-3.
+    assert pao[0] == pytest.approx(4 - 2.2e-3, abs=1e-4)
+    assert pao[-1] == pytest.approx(-5 / 3 + 2.2e-3, abs=1e-4)
+    cut = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0, kolmogorov_scale=0.1), Inputs())(k))
+    full = np.asarray(shape_of(SpectrumSettings(spectrum="pao", peak=1.0), Inputs())(k))
+    np.testing.assert_allclose(cut / full, np.exp(-2.25 * (0.1 * k) ** (4 / 3)), rtol=1e-12)
+    table = tmp_path / "spectrum.txt"
+    table.write_text("# k E\n0.1 1e-3\n1 1\n\n10 1e-2\n")
+    from_file = shape_of(SpectrumSettings(spectrum="table", table=table), Inputs())
+    np.testing.assert_allclose(
+        from_file(np.array([0.05, 0.1, 10**-0.5, 1, 10**0.5, 20])), [0, 1e-3, 10**-1.5, 1, 0.1, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("1 2 3\n4 5 6\n", "two columns"), ("2 1\n1 1\n", "k has to rise"), ("1 a\n2 3\n", "could not")],
+)
+def test_a_bad_table_is_refused(tmp_path, text, message):
+    path = tmp_path / "spectrum.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=f"spectrum.txt: .*{message}"):
+        shape_of(SpectrumSettings(spectrum="table", table=path), Inputs())
+
+
+@pytest.fixture(scope="module")
+def random():
+    return flow(
+        *(12, 12, 16),
+        initial={
+            "kind": "random",
+            "peak": 2,
+            "energy": 0.7,
+            "helicity": 1.0,
+            "magnetic": {"spectrum": "power_law", "energy": 0.2, "helicity": -1.0, "mean_field": [0, 0, 2.0]},
+        },
+        model=MHD,
+        count=2,
+    )
+
+
+def test_energies_and_helicities_are_those_asked_for(random):
+    """With helicity 1 every mode is right-handed: curl u = |k| u, so that enstrophy is the sum of k^2 E and the
+    helicity of 2 k E; -1 is the mirror image."""
+    row = measured(random, random.state)
+    layout = random.transform.layout
+    assert row["kinetic_energy"] == pytest.approx(0.7, rel=1e-13)
+    assert row["magnetic_energy"] == pytest.approx(0.2 + 2.0, rel=1e-13)
+    k = np.sqrt(np.asarray(layout.k_squared()))
+    twice = {
+        n: np.asarray(layout.weight()) * (abs(np.asarray(f)) ** 2).sum(0)
+        for n, f in random.state.fields.items()
+    }
+    assert row["helicity"] == pytest.approx((k * twice["velocity"]).sum(), rel=1e-12)
+    inverse = np.where(k > 0, 1 / np.where(k > 0, k, 1), 0)
+    assert row["magnetic_helicity"] == pytest.approx(-(inverse * twice["magnetic"]).sum(), rel=1e-12)
+    assert row["max_divergence"] < 1e-13 and row["max_magnetic_divergence"] < 1e-13
+
+
+def requested(simulation, settings, total):
+    """E(k) of each shell: the shape at its wavenumber, with `total` as its sum times dk; shell 0 is empty."""
+    k = simulation.transform.layout.shell_wavenumbers()
+    e = np.asarray(shape_of(SpectrumSettings(**settings), Inputs())(np.where(k > 0, k, 1))) * (k > 0)
+    return e * total / (e.sum() * simulation.transform.layout.shell_width)
+
+
+def test_every_shell_holds_what_is_requested(random):
+    """To round-off: sums over at most 500 modes, 1e-14 each; also in the corners that truncation cuts."""
+    spectra = random.spectra(random.state)
+    magnetic = {"spectrum": "power_law"}
+    for name, settings, total in (
+        ("kinetic_energy", {"peak": 2}, 0.7),
+        ("magnetic_energy", magnetic, 0.2),
+    ):
+        expected = requested(random, settings, total)
+        if name == "magnetic_energy":
+            expected[0] = 2.0  # the mean field's, in the shell about k = 0
+        np.testing.assert_allclose(np.asarray(spectra[name]), expected, rtol=1e-12, atol=0)
+
+
+def test_scalars_have_their_spectrum_and_variance():
+    model = {
+        "kind": "navier_stokes",
+        "viscosity": 0.02,
+        "scalars": [{"name": "dye", "diffusivity": 0.02}],
+    }
+    scalars = {"dye": {"spectrum": "pao", "peak": 1.5, "variance": 3.0}}
+    sim = flow(8, 9, 10, initial={"kind": "random", "scalars": scalars}, model=model)
+    dye = sim.state.fields["dye"]
+    layout = sim.transform.layout
+    found = np.asarray(layout.shell_sum(abs(dye) ** 2)) / layout.shell_width
+    np.testing.assert_allclose(
+        found, requested(sim, {"spectrum": "pao", "peak": 1.5}, 3.0), rtol=1e-12, atol=0
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_larger_grid_keeps_the_large_scales(count):
+    """In shells that both grids hold whole all modes are the same, up to one factor for the energy; on any number of
+    devices, to round-off."""
+    coarse, fine = (
+        flow(n, n, n, initial={"kind": "random", "peak": 1.5, "seed": 5}, count=c)
+        for n, c in ((12, 1), (16, count))
+    )
+    here, there = (_by_label(s, s.state.fields["velocity"]) for s in (coarse, fine))
+    whole = [k for k in here if 0 < np.linalg.norm(k) < 3.5]  # |k_i| <= 3: shells 1 to 3
+    a, b = (np.array([modes[k] for k in whole]) for modes in (here, there))
+    factor = np.vdot(a, b) / np.vdot(a, a)
+    assert abs(factor - 1) < 0.05  # k4_exp beyond k = 3 holds little
+    np.testing.assert_allclose(b, factor * a, rtol=0, atol=1e-14)
+
+
+def test_with_total_modes_are_gaussian_with_the_variance_of_an_isotropic_field():
+    """|u(k)|^2 k^2 / E(k) has the same mean in every shell, within 5 standard deviations: a mode has four independent
+    normal numbers (two polarizations), half of the modes are independent, so its relative error is
+    sqrt(2 / (2 modes))."""
+    sim = flow(24, 24, 24, initial={"kind": "random", "peak": 3, "normalise": "total", "seed": 2})
+    layout = sim.transform.layout
+    k = np.sqrt(np.asarray(layout.k_squared()))
+    waves = np.where(k > 0, k, 1)
+    density = np.asarray(shape_of(SpectrumSettings(peak=3), Inputs())(waves)) / waves**2
+    ratio = (abs(np.asarray(sim.state.fields["velocity"])) ** 2).sum(0) / density
+    modes = np.asarray(layout.shell_modes()[0])[1:]
+    mean = np.asarray(layout.shell_sum(np.where(k > 0, ratio, 0)))[1:] / modes
+    common = (mean * modes).sum() / modes.sum()
+    assert (abs(mean / common - 1) < 5 / np.sqrt(modes)).all()
+    assert measured(sim, sim.state)["kinetic_energy"] == pytest.approx(0.5, rel=1e-13)
+
+
+def test_a_long_box_has_the_spectrum_in_the_shells_that_are_asked_for():
+    """kx = 0.1 to 0.4 lie in the shell about k = 0 by default, which then holds E at their mean, 0.25; with narrow
+    shells each has its own."""
+    box, initial = [20 * np.pi, 2 * np.pi, 2 * np.pi], {"kind": "random", "peak": 0.5}
+    wide = flow(40, 4, 4, initial=initial, grid={"box": box})
+    narrow = flow(40, 4, 4, initial=initial, grid={"box": box, "shell_width": 0.1})
+    shape = shape_of(SpectrumSettings(peak=0.5), Inputs())
+    found = np.asarray(wide.spectra(wide.state)["kinetic_energy"])
+    assert found[0] / found[1] == pytest.approx(float(shape(0.25) / shape(1.0)), rel=1e-12)
+    layout = narrow.transform.layout
+    found = np.asarray(narrow.spectra(narrow.state)["kinetic_energy"])
+    modes = np.asarray(layout.shell_modes()[0])
+    expected = requested(narrow, {"peak": 0.5}, 1.0) * (modes > 0)
+    np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), rtol=1e-12, atol=0)
+    assert found.sum() * 0.1 == pytest.approx(0.5, rel=1e-13)
+
+
+def test_velocity_and_magnetic_field_of_one_seed_are_independent(random):
+    """Their correlation is that of random numbers, about 1 / sqrt(modes)."""
+    row = measured(random, random.state)
+    assert abs(row["cross_helicity"]) / (2 * np.sqrt(0.7 * 0.2)) < 0.3
+
+
+def test_orszag_tang_energies():
+    """2-D: <u^2>/2 = <b^2>/2 = 2, cross helicity <u . b> = 2. 3-D with 0.8 (Mininni et al. 2006): both 2 and 1.92."""
+    flat = flow(
+        8, 8, 1, initial={"kind": "orszag_tang", "dimensions": 2, "magnetic_amplitude": 1.0}, model=MHD
+    )
+    row = measured(flat, flat.state)
+    assert row["kinetic_energy"] == pytest.approx(2) and row["magnetic_energy"] == pytest.approx(2)
+    assert row["cross_helicity"] == pytest.approx(2)
+    cube = flow(8, 8, 8, initial={"kind": "orszag_tang"}, model=MHD)
+    row = measured(cube, cube.state)
+    assert row["kinetic_energy"] == pytest.approx(2)
+    assert row["magnetic_energy"] == pytest.approx(0.5 * 0.64 * (2 + 0.5 + 2 + 0.5 + 1))
+
+
+def test_unknown_fields_are_refused():
+    with pytest.raises(UserError, match="magnetic is not a field of this model; its fields are velocity"):
+        _ = flow(8, 8, 8, initial={"kind": "abc", "magnetic": {}}).state
+    with pytest.raises(UserError, match="orszag_tang gives magnetic"):
+        _ = flow(8, 8, 8, initial={"kind": "orszag_tang"}).state
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("kind", ["snapshot", "checkpoint"])
+@pytest.mark.parametrize(("shape", "count"), [((12, 12, 16), 1), ((16, 12, 20), 4), ((8, 10, 8), 2)])
+def test_a_snapshot_starts_another_resolution(random, tmp_path, kind, shape, count):
+    """Every mode that both grids keep is the stored one; the others are zero."""
+    state, transform, box = random.state, random.transform, list(random.grid.box)
+    if kind == "checkpoint":
+        stored = datasets(state, random.model)
+    else:
+        axes = physical_axes(transform)
+        values = {n: transform.inverse(f) for n, f in state.fields.items()}
+        stored = [Dataset(n, v, axes, component_names(v.shape[:-3])) for n, v in values.items()]
+    save(tmp_path, 0, stored, {"time": 0.0, "box": box})
+    path = str(tmp_path / "00000000")
+    other = flow(*shape, initial={"kind": "snapshot", "path": path}, model=MHD, count=count)
+    for name in ("velocity", "magnetic"):
+        here, there = (_by_label(s, s.state.fields[name]) for s in (random, other))
+        assert len(here.keys() & there.keys()) > 100
+        for k, value in there.items():
+            expected = here.get(k, np.zeros(3))
+            np.testing.assert_allclose(value, expected, atol=1e-14)
+
+
+def _by_label(simulation, field):
+    layout, field = simulation.transform.layout, np.asarray(field)
+    a, b, c = (layout.mode_numbers[axis] for axis in layout.order)
+    names = {}
+    for i, p in enumerate(a):
+        for j, q in enumerate(b):
+            for n, r in enumerate(c):
+                label = dict(zip(layout.order, (int(p), int(q), int(r)), strict=True))
+                names[label["x"], label["y"], label["z"]] = field[:, i, j, n]
+    return names
+
+
+def test_a_snapshot_of_another_box_is_refused(random, tmp_path):
+    save(tmp_path, 0, datasets(random.state, random.model), {"time": 0.0, "box": [1.0, 1.0, 1.0]})
+    other = flow(8, 8, 8, initial={"kind": "snapshot", "path": str(tmp_path / "00000000")}, model=MHD)
+    with pytest.raises(UserError, match=r"its box is .* set grid\.box"):
+        _ = other.state

@@ -1,0 +1,257 @@
+"""Runs that are stepped together, against the same runs alone."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from sweep_support import BASE
+
+from simulator.archive.open_run import open_run
+from simulator.archive.state import read_state
+from simulator.cli import main
+from simulator.cluster import Allocation
+from simulator.run.runnable import RunnableSimulation as Simulation
+from simulator.simulation.varied import with_value
+from simulator.study import Sweep, ensemble
+from simulator.study.batch import BatchedStep
+from simulator.study.ensemble import run_together
+from simulator.study.grouping import groups
+from simulator.study.record import begun, read_record
+from simulator.study.study_status import statuses_of
+
+CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
+
+
+def together(sweep: Sweep, parts: int | None = None) -> None:
+    sweep.prepare()
+    (group,) = groups(sweep.runs)
+    folders = [run.folder for run in group.runs]
+    for folder in folders:
+        begun(folder, os.getpid(), folder / "log", {})
+    assert run_together(folders, group.keys, parts) == 0
+
+
+def alone(sweep: Sweep, where: Path) -> list[Path]:
+    folders = []
+    for run in sweep.runs:
+        folder = where / run.hash
+        output = run.config.output.model_copy(update={"directory": folder})
+        assert (
+            Simulation(run.config.model_copy(update={"output": output}), report=lambda line: None).run() == 0
+        )
+        folders.append(folder)
+    return folders
+
+
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.slow)])
+def test_a_batch_gives_what_single_runs_give(study, tmp_path: Path, precision: str, capsys) -> None:
+    """Other viscosities, amplitudes, initial conditions and ends: equal to 1e-12, or six digits of single
+    precision, of every field's maximum, with the same steps, rows and times."""
+    sweep = study(
+        f"""\
+base: base.yaml
+sweep:
+  zip:
+    model.viscosity: [0.01, 0.05]
+    initial.kind: [taylor_green, random]
+    time.stop: [0.6, 1.0]
+  list: [{{precision: {precision}}}]
+""",
+        CFL,
+    )
+    together(sweep)
+    tolerance = 1e-12 if precision == "double" else 1e-6
+    for run, folder in zip(sweep.runs, alone(sweep, tmp_path / "alone"), strict=True):
+        one, other = open_run(run.folder), open_run(folder)
+        assert list(one.diagnostics) == list(other.diagnostics)
+        np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
+        for name in ("time", "energy", "dissipation", "enstrophy", "max_speed"):
+            found, expected = one.diagnostics[name], other.diagnostics[name]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
+        assert one.snapshots.steps == other.snapshots.steps
+        found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
+        np.testing.assert_allclose(
+            one.spectra.at(-1)["kinetic_energy"],
+            other.spectra.at(-1)["kinetic_energy"],
+            rtol=0,
+            atol=tolerance,
+        )
+        assert found.dtype == expected.dtype
+        assert read_state(run.folder).state == "finished"  # type: ignore[union-attr]
+        assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_members_on_devices_of_their_own_give_what_single_runs_give(
+    study, tmp_path: Path, count: int
+) -> None:
+    """Three runs on two parts of `count` devices, so that one place stays idle; one run ends before the others, and
+    every field is equal to 1e-12."""
+    sweep = study(
+        "base: base.yaml\nsweep: {zip: {model.viscosity: [0.01, 0.05, 0.02], time.stop: [0.06, 0.1, 0.1]}}",
+        BASE.replace("count: 1", f"count: {count}"),
+    )
+    together(sweep, parts=2)
+    for run, folder in zip(sweep.runs, alone(sweep, tmp_path / "alone"), strict=True):
+        one, other = open_run(run.folder), open_run(folder)
+        assert one.provenance["devices"]["count"] == count
+        np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
+        for name in ("time", "energy", "dissipation"):
+            np.testing.assert_allclose(one.diagnostics[name], other.diagnostics[name], rtol=1e-12)
+        found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
+
+
+def test_gpus_are_shared_among_members_by_default(study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight GPUs and runs with two each: four side by side; with processors only what is asked."""
+    (run,) = study("base: base.yaml\nsweep: {list: [{devices.platform: auto}]}").runs
+    monkeypatch.setattr(ensemble, "gpu_ids", lambda allocation: list(range(8)))
+    for platform, each, parts in (("gpu", 2, 4), ("gpu", 16, 1), ("cpu", 1, 1)):
+        monkeypatch.setattr(ensemble, "choose_platform", lambda *_, platform=platform: platform)
+        assert ensemble._parts(run.config, each, Allocation()) == parts
+
+
+def test_members_that_cannot_be_laid_over_devices_are_refused(study, capsys) -> None:
+    study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: jaxdecomp}]}")
+    for options, message in (
+        (["--members", "2"], "--members: is the number of runs that --batch auto steps side by side"),
+        (["--batch", "auto", "--members", "0"], "--members: must be at least 1, not 0"),
+        (["--batch", "auto", "--members", "2"], "fft.backend: jaxdecomp cannot lay members over devices"),
+    ):
+        assert main(["sweep", "run", "study.yaml", *options]) == 2
+        assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_a_member_that_fails_leaves_the_others_alone(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49, 2]}}\n")
+    together(sweep)
+    found = statuses_of([run.folder for run in sweep.runs])
+    assert [str(status.stage) for status in found] == ["done", "failed", "done"]
+    assert "is not finite" in found[1].detail
+
+
+def test_a_signal_stops_every_member_with_a_checkpoint_and_they_continue(study) -> None:
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}}\n",
+        BASE.replace("stop: 0.1", "stop: 200"),
+    )
+    folders = [run.folder for run in sweep.runs]
+
+    def stop_when_both_run() -> None:
+        while not all(read_state(folder) and read_state(folder).step for folder in folders):  # type: ignore[union-attr]
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop_when_both_run, daemon=True)
+    thread.start()
+    together(sweep)
+    states = [read_state(folder) for folder in folders]
+    assert [state.state for state in states if state] == ["stopped", "stopped"]
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}}\n",
+        BASE.replace("stop: 0.1", "stop: 200"),
+    )
+    assert [str(s.stage) for s in statuses_of(folders)] == ["interrupted", "interrupted"]
+
+
+def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]]]:
+    return [
+        ([run.index for run in members], keys)
+        for members, keys in ((group.runs, group.keys) for group in groups(sweep.runs, parts))
+    ]
+
+
+def test_runs_of_other_shapes_and_precisions_are_other_groups(study) -> None:
+    sweep = study(
+        "base: base.yaml\n"
+        "sweep: {grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}}"
+    )
+    keys = ("model.viscosity", "time.dt")
+    assert keyed(sweep) == [([0, 1, 4, 5], keys), ([2, 3, 6, 7], keys)]
+
+
+def test_runs_of_other_cfl_numbers_are_one_group(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}}", CFL)
+    assert keyed(sweep) == [([0, 1, 2, 3], ("model.viscosity", "time.cfl"))]
+
+
+def test_groups_are_divided_among_several_jobs(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2, 3, 4, 5]}}")
+    assert keyed(sweep, 2) == [([0, 1], ()), ([2, 3, 4], ())]
+
+
+def test_runs_on_other_numbers_of_devices_are_other_groups(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}}")
+    assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
+
+
+def test_runs_whose_transform_is_measured_are_not_batched(study) -> None:
+    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}")
+    assert keyed(sweep) == [([0], ()), ([1], ())]
+
+
+def test_a_number_that_decides_what_is_computed_is_not_batched(
+    study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that asks whether its viscosity is zero has a program for each answer."""
+    from simulator.physics.models.navier_stokes import NavierStokes
+
+    linear = NavierStokes.linear
+
+    def choosing(self):
+        return (
+            linear(self)
+            if self.settings.viscosity > 0
+            else {"velocity": 0.0 * self.transform.layout.k_squared()}
+        )
+
+    monkeypatch.setattr(NavierStokes, "linear", choosing)
+    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2], initial.amplitude: [1, 2]}}")
+    assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "{kind: navier_stokes, viscosity: 0.1}",
+        "{kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 4}",
+        "{kind: mhd, viscosity: 0.1, resistivity: 0.1}",
+    ],
+)
+def test_what_measures_is_one_program_for_all_viscosities(study, model: str) -> None:
+    base = BASE.replace("{kind: navier_stokes, viscosity: 0.01}", model)
+    (run, *_) = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}", base).runs
+    simulation = Simulation(run.config, report=lambda line: None)
+    step = BatchedStep(simulation, ["model.viscosity"])
+    assert step.shares(step.diagnostics) and step.shares(step.spectra)
+    traced = jax.eval_shape(step.diagnostics, step.values({"model.viscosity": 1.0}), simulation.template)
+    assert traced.keys() == set(simulation.columns)
+
+
+def test_a_value_deep_in_the_settings() -> None:
+    from simulator.settings import Settings
+
+    class Inner(Settings):
+        a: float
+        b: float
+
+    class Outer(Settings):
+        parts: tuple[Inner, ...]
+        one: Inner
+
+    settings = Outer(parts=(Inner(a=1, b=2), Inner(a=3, b=4)), one=Inner(a=5, b=6))
+    changed = with_value(with_value(settings, "parts.1.a", 7.0), "one.b", 8.0)
+    assert json.loads(changed.model_dump_json()) == {
+        "parts": [{"a": 1, "b": 2}, {"a": 7, "b": 4}],
+        "one": {"a": 5, "b": 8},
+    }
+    assert settings.parts[1].a == 3

@@ -1,0 +1,146 @@
+"""The blocks of a sweep's file and their products."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator.study.expansion import normal
+from simulator.study.sample import draw
+from simulator.study.settings import SampleSettings
+
+
+def values(sweep) -> list[tuple]:
+    return [tuple(run.values.values()) for run in sweep.runs]
+
+
+def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> None:
+    sweep = study(
+        "base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}"
+    )
+    assert sweep.varied == ("model.viscosity", "precision")
+    assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (0.01, "single"), (0.01, "double")]
+    assert [run.config.model.viscosity for run in sweep.runs] == [1e-3, 1e-3, 0.01, 0.01]
+    assert [run.index for run in sweep.runs] == [0, 1, 2, 3]
+
+
+def test_zip_goes_in_step(study) -> None:
+    sweep = study(
+        'base: base.yaml\nsweep: {zip: {"grid.shape": [[8, 8, 8], [12, 12, 12]], "time.dt": [0.02, 0.01]}}'
+    )
+    assert values(sweep) == [([8, 8, 8], 0.02), ([12, 12, 12], 0.01)]
+
+
+def test_list_entries_are_taken_as_they_are(study) -> None:
+    """An entry may set what another does not, start a block anew, and remove a key."""
+    sweep = study(
+        "base: base.yaml\n"
+        "sweep: {list: [{initial.kind: abc, initial.A: 2}, {time.max_steps: 3, time.dt: null}, {time.cfl: 0.4}]}"
+    )
+    first, second, third = (run.config for run in sweep.runs)
+    assert (first.initial.kind, first.initial.A) == ("abc", 2)
+    assert (second.time.max_steps, second.time.dt, second.time.cfl) == (3, None, 0.5)
+    assert (third.time.cfl, third.time.dt) == (0.4, None)
+
+
+def test_blocks_multiply_in_their_order(study) -> None:
+    sweep = study("""\
+base: base.yaml
+sweep:
+  sample: {method: random, n: 2, seed: 1, parameters: {initial.amplitude: {uniform: [1, 2]}}}
+  list: [{precision: single}, {precision: double}]
+  zip: {time.stop: [0.1, 0.2], time.dt: [0.02, 0.04]}
+  grid: {model.viscosity: [0.1, 0.2, 0.3]}
+""")
+    assert len(sweep.runs) == 3 * 2 * 2 * 2
+    a, b = values(sweep)[0][-1], values(sweep)[1][-1]
+    assert [v[:-1] for v in values(sweep)[::2]] == [
+        (nu, stop, dt, precision)
+        for nu in (0.1, 0.2, 0.3)
+        for stop, dt in ((0.1, 0.02), (0.2, 0.04))
+        for precision in ("single", "double")
+    ]
+    assert {v[-1] for v in values(sweep)} == {a, b}
+
+
+def test_exclude_takes_out_what_matches_whole_however_it_is_written(study) -> None:
+    sweep = study("""\
+base: base.yaml
+sweep:
+  grid: {model.viscosity: [1e-3, 3e-4], precision: [single, double]}
+  exclude: [{model.viscosity: 0.0003, precision: single}]
+""")
+    assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (3e-4, "double")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, 1.0, True),
+        ("1/1600", 6.25e-4, True),
+        ([1, 2], [1.0, "2"], True),
+        (True, 1, False),
+        ("single", "double", False),
+        ({"a": 1}, {"a": 1.0}, True),
+    ],
+)
+def test_two_ways_to_write_one_value(one, other, equal: bool) -> None:
+    assert (normal(one) == normal(other)) is equal
+
+
+def sample(text_method: str, n: int, **parameters) -> SampleSettings:
+    return SampleSettings.model_validate({"method": text_method, "n": n, "seed": 7, "parameters": parameters})
+
+
+def test_a_latin_hypercube_hits_each_part_of_every_range_once() -> None:
+    n = 16
+    points = draw(sample("latin_hypercube", n, a={"uniform": [2, 4]}, b={"log_uniform": [0.1, 10]}))
+    in_parts = {
+        "a": [math.floor((p["a"] - 2) / 2 * n) for p in points],
+        "b": [math.floor((math.log10(p["b"]) + 1) / 2 * n) for p in points],
+    }
+    assert all(sorted(parts) == list(range(n)) for parts in in_parts.values())
+    assert in_parts["a"] != in_parts["b"]
+
+
+def test_samples_are_repeated_by_their_seed_and_do_not_depend_on_one_another() -> None:
+    whole = sample("random", 5, a={"uniform": [0, 1]}, b={"normal": [3, 0.5]})
+    assert draw(whole) == draw(whole)
+    alone = draw(sample("random", 5, b={"normal": [3, 0.5]}))
+    assert [p["b"] for p in draw(whole)] == [p["b"] for p in alone]
+    assert draw(sample("random", 8, b={"normal": [3, 0.5]}))[:5] == alone
+
+
+def test_distributions() -> None:
+    """Moments of 4000 stratified points: exact to the width of a stratum."""
+    n = 4000
+    points = draw(sample("latin_hypercube", n, g={"normal": [3, 0.5]}, c={"choice": ["x", "y"]}))
+    g = np.array([p["g"] for p in points])
+    assert abs(g.mean() - 3) < 2e-3 and abs(g.std() - 0.5) < 5e-3
+    assert sum(p["c"] == "x" for p in points) == n // 2
+
+
+def test_paths_in_a_sweep_start_at_the_sweeps_folder(study, tmp_path: Path) -> None:
+    """Also where the base lies elsewhere."""
+    (tmp_path / "fields").mkdir()
+    (tmp_path / "bases").mkdir()
+    (tmp_path / "fields" / "mine.py").write_text("def build(x, y, z): return {'velocity': (y, z, x)}\n")
+    study("base: base.yaml\nsweep: {grid: {model.viscosity: [1]}}")
+    (tmp_path / "base.yaml").rename(tmp_path / "bases" / "base.yaml")
+    from simulator.study import open_sweep
+
+    (tmp_path / "study.yaml").write_text(
+        "base: bases/base.yaml\n"
+        "sweep: {list: [{initial.kind: python, initial.path: fields/mine.py, initial.function: build}]}"
+    )
+    (run,) = open_sweep("study.yaml").runs
+    assert Path(run.config.initial.path) == tmp_path / "fields" / "mine.py"
+
+
+def test_the_shipped_sweep_is_four_viscosities_in_both_precisions() -> None:
+    from simulator.study import open_sweep
+
+    sweep = open_sweep(Path(__file__).parents[2] / "configs" / "sweep_viscosity.yaml")
+    assert [run.values["model.viscosity"] for run in sweep.runs[::2]] == [1 / 25, 1 / 50, 1 / 100, 1 / 200]
+    assert {run.config.precision for run in sweep.runs} == {"single", "double"}

@@ -1,0 +1,227 @@
+"""Real runs of real sweeps: to the end, interrupted and continued, failed and retried."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simulator.archive.open_run import open_run
+from simulator.cli import main
+from simulator.study import Sweep, open_sweep
+from simulator.study.runner import Job, run_all
+from simulator.study.study_status import statuses_of
+
+ROOT = Path(__file__).parents[2]
+STUDY = (
+    "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2, 0.3]}}\ncollect: [final.energy, wall_time]\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _package_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def stages(sweep: Sweep) -> list[str]:
+    return [str(status.stage) for status in statuses_of([run.folder for run in sweep.runs])]
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "simulator", "sweep", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49]}}\n"
+"""The second fails: its energy is not finite."""
+
+
+@pytest.mark.spmd
+def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys) -> None:
+    sweep = study(FAILING)
+    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 1
+    shown = capsys.readouterr().out
+    assert stages(sweep) == ["done", "failed"]
+    assert "is not finite" in shown and "1 done, 1 failed" in shown
+    assert open_run(sweep.runs[0].folder).state.time == pytest.approx(0.1)  # type: ignore[union-attr]
+
+    files = {path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")}
+    assert main(["sweep", "run", "study.yaml"]) == 1
+    assert "nothing to do" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")} == files
+
+    added = study(FAILING.replace("1e49]", "1e49, 2]"))
+    assert main(["sweep", "run", "study.yaml"]) == 1
+    assert "1 of 3 runs" in capsys.readouterr().out
+    assert stages(added) == ["done", "failed", "done"]
+    assert [run.hash for run in sweep.runs] == [run.hash for run in added.runs[:2]]
+
+    assert main(["sweep", "retry", "study.yaml", "--failed"]) == 1
+    assert "1 of 3 runs" in capsys.readouterr().out
+    assert stages(added) == ["done", "failed", "done"]
+
+
+LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{time.stop: 1e6}]}\n"
+
+
+@pytest.mark.spmd
+def test_ctrl_c_stops_all_cleanly_and_the_same_command_continues(study) -> None:
+    sweep = study(LONG)
+    process = command("run", "study.yaml", "--jobs", "2")
+    states = [run.folder / "state.json" for run in sweep.runs]
+    _until(lambda: all(state.exists() and '"step": 0,' not in state.read_text() for state in states))
+    assert stages(sweep) == ["running", "running"]
+    refused = command("run", "study.yaml", "--jobs", "2")
+    shown, _ = refused.communicate(timeout=60)
+    assert refused.returncode == 0 and "2 running; nothing to do" in shown
+    process.send_signal(signal.SIGINT)
+    shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert stages(sweep) == ["interrupted", "interrupted"]
+    assert "2 interrupted" in shown
+    steps = [open_run(run.folder).state.step for run in sweep.runs]  # type: ignore[union-attr]
+    assert all(list((run.folder / "checkpoints").glob("0*")) for run in sweep.runs)
+
+    process = command("run", "study.yaml", "--jobs", "2")
+    _until(lambda: stages(sweep) == ["running", "running"])
+    _until(lambda: all(_step(run.folder) > step for run, step in zip(sweep.runs, steps, strict=True)))
+    (sweep.folder / "stop").touch()
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert all("continuing from" in (run.folder / "run.log").read_text() for run in sweep.runs)
+
+
+def _step(folder: Path) -> int:
+    state = open_run(folder).state
+    return state.step if state else -1
+
+
+def _until(condition, timeout: float = 90) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def killed_somewhere(sweep: Sweep, seconds: float) -> None:
+    """Kills `sweep run` itself, which can tell nobody."""
+    process = command("run", "study.yaml", "--jobs", "2")
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    # Its runs notice, and stop by themselves.
+    _until(lambda: "running" not in stages(sweep))
+
+
+@pytest.mark.spmd
+def test_killed_and_run_again_completes_exactly_the_missing_runs(study) -> None:
+    sweep = study(STUDY)
+    killed_somewhere(sweep, 5.0)
+    done = _starts_of_done(sweep)
+    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
+    assert stages(sweep) == ["done"] * 3
+    assert done.items() <= _starts_of_done(sweep).items()
+
+
+@pytest.mark.slow
+def test_killed_at_random_points(study) -> None:
+    sweep = study(STUDY.replace("[0.1, 0.2, 0.3]", "[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]"))
+    generator = random.Random(8)
+    for _ in range(6):
+        done = _starts_of_done(sweep)
+        killed_somewhere(sweep, generator.uniform(0.2, 12))
+        assert done.items() <= _starts_of_done(sweep).items()
+    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
+    assert stages(sweep) == ["done"] * 6
+
+
+def _starts_of_done(sweep: Sweep) -> dict[str, int]:
+    """How often each of the runs that are done was started."""
+    return {
+        run.hash: 1 + len(open_run(run.folder).provenance.get("earlier", []))
+        for run, stage in zip(sweep.runs, stages(sweep), strict=True)
+        if stage == "done"
+    }
+
+
+@pytest.mark.spmd
+def test_fail_fast_stops_the_others(study) -> None:
+    sweep = study(LONG.replace("[0.1, 0.2]", "[0.1, 0.2], initial.amplitude: [1, 1e49]"))
+    sweep.prepare()
+    code = run_all(
+        sweep, [Job((run,)) for run in sweep.runs[:3]], at_once=2, fail_fast=True, environ=dict(os.environ)
+    )
+    assert code == 1
+    assert stages(sweep)[1] == "failed"
+    assert stages(sweep)[0] in ("interrupted", "waiting")  # the signal may come before its first step
+    assert stages(sweep)[2:] == ["waiting", "waiting"]
+
+
+def test_one_run_in_this_process(study, capsys) -> None:
+    """What a task of an array does: the run's own exit codes; by file, and by the sweep's folder alone."""
+    sweep = study(STUDY)
+    assert main(["sweep", "status", "study.yaml", "--folder-of", "1"]) == 0
+    assert capsys.readouterr().out == f"{sweep.runs[1].folder}\n"
+    assert main(["sweep", "run", "study.yaml", "--index", "1"]) == 0
+    assert stages(sweep) == ["waiting", "done", "waiting"]
+    Path("study.yaml").write_text("base: nowhere.yaml\n")
+    (sweep.runs[2].folder / "lock").mkdir()
+    assert main(["sweep", "run", str(sweep.folder), "--index", "1"]) == 0
+    assert main(["sweep", "run", str(sweep.folder), "--index", "9"]) == 2
+
+
+def test_the_base_itself_can_be_run_beside_its_sweeps(study, capsys) -> None:
+    sweep = study(STUDY)
+    sweep.prepare()
+    assert main(["run", "base.yaml", "time.max_steps=1"]) == 0
+    assert stages(sweep) == ["waiting"] * 3
+    assert main(["run", "base.yaml", "time.max_steps=1", "--overwrite"]) == 0
+    assert open_run("out").state.step == 1 and stages(sweep) == ["waiting"] * 3  # type: ignore[union-attr]
+    (sweep.folder / "plan.json").write_text("{}")
+    Path("out/state.json").unlink()
+    capsys.readouterr()
+    assert main(["run", "base.yaml"]) == 2
+    assert capsys.readouterr().err.startswith(f"{Path.cwd()}/out: not a run of this program")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run study.yaml --jobs 0", "--jobs: must be at least 1, not 0"),
+        ("run study.yaml --index 5", "--index: {folder}/study.yaml has no run 5; it has 0 to 2"),
+        (
+            "retry study.yaml --index 1 --failed",
+            "simulator sweep retry: --index names runs; leave --failed and --interrupted out",
+        ),
+        (
+            "retry study.yaml --index x",
+            "simulator sweep retry: argument --index: numbers of runs are needed, e.g. 3,7, not 'x'; see simulator "
+            "sweep retry --help",
+        ),
+        ("plan nowhere.yaml", "nowhere.yaml: no such file"),
+        ("table study.yaml --csv no/where.csv", "no/where.csv: No such file or directory"),
+    ],
+)
+def test_a_wrong_command_line(study, capsys, tmp_path: Path, line: str, message: str) -> None:
+    study(STUDY)
+    assert main(["sweep", *line.split()]) == 2
+    assert capsys.readouterr().err == message.format(folder=tmp_path) + "\n"
+    assert not Path("out").exists()
+
+
+def test_status_and_table_start_no_device(study, monkeypatch: pytest.MonkeyPatch) -> None:
+    study(STUDY)
+    code = (
+        "from simulator.cli import main; import jax\n"
+        "for command in ('status', 'table'): assert main(['sweep', command, 'study.yaml']) == 0\n"
+        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
+        "assert len(jax.devices('cpu')) == 3\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert open_sweep("study.yaml").runs and not Path("out").exists()

@@ -1,0 +1,223 @@
+"""Status and table from what runs have written, held against numbers computed by hand."""
+
+import json
+import math
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator.archive.series import Table
+from simulator.archive.state import RunState, write_state
+from simulator.plan import Step
+from simulator.show.study import plot_sweep
+from simulator.study.collect import parse
+from simulator.study.record import begun, ended
+from simulator.study.report import plan_lines, status_lines, table_lines
+from simulator.study.study_status import Stage, counted, status_of, statuses_of
+from simulator.study.table import as_csv, as_json
+from simulator.words import size
+
+STUDY = """\
+base: base.yaml
+sweep:
+  grid: {model.viscosity: [0.1, 0.2, 0.3, 0.4], time.dt: [0.02]}
+collect: [final.energy, max.dissipation, "mean.enstrophy[time>=1]", "integral.energy", steps, wall_time]
+"""
+# time, energy, dissipation, enstrophy: unevenly spaced
+ROWS = [(0.0, 4.0, 1.0, 2.0), (1.0, 3.0, 5.0, 6.0), (1.5, 2.0, 4.0, 2.0), (3.0, 1.0, 3.0, 4.0)]
+# mean over t >= 1: ((6 + 2)/2 * 0.5 + (2 + 4)/2 * 1.5) / 2 = (2 + 4.5) / 2
+MEAN = 3.25
+# 3.5 * 1 + 2.5 * 0.5 + 1.5 * 1.5
+INTEGRAL = 7.0
+
+
+def state(stage: str, step: int = 3, **more) -> RunState:
+    return RunState(stage, step, 3.0, 3.0, 100.0 if stage == "finished" else 40.0, 1.0, 0.1, **more)  # type: ignore[arg-type]
+
+
+def finish(folder: Path) -> None:
+    with Table(folder / "diagnostics.csv", ["step", "time", "energy", "dissipation", "enstrophy"]) as table:
+        for step, (t, energy, dissipation, enstrophy) in enumerate(ROWS):
+            table.append(
+                {
+                    "step": step,
+                    "time": t,
+                    "energy": energy,
+                    "dissipation": dissipation,
+                    "enstrophy": enstrophy,
+                }
+            )
+    write_state(folder, state("finished", seconds=12.5))
+
+
+@pytest.fixture
+def half_done(study):
+    """Four runs: done, failed, interrupted, waiting."""
+    sweep = study(STUDY)
+    sweep.prepare()
+    done, failed, interrupted, _ = (run.folder for run in sweep.runs)
+    finish(done)
+    for folder, code, said in ((done, 0, ""), (failed, 1, "velocity is not finite")):
+        ended(folder, begun(folder, os.getpid(), Path("log"), {}), code, said)
+    write_state(failed, state("failed", reason="velocity is not finite"))
+    write_state(interrupted, state("stopped", step=2, reason="SIGTERM"))
+    return sweep
+
+
+def test_the_table_against_numbers_by_hand(half_done) -> None:
+    first, *others = half_done.rows()
+    assert first == {
+        "index": 0,
+        "run": half_done.runs[0].hash,
+        "state": "done",
+        "model.viscosity": 0.1,
+        "time.dt": 0.02,
+        "final.energy": 1.0,
+        "max.dissipation": 5.0,
+        "mean.enstrophy[time>=1]": MEAN,
+        "integral.energy": INTEGRAL,
+        "steps": 3.0,
+        "wall_time": 12.5,
+    }
+    assert [row["state"] for row in others] == ["failed", "interrupted", "waiting"]
+    assert all(math.isnan(row[text]) for row in others for text in list(first)[5:])
+
+
+def test_the_table_as_arrays(half_done) -> None:
+    found = half_done.table()
+    if not isinstance(found, dict):
+        found = {name: found[name].to_numpy() for name in found}
+    np.testing.assert_array_equal(found["model.viscosity"], [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_array_equal(found["final.energy"], [1, np.nan, np.nan, np.nan])
+    assert list(found["state"]) == ["done", "failed", "interrupted", "waiting"]
+    assert found["index"].dtype == np.int64
+
+
+def test_the_table_as_csv_and_json(half_done) -> None:
+    table = half_done.rows()
+    header, first, second, *_ = as_csv(table).splitlines()
+    assert header.startswith("index,run,state,model.viscosity,time.dt,final.energy,")
+    assert first == f"0,{half_done.runs[0].hash},done,0.1,0.02,1.0,5.0,3.25,7.0,3.0,12.5"
+    assert second == f"1,{half_done.runs[1].hash},failed,0.2,0.02,,,,,,"
+    assert json.loads(as_json(table))[1]["final.energy"] is None
+
+
+def test_the_table_and_status_as_text(half_done) -> None:
+    lines = table_lines(half_done, half_done.rows())
+    assert lines[0].split()[:4] == ["index", "run", "state", "model.viscosity"]  # time.dt is the same in all
+    assert lines[1].split()[2:] == ["done", "0.1", "1", "5", "3.25", "7", "3", "12.5"]
+    assert lines[-1] == "all runs: time.dt=0.02"
+    shown = status_lines(half_done)
+    assert [line.split()[3] for line in shown[1:5]] == ["done", "failed", "interrupted", "waiting"]
+    assert shown[2].endswith("failed       velocity is not finite")
+    assert shown[3].endswith("interrupted  step 2, 40 %: SIGTERM")
+    assert shown[-1] == "study: 1 done, 1 failed, 1 interrupted, 1 waiting"
+
+
+def test_the_plan_as_text(study) -> None:
+    """Memory as `simulator plan` has it; five steps of 512 points."""
+    found = study(STUDY)
+    lines = plan_lines(found)
+    needed = size(Step(found.runs[0].config).memory)
+    assert lines[1].split()[3:] == [*needed.split(), "5", "2560"]
+    assert (
+        lines[-1]
+        == f"4 runs in out/study, the largest needs about {needed} of memory, cost 1.02e+04 points x steps"
+    )
+
+
+@pytest.mark.parametrize(
+    ("prepare", "stage", "detail"),
+    [
+        (lambda folder, record: None, Stage.WAITING, ""),
+        (lambda folder, record: ended(folder, record, 2, "x.py: no"), Stage.FAILED, "x.py: no"),
+        (lambda folder, record: ended(folder, record, 3, ""), Stage.WAITING, ""),
+        (
+            lambda folder, record: ended(folder, record, -9, "killed by SIGKILL"),
+            Stage.INTERRUPTED,
+            "cut off before its first step: killed by SIGKILL",
+        ),
+        (
+            lambda folder, record: write_state(folder, state("running")),
+            Stage.INTERRUPTED,
+            "step 3, 40 %: cut off",
+        ),
+        (lambda folder, record: write_state(folder, state("finished")), Stage.DONE, "t = 3, step 3"),
+    ],
+)
+def test_where_a_run_stands(tmp_path: Path, prepare, stage: Stage, detail: str) -> None:
+    dead = 2**22 + 1  # above every process id
+    record = begun(tmp_path, dead, tmp_path / "log", {})
+    if stage is Stage.WAITING and not detail:
+        (tmp_path / "logs" / "sweep.json").unlink()
+    prepare(tmp_path, record)
+    assert (status_of(tmp_path).stage, status_of(tmp_path).detail) == (stage, detail)
+
+
+def test_a_run_with_a_live_lock_is_running(tmp_path: Path) -> None:
+    holder = {"host": socket.gethostname(), "pid": os.getpid(), "machine": "", "started": None}
+    holder |= {"job_id": None, "restart_count": 0, "token": ""}
+    (tmp_path / "lock").write_text(json.dumps(holder))
+    write_state(tmp_path, state("running", step=7))
+    assert status_of(tmp_path).stage is Stage.RUNNING
+    assert status_of(tmp_path).detail == "step 7, 40 %"
+    os.utime(tmp_path / "lock", (0, 0))
+    assert status_of(tmp_path).stage is Stage.INTERRUPTED
+
+
+def test_expressions_reduce_the_rows_that_are_chosen() -> None:
+    columns = {"time": np.array([0.0, 1.0, 3.0]), "e": np.array([5.0, 2.0, 4.0])}
+    found = {
+        text: parse(text).reduce(columns)
+        for text in ("first.e", "final.e", "min.e", "max.e[time<1]", "mean.e", "mean.e[time>0.5, time<=1]")
+    }
+    assert list(found.values()) == [5, 4, 2, 5, pytest.approx((3.5 * 1 + 3 * 2) / 3), 2]
+    assert math.isnan(parse("max.e[time>9]").reduce(columns))
+    assert math.isnan(parse("max.missing").reduce(columns))
+    assert parse("max.e[time<2*pi]").conditions[0].bound == pytest.approx(2 * math.pi)
+
+
+def test_counts_name_what_is_there(half_done) -> None:
+    assert (
+        counted(statuses_of([run.folder for run in half_done.runs]))
+        == "1 done, 1 failed, 1 interrupted, 1 waiting"
+    )
+
+
+def test_pictures_of_what_there_is(half_done) -> None:
+    files = plot_sweep(half_done, y=["max.dissipation"])
+    assert [path.name for path in files] == [
+        "max_dissipation_against_model_viscosity.png",
+        "series_energy.png",
+        "series_dissipation.png",
+        "series_enstrophy.png",
+    ]
+    assert all(
+        path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"x": "model.viscosty"},
+            "--x: the sweep does not set 'model.viscosty', did you mean model.viscosity?",
+        ),
+        (
+            {"hue": "grid.shape"},
+            "--hue: the sweep does not set 'grid.shape'; it sets model.viscosity, time.dt",
+        ),
+        ({"y": ["max.enrgy"]}, "--y: 'max.enrgy': no diagnostic 'enrgy', did you mean energy?"),
+        ({}, "no run has written anything yet"),
+    ],
+)
+def test_pictures_that_cannot_be_drawn(study, options, message: str) -> None:
+    from simulator.errors import UserError
+
+    with pytest.raises(UserError) as caught:
+        plot_sweep(study(STUDY), **options)
+    assert message in str(caught.value)
