@@ -113,3 +113,17 @@ def test_imports_inside_functions_are_named() -> None:
     named = {m.removeprefix("simulator.") for m in importers}
     rooms = {name for name in DEFERRED if "." not in name}
     assert {name.split(".")[0] if name.split(".")[0] in rooms else name for name in named} == set(DEFERRED)
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, set()).add(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_a_file_of_equations_and_parts_has_a_name_of_its_own() -> None:
+    names = [path.name for module, path in modules().items() if module.startswith("simulator.physics")]
+    assert {name for name in names if names.count(name) > 1} == {"__init__.py"}

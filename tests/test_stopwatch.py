@@ -10,7 +10,7 @@ import pytest
 from run_support import simulate, write_case
 
 from simulator.simulation import compiling
-from simulator.simulation.compiling import Program, compiled
+from simulator.simulation.compiling import Compilable, compiled
 from simulator.stopwatch import Stopwatch
 
 
@@ -45,8 +45,8 @@ def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) ->
 
 def test_programs_are_compiled_as_they_would_be_when_called(monkeypatch) -> None:
     x = jnp.arange(3.0)
-    given = {name: Program(jax.jit(lambda a, n=n: n * a), (x,)) for n, name in enumerate(("none", "one"))}
-    given["shared"] = Program(partial(given["one"].function), (x,))  # as the functions of a batch of runs
+    given = {name: Compilable(jax.jit(lambda a, n=n: n * a), (x,)) for n, name in enumerate(("none", "one"))}
+    given["shared"] = Compilable(partial(given["one"].function), (x,))  # as the functions of a batch of runs
     said: list[str] = []
     monkeypatch.setattr(compiling, "PATIENCE", 0.0)
     ready = compiled(given, together=True, say=said.append)

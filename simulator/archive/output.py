@@ -16,7 +16,7 @@ from simulator.archive.writer import Options, Writer
 from simulator.errors import RunFailure
 from simulator.files import UNRECORDED, Journal, reason
 from simulator.physics.models import State
-from simulator.simulation.compiling import Program
+from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 
@@ -50,17 +50,17 @@ class Output:
         self._spent = spent or Stopwatch()
         self._ready: Mapping[str, Callable[..., Any]] = {}
 
-    def programs(self) -> dict[str, Program]:
+    def programs(self) -> dict[str, Compilable]:
         """The programs of the run's events, to be compiled ahead and given to `use`."""
         simulation = self._simulation
         state = simulation.placed_template
-        programs = {"diagnostics": Program(simulation.diagnostics, (state,))}
+        programs = {"diagnostics": Compilable(simulation.diagnostics, (state,))}
         programs |= self._recorder.programs()
         sampled = simulation.config.output.snapshots.sample
         if sampled:
             for name in simulation.swarm.kinds:
-                programs[f"particles {name}"] = Program(simulation.sampled(name, sampled), (state,))
-        return programs | {n: Program(simulation.values(n), (state,)) for n in self._saved}
+                programs[f"particles {name}"] = Compilable(simulation.sampled(name, sampled), (state,))
+        return programs | {n: Compilable(simulation.values(n), (state,)) for n in self._saved}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
         """Use these compiled programs, by name, from now on."""

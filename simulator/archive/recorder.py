@@ -20,7 +20,7 @@ from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import Carried, ParticleSubject
 from simulator.physics.models import State
 from simulator.simulation import quantities
-from simulator.simulation.compiling import Program
+from simulator.simulation.compiling import Compilable
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Layout, Transform
 
@@ -180,12 +180,12 @@ class Recorder:
 
         return jax.jit(row, donate_argnums=1)
 
-    def programs(self) -> dict[str, Program]:
+    def programs(self) -> dict[str, Compilable]:
         """The programs that compute the rows, by series, to be compiled ahead and given to `use`."""
         arguments = {
             name: self._carried[name].template if name in self._carried else {} for name in self._functions
         }
-        return {name: Program(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
+        return {name: Compilable(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:
         """Use these compiled programs, by name, from now on; missing ones are compiled when they are needed."""

@@ -19,7 +19,7 @@ from simulator.spectral.program import Program, program_p
 from simulator.spectral.transform import Transform
 
 
-class Part(NamedTuple):
+class TimedPart(NamedTuple):
     """A part of a transform: `forward`, `inverse` or `evaluate`, from `given` to `made` components."""
 
     transform: Transform
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     """0 if only maxima and means are computed."""
 
 
-class Exchange(NamedTuple):
+class TimedExchange(NamedTuple):
     """An all-to-all of messages (message, component, ...) of one device over an axis of a transform's mesh."""
 
     transform: Transform
@@ -39,24 +39,24 @@ class Exchange(NamedTuple):
 
 
 class Anatomy(NamedTuple):
-    parts: Counter[Part]
+    parts: Counter[TimedPart]
     """How often each part occurs in a step."""
-    exchanges: Counter[Exchange]
+    exchanges: Counter[TimedExchange]
 
 
 def anatomy(step: Callable[..., Any], *arguments: Any) -> Anatomy:
     """The transforms in `step(*arguments)`; the arguments may be shapes."""
-    parts: Counter[Part] = Counter()
-    exchanges: Counter[Exchange] = Counter()
+    parts: Counter[TimedPart] = Counter()
+    exchanges: Counter[TimedExchange] = Counter()
     for program, given, made, times in _programs(jax.make_jaxpr(step)(*arguments).jaxpr, 1):
         if program.part is None:
             continue
         transform, direction = program.part
         outputs = made[0].shape[0] if made[0].ndim == 4 else 0
-        parts[Part(transform, direction, given[0].shape[0], outputs)] += times
+        parts[TimedPart(transform, direction, given[0].shape[0], outputs)] += times
         if program.mesh.size > 1:
             for axis, operand, inner in _all_to_alls(program.local_jaxpr(given).jaxpr, times):
-                exchanges[Exchange(transform, axis, operand.shape, operand.dtype)] += inner
+                exchanges[TimedExchange(transform, axis, operand.shape, operand.dtype)] += inner
     return Anatomy(parts, exchanges)
 
 
@@ -89,7 +89,7 @@ def _all_to_alls(jaxpr: Jaxpr, times: int) -> Iterator[tuple[str, Any, int]]:
             yield (name[0] if isinstance(name, tuple) else name), equation.invars[0].aval, count
 
 
-def part_alone(part: Part) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
     """The part with the least work at the points that keeps every transform from being optimized away, and its
     arguments."""
     transform = part.transform
@@ -118,7 +118,7 @@ def part_alone(part: Part) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruc
     return run, [argument]
 
 
-def exchange_alone(exchange: Exchange) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
     """The all-to-all alone, and its arguments: one array for each block that is sent."""
     mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)

@@ -17,7 +17,7 @@ HEADER = ("case", "quantity", "expected", "measured", "error", "allowed", "")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     case: Case
     result: Result
     seconds: float
@@ -44,7 +44,7 @@ def lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]
 
 
-def write(folder: Path, outcomes: Sequence[Outcome]) -> list[Path]:
+def write(folder: Path, outcomes: Sequence[CaseOutcome]) -> list[Path]:
     """`validation.md`, `validation.json` and a picture of each curve; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [
@@ -58,7 +58,7 @@ def write(folder: Path, outcomes: Sequence[Outcome]) -> list[Path]:
     return [markdown, table, *files]
 
 
-def _markdown(outcomes: Sequence[Outcome]) -> str:
+def _markdown(outcomes: Sequence[CaseOutcome]) -> str:
     header = (*HEADER[:-1], "", "source")
     rows = [
         (*row(outcome.case.name, check), check.source)
@@ -71,7 +71,7 @@ def _markdown(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(["# Validation", "", *table, "", *cases, "", *pictures]) + "\n"
 
 
-def _entry(outcome: Outcome) -> dict[str, Any]:
+def _entry(outcome: CaseOutcome) -> dict[str, Any]:
     checks = [{**asdict(c), "error": c.error, "passed": c.passed} for c in outcome.result.checks]
     return {
         "case": outcome.case.name,

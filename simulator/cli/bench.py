@@ -94,7 +94,7 @@ def validate(args: argparse.Namespace) -> int:
     example: simulator validate taylor_green_64 alfven_wave
     """
     from simulator.check import CASES
-    from simulator.check.report import HEADER, Outcome, lines, row, write
+    from simulator.check.report import HEADER, CaseOutcome, lines, row, write
 
     if args.list:
         for case in CASES.values():
@@ -107,7 +107,7 @@ def validate(args: argparse.Namespace) -> int:
     for case in chosen:
         print(f"{case.name}: {case.what} ...", flush=True)
         began = time.monotonic()
-        outcomes.append(Outcome(case, case.run(), time.monotonic() - began))
+        outcomes.append(CaseOutcome(case, case.run(), time.monotonic() - began))
     rows = [HEADER, *(row(o.case.name, check) for o in outcomes for check in o.result.checks)]
     print("\n".join(lines(rows)))
     for path in write(args.output, outcomes):

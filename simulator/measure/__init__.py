@@ -26,7 +26,7 @@ from simulator.measure.particle_statistics import ParticleStatistics
 from simulator.measure.probes import Probes
 from simulator.measure.profiles import Profiles
 from simulator.measure.projections import Projections
-from simulator.measure.python import PythonOutput
+from simulator.measure.python_series import PythonOutput
 from simulator.measure.render import Render
 from simulator.measure.shell_to_shell import ShellToShell
 from simulator.measure.slices import Slices

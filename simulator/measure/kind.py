@@ -11,10 +11,10 @@ from pydantic import model_validator
 
 from simulator.errors import shortened
 from simulator.measure.lazy import (
-    Files,
     ParticleSet,
     PhysicalLayout,
     Populations,
+    StartFiles,
     Swarm,
     jax,
     models,
@@ -116,7 +116,7 @@ class Subject:
     model: models.Model
     transform: spectral.Transform
     template: models.State
-    files: Files
+    files: StartFiles
     carried: ParticleSubject | None = None
     """The particles; None without particles."""
 

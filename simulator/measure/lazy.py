@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from simulator import spectral
     from simulator.measure.volume import Camera, TransferFunction, Volume
     from simulator.physics import models
-    from simulator.physics.initial import Files
-    from simulator.physics.initial.python import line_of
+    from simulator.physics.initial import StartFiles
+    from simulator.physics.initial.python_start import line_of
     from simulator.physics.models.fluid import strain_rate, transfer
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.domain import Cut, after
@@ -54,8 +54,8 @@ else:
     jax, jnp, lax = _Lazy("jax"), _Lazy("jax.numpy"), _Lazy("jax.lax")
     models, spectral = _Lazy("simulator.physics.models"), _Lazy("simulator.spectral")
     for _module, _names in {
-        "simulator.physics.initial": "Files",
-        "simulator.physics.initial.python": "line_of",
+        "simulator.physics.initial": "StartFiles",
+        "simulator.physics.initial.python_start": "line_of",
         "simulator.measure.volume": "Camera TransferFunction Volume",
         "simulator.physics.models.fluid": "strain_rate transfer",
         "simulator.physics.particles": "Domain ParticleSet",

@@ -93,7 +93,7 @@ def _exchange(moved: Traffic, machine: Machine, devices: int) -> float:
 
 
 @dataclass(frozen=True)
-class Files:
+class OutputSize:
     """Bytes of a snapshot and of a checkpoint, without compression, and their numbers at the end of a run."""
 
     snapshot: float
@@ -110,7 +110,7 @@ class Files:
         return self.snapshots * self.snapshot + self.checkpoints * self.checkpoint
 
 
-def files_of(step: Step, steps: int | None) -> Files:
+def files_of(step: Step, steps: int | None) -> OutputSize:
     """The files of a run with this step; `steps` is the number of its steps."""
     config, simulation = step.config, step.simulation
     wanted = config.output.snapshots
@@ -131,7 +131,7 @@ def files_of(step: Step, steps: int | None) -> Files:
     names = wanted.fields or tuple(simulation.model.fields)
     kept = config.output.checkpoints
     thinned = steps // kept.keep_every if kept.keep_every and kept.every_steps and steps else 0
-    return Files(
+    return OutputSize(
         sum(map(values, names)),
         sum(map(coefficients, jax.tree.leaves(simulation.template))),
         snapshots_of(config, steps),
@@ -189,7 +189,7 @@ class Plan:
         return None if self.steps.count is None else self.steps.count * self.seconds.all
 
     @cached_property
-    def files(self) -> Files:
+    def files(self) -> OutputSize:
         return files_of(self.step, self.steps.count)
 
     @cached_property

@@ -84,13 +84,13 @@ Computation = Mapping[str, Instruction]
 """Instructions by name, in the order in which they run."""
 
 
-class Program(NamedTuple):
+class ParsedProgram(NamedTuple):
     computations: Mapping[str, Computation]
     entry: str
     devices: int
 
 
-def parsed(compiled: Any) -> Program:
+def parsed(compiled: Any) -> ParsedProgram:
     """Parses a compiled program (`jax.jit(f).lower(...).compile()`), or its text."""
     text = compiled if isinstance(compiled, str) else compiled.as_text()
     computations: dict[str, dict[str, Instruction]] = {}
@@ -104,7 +104,7 @@ def parsed(compiled: Any) -> Program:
             current = None
         elif match := _INSTRUCTION.match(line):
             current[match[2]] = _instruction(match, line)
-    return Program(computations, entry, devices_of(text))
+    return ParsedProgram(computations, entry, devices_of(text))
 
 
 def _instruction(match: re.Match[str], line: str) -> Instruction:
@@ -138,7 +138,7 @@ class Execution(NamedTuple):
     times: float
 
 
-def executed(program: Program, name: str = "", turns: int = 1, times: float = 1) -> Iterator[Execution]:
+def executed(program: ParsedProgram, name: str = "", turns: int = 1, times: float = 1) -> Iterator[Execution]:
     """The instructions outside of fusions. Of a conditional the branch with the larger arrays is taken."""
     around = program.computations[name or program.entry]
     for one in around.values():
@@ -181,7 +181,7 @@ def traffic(compiled: Any) -> Traffic:
     return total
 
 
-def _traffic(program: Program, execution: Execution) -> Traffic:
+def _traffic(program: ParsedProgram, execution: Execution) -> Traffic:
     one, around, turns, _ = execution
     kind, attributes = one.opcode, one.attributes
     if (
@@ -221,7 +221,7 @@ def _of_stage(one: Instruction, given: float, turns: int) -> float:
     )  # 2: the arrays to fill are operands too
 
 
-def moved_by(program: Program, one: Instruction, around: Computation) -> float:
+def moved_by(program: ParsedProgram, one: Instruction, around: Computation) -> float:
     """Bytes that an instruction moves which is neither a transform nor a collective."""
     operands = [around[name].bytes if name in around else 0 for name in one.operands]
     if one.opcode == "fusion":

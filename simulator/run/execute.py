@@ -31,7 +31,7 @@ from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.run.state_file import StateFile
 from simulator.simulation import provenance
 from simulator.simulation.advance import Until
-from simulator.simulation.compiling import Program, compiled
+from simulator.simulation.compiling import Compilable, compiled
 from simulator.simulation.simulation import Simulation
 from simulator.stopwatch import Stopwatch
 from simulator.words import short
@@ -223,7 +223,7 @@ class _Run:
         """The compiled programs of the run."""
         simulation = self.simulation
         until = Until(np.float64(0), np.float64(0), np.int64(0))
-        loop = Program(simulation.advance, (simulation.placed_template, until))
+        loop = Compilable(simulation.advance, (simulation.placed_template, until))
         with self.spent.on("compilation"):
             ready = compiled(
                 {STEPS: loop, **output.programs()},

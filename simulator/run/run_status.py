@@ -16,7 +16,7 @@ JOB = ".job"
 
 
 @dataclass(frozen=True)
-class Status:
+class RunStatus:
     """The status of one run: its folder, the content of its state file, its job and the job's state in Slurm.
 
     `writing`: a process renews the run's lock. `began`: a process has held the lock.
@@ -91,14 +91,14 @@ class Status:
         )
 
 
-def look_at(folder: Path, now: datetime) -> Status:
+def look_at(folder: Path, now: datetime) -> RunStatus:
     """The status of the run in `folder`."""
     state = read_state(folder)
     # The job in the state file has run; a job that was submitted later may still wait.
     job = submitted_job(folder) or (state.job_id if state else None)
     began = (folder / LOCK).exists() or (folder / LOG).exists()
     writing = is_written(folder, now.timestamp())
-    return Status(folder, state, job, job_state(job) if job else None, writing, began)
+    return RunStatus(folder, state, job, job_state(job) if job else None, writing, began)
 
 
 def remember_job(folder: Path, job: str) -> None:

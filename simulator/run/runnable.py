@@ -13,7 +13,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, as_mapping
 from simulator.config.load import make_config
 from simulator.errors import UserError
-from simulator.measure.python import PythonOutputSettings
+from simulator.measure.python_series import PythonOutputSettings
 from simulator.physics.models.equation import Equation
 from simulator.run.execute import execute
 from simulator.simulation.equation import model_name

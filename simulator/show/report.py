@@ -14,15 +14,14 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.folder import CONFIG, PLAN, SWEEP
-from simulator.run.run_status import Status as RunStatus
-from simulator.run.run_status import look_at
+from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.runs import plot_run
 from simulator.show.study import opened, plot_sweep
 from simulator.study import open_sweep
 from simulator.study.runs import shown
-from simulator.study.study_status import Stage, Status, counted, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import rows
 from simulator.words import size
@@ -32,7 +31,11 @@ _SPENT = re.compile(r"^\S+ \S+ [\d.]+ \S+ in all: (.*)$", re.MULTILINE)
 _PART = re.compile(r"(.+?) ([\d.]+) (ms|s|min|h)$")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CURVES = ("energy", "dissipation")
-_VERDICTS: dict[Stage, page.Verdict] = {Stage.DONE: "good", Stage.FAILED: "bad", Stage.INTERRUPTED: "warn"}
+_VERDICTS: dict[MemberState, page.Verdict] = {
+    MemberState.DONE: "good",
+    MemberState.FAILED: "bad",
+    MemberState.INTERRUPTED: "warn",
+}
 """Captions of pictures, from the names of their files."""
 
 _QUANTITIES = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
@@ -77,8 +80,8 @@ def is_going_on(folders: Sequence[Path]) -> bool:
     return any(map(_goes_on, statuses_of(there)))
 
 
-def _goes_on(status: Status) -> bool:
-    return status.stage in (Stage.RUNNING, Stage.QUEUED)
+def _goes_on(status: RunStatus) -> bool:
+    return status.stage in (MemberState.RUNNING, MemberState.QUEUED)
 
 
 def caption(stem: str) -> str:
@@ -267,9 +270,13 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
     return target
 
 
-def _sweep_body(sweep: Sweep, statuses: Sequence[Status], files: list[Path], place: Path) -> Iterator[str]:
+def _sweep_body(
+    sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path
+) -> Iterator[str]:
     stages = {status.stage for status in statuses}
-    verdict: page.Verdict = "bad" if Stage.FAILED in stages else "good" if stages == {Stage.DONE} else "note"
+    verdict: page.Verdict = (
+        "bad" if MemberState.FAILED in stages else "good" if stages == {MemberState.DONE} else "note"
+    )
     yield page.heading(sweep.name, counted(statuses), verdict)
     there = [opened(run.folder) for run in sweep.runs]
     first = next((run for run in there if run is not None), None)
@@ -287,7 +294,7 @@ def _sweep_body(sweep: Sweep, statuses: Sequence[Status], files: list[Path], pla
 
 def _table(
     sweep: Sweep,
-    statuses: Sequence[Status],
+    statuses: Sequence[MemberStatus],
     opened: Sequence[Run | None],
     health: Sequence[list[HealthCheck]],
     place: Path,

@@ -27,7 +27,7 @@ from simulator.show.lines import PANELS, DrawnCurve, drawn, limits, panels
 from simulator.show.runs import series_of
 from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours, spectrum_of
 from simulator.study import collect
-from simulator.study.study_status import Status, statuses_of
+from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
 
@@ -181,7 +181,7 @@ def _against(
     x: Parameter,
     hue: Parameter | None,
     expressions: Sequence[collect.Expression],
-    statuses: Sequence[Status],
+    statuses: Sequence[MemberStatus],
 ) -> dict[str, Callable[[], Figure]]:
     rows = [collected(run, expressions, status) for run, status in zip(sweep.runs, statuses, strict=True)]
     joined = set(sweep.varied) <= {x.key, hue.key if hue else x.key}

@@ -14,7 +14,7 @@ PATIENCE = 1.0
 """Seconds after which the user is told which programs are compiled; programs in the compile cache take less."""
 
 
-class Program(NamedTuple):
+class Compilable(NamedTuple):
     """A function under `jax.jit`, and the shapes, types and shardings of its arguments."""
 
     function: Any
@@ -22,7 +22,7 @@ class Program(NamedTuple):
 
 
 def compiled(
-    programs: Mapping[str, Program], *, together: bool, say: Callable[[str], None]
+    programs: Mapping[str, Compilable], *, together: bool, say: Callable[[str], None]
 ) -> dict[str, Callable[..., Any]]:
     """The compiled programs, by name. `say` gets a line if this takes time. A function that is not under `jax.jit` is
     returned as it is: those of a batch of runs call programs that the runs share.

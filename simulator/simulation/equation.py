@@ -8,7 +8,7 @@ from simulator.config.run_config import check_fitting
 from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS, Forcing
 from simulator.physics.models import MODELS, Model
-from simulator.physics.models.python import WrongParameters
+from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.particles.swarm import Swarm
 from simulator.simulation.inputs import Inputs
 from simulator.simulation.placement import Placement, check_exchange

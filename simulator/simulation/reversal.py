@@ -21,7 +21,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 Tree = Any
 
 
-class Schedule(NamedTuple):
+class ReversalSchedule(NamedTuple):
     """What is done in which order, in slots that hold a state each; slot 0 holds the beginning.
 
     `stores` (operations, 3): from the state in slot a take b steps and put the result into slot c. `reversals`
@@ -48,7 +48,7 @@ def fewest(steps: int, slots: int) -> int:
     return repeats * steps - comb(slots + repeats, repeats - 1)
 
 
-def schedule(steps: int, slots: int) -> Schedule:
+def schedule(steps: int, slots: int) -> ReversalSchedule:
     """The schedule of the fewest repeated steps."""
     stores: list[tuple[int, int, int]] = []
     reversals: list[tuple[int, int, int]] = []
@@ -66,7 +66,7 @@ def schedule(steps: int, slots: int) -> Schedule:
             waiting.append((ahead, slot))
             count, slot, free = count - ahead, slot + 1, free - 1
         reversals += [(slot, ahead, len(stores)) for ahead in reversed(range(count))]
-    return Schedule(np.array(stores, np.int32).reshape(-1, 3), np.array(reversals, np.int32))
+    return ReversalSchedule(np.array(stores, np.int32).reshape(-1, 3), np.array(reversals, np.int32))
 
 
 def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:

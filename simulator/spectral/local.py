@@ -19,7 +19,7 @@ from simulator.spectral.exchange import Kind, all_to_all
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout as ModeLayout
 from simulator.spectral.layout import PhysicalLayout, padded
-from simulator.spectral.stages import Plan, Stage
+from simulator.spectral.stages import Decomposition, Stage
 
 
 class Points(NamedTuple):
@@ -186,7 +186,7 @@ class LocalTransform:
     one after another, so that only one is held on both sides of an exchange.
     """
 
-    plan: Plan
+    plan: Decomposition
     layout: ModeLayout
     physical: PhysicalLayout
     dtype: Any

@@ -20,7 +20,7 @@ from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.native.local import ORDER, NativeTransform, points_order
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Plan
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
@@ -99,7 +99,8 @@ def build(
 
 
 class StagedTransform:
-    """Runs a `Plan` on a mesh whose axes are `plan.mesh_axes`, after MEMBERS where an ensemble is laid over devices.
+    """Runs a `Decomposition` on a mesh whose axes are `plan.mesh_axes`, after MEMBERS where an ensemble is laid over
+    devices.
 
     `block` is the number of planes of physical space visited at a time. None chooses it from the cache on processors,
     and takes all planes on GPUs, where blocks cost memory traffic. `sequential` saves memory: processors transform
@@ -112,7 +113,7 @@ class StagedTransform:
         self,
         modes: Modes,
         mesh: Mesh,
-        plan: Plan,
+        plan: Decomposition,
         dtype: Any = np.float64,
         *,
         block: int | None = None,

@@ -44,7 +44,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Decomposition:
     name: str
     mesh_axes: tuple[str, ...]
     stages: tuple[Stage, ...]
@@ -64,7 +64,7 @@ class Plan:
         return self.stages[-1].order
 
 
-Z_THEN_XY = Plan(
+Z_THEN_XY = Decomposition(
     "z_xy",
     ("slab",),
     (Stage("z", "yxz", {"y": "slab"}), Stage("yx", "zyx", {"z": "slab"})),
@@ -72,7 +72,7 @@ Z_THEN_XY = Plan(
 )
 """Slabs: z, then x and y; kz is truncated before it is sent."""
 
-ZX_THEN_Y = Plan(
+ZX_THEN_Y = Decomposition(
     "zx_y",
     ("slab",),
     (Stage("xz", "yxz", {"y": "slab"}), Stage("y", "zxy", {"z": "slab"})),
@@ -80,7 +80,7 @@ ZX_THEN_Y = Plan(
 )
 """Slabs: z and x, then y. Two axes are truncated before they are sent: 4/9 of the complex half-spectrum."""
 
-Z_THEN_YX = Plan(
+Z_THEN_YX = Decomposition(
     "z_yx",
     ("slab",),
     (Stage("z", "yxz", {"y": "slab"}), Stage("xy", "zxy", {"z": "slab"})),
@@ -88,7 +88,7 @@ Z_THEN_YX = Plan(
 )
 """The inverse on a single GPU whose modes have the order of `zx_y`: x and y in one call. Not selectable."""
 
-Z_Y_X = Plan(
+Z_Y_X = Decomposition(
     "z_y_x",
     ("row", "column"),
     (
@@ -103,7 +103,7 @@ Z_Y_X = Plan(
 )
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 
-XYZ = Plan("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
+XYZ = Decomposition("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
 """All axes at once, for plain transforms on a single CPU device. Not selectable."""
 
 PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}

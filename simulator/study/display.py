@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from simulator.run.log import LastingConsole
 from simulator.run.progress import LINE_EVERY
-from simulator.study.study_status import Status
+from simulator.study.study_status import MemberStatus
 from simulator.study.sweep import Sweep, SweepRun
 from simulator.words import duration
 
@@ -46,7 +46,7 @@ class Display:
         if self._bars is not None:
             self._tasks[run.hash] = self._bars.add_task(f"{self._name(run)}", total=100, words="starting")
 
-    def update(self, run: SweepRun, status: Status) -> None:
+    def update(self, run: SweepRun, status: MemberStatus) -> None:
         """Shows the progress of a run; without a terminal, a line every half minute."""
         percent = status.state.percent if status.state else 0.0
         if self._bars is not None:

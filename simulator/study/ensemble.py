@@ -42,7 +42,7 @@ from simulator.study.record import ended, last_line, read_record
 from simulator.study.runner import CANNOT
 
 
-class Part:
+class EnsemblePart:
     """Equal shares of the devices and of the runs. The runs' measurements are compiled once for each part."""
 
     def __init__(self, simulation: Simulation, step: BatchedStep):
@@ -61,14 +61,14 @@ class Ensemble:
         """The devices of `cluster` are divided into `parts`."""
         self.shared = Simulation(configs[0], cluster=cluster, members=parts)
         self.step = BatchedStep(self.shared, keys)
-        self.parts = [Part(self.shared, self.step)]
+        self.parts = [EnsemblePart(self.shared, self.step)]
         if parts > 1:
             each = len(cluster.devices) // parts
             clusters = (
                 replace(cluster, devices=cluster.devices[i * each : (i + 1) * each]) for i in range(parts)
             )
             alone = [Simulation(configs[0], cluster=cluster) for cluster in clusters]
-            self.parts = [Part(simulation, BatchedStep(simulation, keys)) for simulation in alone]
+            self.parts = [EnsemblePart(simulation, BatchedStep(simulation, keys)) for simulation in alone]
         self._share = -(-len(configs) // parts)
         self.values = [self.step.values(numbers(config)) for config in configs]
         self.turn = threading.Condition()
@@ -83,7 +83,7 @@ class Ensemble:
         the compilation propagate."""
         jax.block_until_ready(self._stepped())
 
-    def part_of(self, number: int) -> Part:
+    def part_of(self, number: int) -> EnsemblePart:
         """The part on which a run lives."""
         return self.parts[number // self._share]
 

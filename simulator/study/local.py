@@ -9,19 +9,19 @@ from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
 from simulator.simulation.placement import check_members
 from simulator.study.report import next_commands
-from simulator.study.runner import Job, run_all
-from simulator.study.study_status import Stage, Status, counted, statuses_of
+from simulator.study.runner import SweepProcess, run_all
+from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep, SweepRun
 from simulator.words import duration, short
 
-MISSING = (Stage.WAITING, Stage.INTERRUPTED)
+MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 
 
 def run_missing(
     sweep: Sweep, *, jobs: int = 1, fail_fast: bool = False, batch: bool = False, members: int | None = None
 ) -> int:
     """Runs the waiting and the interrupted runs; returns the exit code. With `batch`, similar runs are stepped
-    together, `members` of them side by side (see `Job`)."""
+    together, `members` of them side by side (see `SweepProcess`)."""
     _check_jobs(jobs, batch, members)
     statuses = _statuses(sweep)
     missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
@@ -47,11 +47,13 @@ def run_again(
     statuses = _statuses(sweep)
     if indices is not None:
         chosen = [sweep.run(index) for index in dict.fromkeys(indices)]
-        chosen = [run for run in chosen if statuses[run.hash].stage in (*MISSING, Stage.FAILED)]
+        chosen = [run for run in chosen if statuses[run.hash].stage in (*MISSING, MemberState.FAILED)]
     else:
         both = failed == interrupted
-        stages = {Stage.FAILED} if failed and not both else {Stage.INTERRUPTED} if not both else None
-        stages = stages or {Stage.FAILED, Stage.INTERRUPTED}
+        stages = (
+            {MemberState.FAILED} if failed and not both else {MemberState.INTERRUPTED} if not both else None
+        )
+        stages = stages or {MemberState.FAILED, MemberState.INTERRUPTED}
         chosen = [run for run in sweep.runs if statuses[run.hash].stage in stages]
     return _run(sweep, chosen, statuses, jobs, fail_fast, batch, members)
 
@@ -59,7 +61,7 @@ def run_again(
 def _run(
     sweep: Sweep,
     runs: Sequence[SweepRun],
-    before: dict[str, Status],
+    before: dict[str, MemberStatus],
     jobs: int,
     fail_fast: bool,
     batch: bool,
@@ -68,7 +70,7 @@ def _run(
     if not runs:
         _say(f"{sweep.name}: {counted(before.values())}; nothing to do")
         _say_next(sweep)
-        return 1 if any(status.stage is Stage.FAILED for status in before.values()) else 0
+        return 1 if any(status.stage is MemberState.FAILED for status in before.values()) else 0
     sweep.check(runs)
     if members is not None:
         for run in runs:
@@ -82,23 +84,23 @@ def _run(
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
-        work = [Job((run,)) for run in runs] if not batch else _batches(runs, jobs, members)
+        work = [SweepProcess((run,)) for run in runs] if not batch else _batches(runs, jobs, members)
         code = run_all(sweep, work, at_once=jobs, fail_fast=fail_fast, environ=os.environ, say=_say)
     statuses = _statuses(sweep)
     _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
     _say_next(sweep)
-    if code == 0 and any(status.stage is Stage.FAILED for status in statuses.values()):
+    if code == 0 and any(status.stage is MemberState.FAILED for status in statuses.values()):
         return 1
     return code
 
 
-def _batches(runs: Sequence[SweepRun], jobs: int, members: int | None) -> list[Job]:
+def _batches(runs: Sequence[SweepRun], jobs: int, members: int | None) -> list[SweepProcess]:
     from simulator.study.grouping import groups
 
     divided = groups(runs, jobs)
     for line in dict.fromkeys(line for group in divided for line in group.obstacles):
         _say(line)
-    work = [Job(group.runs, group.keys, members) for group in divided]
+    work = [SweepProcess(group.runs, group.keys, members) for group in divided]
     for job in work:
         if job.keys:
             beside = f", {min(members, len(job.runs))} side by side" if members else ""
@@ -115,7 +117,7 @@ def _say_next(sweep: Sweep) -> None:
         _say(f"  {command}")
 
 
-def _statuses(sweep: Sweep) -> dict[str, Status]:
+def _statuses(sweep: Sweep) -> dict[str, MemberStatus]:
     statuses = statuses_of([run.folder for run in sweep.runs])
     return {run.hash: status for run, status in zip(sweep.runs, statuses, strict=True)}
 

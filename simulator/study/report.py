@@ -8,7 +8,7 @@ from typing import Any
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.progress import typed
-from simulator.study.study_status import Stage, Status, counted, statuses_of
+from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import as_text
 from simulator.words import short, size
@@ -64,15 +64,15 @@ def _common(sweep: Sweep) -> list[str]:
     return [f"all runs: {sweep.common}"] if sweep.common else []
 
 
-def next_commands(sweep: Sweep, statuses: Sequence[Status]) -> list[str]:
+def next_commands(sweep: Sweep, statuses: Sequence[MemberStatus]) -> list[str]:
     """The next commands, ready to be typed in the current folder."""
     stages = {status.stage for status in statuses}
     wanted: list[str] = []
-    if stages & {Stage.WAITING, Stage.INTERRUPTED}:
+    if stages & {MemberState.WAITING, MemberState.INTERRUPTED}:
         wanted.append("run")
-    if Stage.FAILED in stages:
+    if MemberState.FAILED in stages:
         wanted += ["status", "retry"]
-    if Stage.DONE in stages:
+    if MemberState.DONE in stages:
         wanted += ["table"]
     words = {"retry": ["--failed"]}
     return [typed_sweep(command, sweep, *words.get(command, [])) for command in wanted]

@@ -22,7 +22,7 @@ from simulator.cluster.allocation import LAUNCHER
 from simulator.study.display import Display
 from simulator.study.record import LOG, begun, ended, last_line, read_record
 from simulator.study.resources import Slot, slots
-from simulator.study.study_status import Stage, Status, status_of
+from simulator.study.study_status import MemberState, MemberStatus, status_of
 from simulator.study.sweep import Sweep, SweepRun
 
 CANNOT = 4
@@ -36,7 +36,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signa
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepProcess:
     """The runs of one process: one, or several that are stepped together with the batched `keys`. `members`: the
     number of them that are stepped side by side, each on devices of its own; None: as many as the GPUs allow."""
 
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass
 class _Child:
-    job: Job
+    job: SweepProcess
     slot: Slot
     process: subprocess.Popen[bytes]
     output: IO[bytes]
@@ -61,7 +61,7 @@ class _Child:
 
 def run_all(
     sweep: Sweep,
-    jobs: Sequence[Job],
+    jobs: Sequence[SweepProcess],
     *,
     at_once: int = 1,
     fail_fast: bool = False,
@@ -77,7 +77,7 @@ def run_all(
     free = deque(slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ))
     waiting = deque(jobs)
     children: list[_Child] = []
-    results: list[Stage] = []
+    results: list[MemberState] = []
     failed_fast = False
     polled = float("-inf")
     with _Stop(children) as stop, Display(sweep, len(runs), say) as display:
@@ -101,13 +101,13 @@ def run_all(
                         say(
                             f"{len(child.job.runs)} runs cannot be batched ({last_line(child.log)}): one by one"
                         )
-                        waiting.extendleft(Job((run,)) for run in reversed(child.job.runs))
+                        waiting.extendleft(SweepProcess((run,)) for run in reversed(child.job.runs))
                         continue
                     for run in child.job.runs:
                         status, seconds = _finish(child, run, stopping=stop.asked)
                         results.append(status.stage)
                         display.end(run, f"{status.stage}: {status.detail}", seconds)
-                    if fail_fast and Stage.FAILED in results and not stop.asked:
+                    if fail_fast and MemberState.FAILED in results and not stop.asked:
                         failed_fast = True
                         say("a run failed: stopping the others (--fail-fast)")
                         stop.ask(signal.SIGTERM)
@@ -125,7 +125,7 @@ def run_all(
         return 1
     if stop.asked:
         return 3
-    return 1 if Stage.FAILED in results else 3 if Stage.INTERRUPTED in results else 0
+    return 1 if MemberState.FAILED in results else 3 if MemberState.INTERRUPTED in results else 0
 
 
 def _stop_file(folder: Path) -> bool:
@@ -136,18 +136,18 @@ def _stop_file(folder: Path) -> bool:
     return exists
 
 
-def _untaken(job: Job, display: Display) -> Job:
+def _untaken(job: SweepProcess, display: Display) -> SweepProcess:
     """The job without runs that another process has started meanwhile."""
     remaining: list[SweepRun] = []
     for run in job.runs:
-        if status_of(run.folder).stage in (Stage.RUNNING, Stage.DONE):
+        if status_of(run.folder).stage in (MemberState.RUNNING, MemberState.DONE):
             display.end(run, "started by another process", 0.0)
         else:
             remaining.append(run)
     return replace(job, runs=tuple(remaining))
 
 
-def _start(sweep: Sweep, job: Job, slot: Slot, environ: Mapping[str, str]) -> _Child:
+def _start(sweep: Sweep, job: SweepProcess, slot: Slot, environ: Mapping[str, str]) -> _Child:
     first = job.runs[0]
     if job.together:
         log = sweep.folder / "logs" / f"batch_{first.hash}.log"
@@ -188,7 +188,7 @@ def _bound_to(cores: frozenset[int]):
         os.sched_setaffinity(0, before)
 
 
-def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[Status, float]:
+def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStatus, float]:
     """Records the end of a run; returns its status and its duration in seconds."""
     code, seconds = child.process.returncode, time.monotonic() - child.began
     record = read_record(run.folder)

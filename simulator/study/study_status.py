@@ -13,7 +13,7 @@ from simulator.run.run_status import submitted_job
 from simulator.study.record import Record, last_line, read_record
 
 
-class Stage(StrEnum):
+class MemberState(StrEnum):
     """The state of a run."""
 
     WAITING = "waiting"
@@ -27,33 +27,33 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Status:
-    stage: Stage
+class MemberStatus:
+    stage: MemberState
     state: RunState | None = None
     detail: str = ""
     """The progress of the run, or the reason why it ended."""
 
 
-def status_of(folder: Path, queued: str | None = None) -> Status:
+def status_of(folder: Path, queued: str | None = None) -> MemberStatus:
     """The status of the run in `folder`. `queued` is the id of its task in Slurm's queue, if it is there."""
     state, record = read_state(folder), read_record(folder)
     if is_written(folder):
-        return Status(Stage.RUNNING, state, _progress(state) if state else "starting")
+        return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if state is not None and state.state == "finished":
-        return Status(Stage.DONE, state, f"t = {state.time:g}, step {state.step}")
+        return MemberStatus(MemberState.DONE, state, f"t = {state.time:g}, step {state.step}")
     if record is not None and record.code is None and process_lives(record.host, record.pid, record.job_id):
-        return Status(Stage.RUNNING, state, _progress(state) if state else "starting")
+        return MemberStatus(MemberState.RUNNING, state, _progress(state) if state else "starting")
     if queued is not None:
-        return Status(Stage.QUEUED, state, f"job {queued}")
+        return MemberStatus(MemberState.QUEUED, state, f"job {queued}")
     if state is None:
         return _not_begun(record)
     if state.state == "failed" or _failed_at_start(record):
-        return Status(Stage.FAILED, state, _reason(state, record))
+        return MemberStatus(MemberState.FAILED, state, _reason(state, record))
     why = state.reason or ("cut off" if state.state == "running" else "stopped")
-    return Status(Stage.INTERRUPTED, state, f"{_progress(state)}: {why}")
+    return MemberStatus(MemberState.INTERRUPTED, state, f"{_progress(state)}: {why}")
 
 
-def statuses_of(folders: Sequence[Path]) -> list[Status]:
+def statuses_of(folders: Sequence[Path]) -> list[MemberStatus]:
     """The status of the runs in `folders`; queries Slurm once if any of them was submitted."""
     jobs = {folder: job for folder in folders if (job := submitted_job(folder)) is not None}
     queued = waiting_tasks({job.partition("_")[0] for job in jobs.values()}) if jobs else set()
@@ -70,24 +70,24 @@ def _reason(state: RunState, record: Record | None) -> str:
     return said if state.state != "failed" else state.reason or said or "failed"
 
 
-def _not_begun(record: Record | None) -> Status:
+def _not_begun(record: Record | None) -> MemberStatus:
     if record is None:
-        return Status(Stage.WAITING)
+        return MemberStatus(MemberState.WAITING)
     if _failed_at_start(record):
-        return Status(Stage.FAILED, None, record.last or "ended before its first step")
+        return MemberStatus(MemberState.FAILED, None, record.last or "ended before its first step")
     if record.code is None or record.code not in (0, 3):
         said = record.last or last_line(Path(record.log))
-        return Status(
-            Stage.INTERRUPTED, None, "cut off before its first step" + (f": {said}" if said else "")
+        return MemberStatus(
+            MemberState.INTERRUPTED, None, "cut off before its first step" + (f": {said}" if said else "")
         )
-    return Status(Stage.WAITING)
+    return MemberStatus(MemberState.WAITING)
 
 
 def _progress(state: RunState) -> str:
     return f"step {state.step}, {state.percent:.0f} %"
 
 
-def counted(statuses: Iterable[Status]) -> str:
+def counted(statuses: Iterable[MemberStatus]) -> str:
     """The number of runs in each state: `3 done, 1 failed, 4 waiting`."""
-    number: Mapping[Stage, int] = Counter(status.stage for status in statuses)
-    return ", ".join(f"{number[stage]} {stage}" for stage in reversed(Stage) if number.get(stage))
+    number: Mapping[MemberState, int] = Counter(status.stage for status in statuses)
+    return ", ".join(f"{number[stage]} {stage}" for stage in reversed(MemberState) if number.get(stage))

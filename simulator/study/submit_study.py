@@ -13,7 +13,7 @@ from simulator.files import replace_file
 from simulator.run.lock import RunLock
 from simulator.run.run_status import remember_job
 from simulator.run.submit_run import program, site_settings, wishes
-from simulator.study.study_status import Stage, Status
+from simulator.study.study_status import MemberState, MemberStatus
 from simulator.study.sweep import Sweep, SweepRun
 
 
@@ -95,7 +95,7 @@ def submit(sweep: Sweep, submission: Submission) -> list[str]:
     return jobs
 
 
-def to_submit(sweep: Sweep, statuses: Sequence[Status], *, failed: bool = False) -> list[SweepRun]:
+def to_submit(sweep: Sweep, statuses: Sequence[MemberStatus], *, failed: bool = False) -> list[SweepRun]:
     """The waiting and the interrupted runs; with `failed` also the failed ones."""
-    wanted = {Stage.WAITING, Stage.INTERRUPTED} | ({Stage.FAILED} if failed else set())
+    wanted = {MemberState.WAITING, MemberState.INTERRUPTED} | ({MemberState.FAILED} if failed else set())
     return [run for run, status in zip(sweep.runs, statuses, strict=True) if status.stage in wanted]

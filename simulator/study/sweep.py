@@ -31,7 +31,7 @@ from simulator.study.expansion import Value, Values, expand, keys, override
 from simulator.study.identity import identity, value
 from simulator.study.runs import SweepRun, shown
 from simulator.study.settings import SweepSettings
-from simulator.study.study_status import Status, statuses_of
+from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.study.table import frame, rows
 from simulator.words import short
 
@@ -129,7 +129,7 @@ class Sweep:
             raise UserError(f"{error.filename or self.folder}: {error.strerror}") from None
         return lines
 
-    def rows(self, statuses: Sequence[Status] | None = None) -> list[dict[str, Any]]:
+    def rows(self, statuses: Sequence[MemberStatus] | None = None) -> list[dict[str, Any]]:
         """One row per run: `index`, `run` (its hash), `state`, the swept keys, the collected quantities."""
         statuses = statuses or statuses_of([run.folder for run in self.runs])
         return rows(self.runs, statuses, self.swept, self.collected)

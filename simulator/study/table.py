@@ -13,12 +13,12 @@ from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.study.collect import Expression
 from simulator.study.runs import SweepRun, shown
-from simulator.study.study_status import Stage, Status
+from simulator.study.study_status import MemberState, MemberStatus
 
 
 def rows(
     runs: Sequence[SweepRun],
-    statuses: Sequence[Status],
+    statuses: Sequence[MemberStatus],
     swept: Sequence[str],
     expressions: Sequence[Expression],
 ) -> list[dict[str, Any]]:
@@ -35,9 +35,9 @@ def rows(
     ]
 
 
-def collected(run: SweepRun, expressions: Sequence[Expression], status: Status) -> dict[str, float]:
+def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberStatus) -> dict[str, float]:
     """The value of each expression for one run, by its text."""
-    if status.stage is not Stage.DONE or not expressions:
+    if status.stage is not MemberState.DONE or not expressions:
         return {expression.text: math.nan for expression in expressions}
     opened = open_run(run.folder)
     try:
@@ -48,7 +48,7 @@ def collected(run: SweepRun, expressions: Sequence[Expression], status: Status) 
 
 
 def _evaluate(
-    expression: Expression, run: Run, diagnostics: Mapping[str, np.ndarray], status: Status
+    expression: Expression, run: Run, diagnostics: Mapping[str, np.ndarray], status: MemberStatus
 ) -> float:
     match expression.reduction:
         case "wall_time":

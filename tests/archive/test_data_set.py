@@ -14,7 +14,7 @@ from simulator.archive.series import Series
 from simulator.archive.states import physical_axes
 from simulator.archive.writer import save
 from simulator.errors import UserError
-from simulator.physics.initial.vortices import Abc, AbcSettings
+from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 
@@ -169,7 +169,7 @@ def test_yt_derives_fields_with_units(tmp_path):
     yt.set_log_level("error")
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")
     transform = make_transform(Grid((16, 16, 16)), jax.devices()[:2])
-    start = Abc(AbcSettings()).build(transform, {"velocity": (3,)}, Inputs())
+    start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
     u = transform.inverse(start["velocity"])
     field = Dataset("velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"})
     psi = Dataset(

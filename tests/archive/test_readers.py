@@ -13,7 +13,7 @@ from simulator.archive.verify import verify
 from simulator.archive.writer import save
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
-from simulator.physics.initial.vortices import Abc, AbcSettings
+from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
 
@@ -212,7 +212,7 @@ def test_matter_in_yt(matter):
 def abc(tmp_path_factory, devices):
     """A snapshot of an ABC flow, whose helicity is A^2 + B^2 + C^2 = 3: curl u = u. Its mirror image has -3."""
     transform = make_transform(Grid((12, 16, 20)), jax.devices()[:2])
-    start = Abc(AbcSettings()).build(transform, {"velocity": (3,)}, Inputs())
+    start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
     u = Dataset("velocity", transform.inverse(start["velocity"]), physical_axes(transform), XYZ)
     return save(tmp_path_factory.mktemp("abc"), 0, [u], {"time": 0.25})
 

@@ -11,7 +11,7 @@ import pytest
 from simulator.archive.state import RunState, write_state
 from simulator.cli import build_parser
 from simulator.errors import UserError
-from simulator.run.run_status import Status, look_at, remember_job
+from simulator.run.run_status import RunStatus, look_at, remember_job
 
 pytestmark = pytest.mark.smoke
 
@@ -199,7 +199,7 @@ NOW = datetime.now().astimezone()
     ],
 )
 def test_the_state_in_words(found, job_state, writing, word):
-    assert Status(Path("r"), found, "7", job_state, writing).word == word
+    assert RunStatus(Path("r"), found, "7", job_state, writing).word == word
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_the_state_in_words(found, job_state, writing, word):
     ],
 )
 def test_a_run_without_a_step_in_words(answer, writing, began, word):
-    assert Status(Path("r"), None, "7", answer, writing, began).word == word
+    assert RunStatus(Path("r"), None, "7", answer, writing, began).word == word
 
 
 def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_path, monkeypatch):
@@ -250,10 +250,10 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
 
 def test_the_expected_end_is_the_rest_at_the_last_speed():
     updated = NOW.isoformat(timespec="seconds")
-    running = Status(Path("r"), state(updated=updated), None, None, True)
+    running = RunStatus(Path("r"), state(updated=updated), None, None, True)
     assert running.ends == datetime.fromisoformat(updated) + timedelta(seconds=5)  # 0.5 / (10 * 0.01)
-    assert Status(Path("r"), state(updated=updated), None, None, False).ends is None
-    assert Status(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends is None
+    assert RunStatus(Path("r"), state(updated=updated), None, None, False).ends is None
+    assert RunStatus(Path("r"), state(updated=updated, steps_per_second=0.0), None, None, True).ends is None
 
 
 def test_a_row_of_the_table(run):

@@ -17,7 +17,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.run.alive import Holder, is_written, read_holder
 from simulator.run.lock import RunLock
 from simulator.run.run_status import look_at
-from simulator.study.study_status import Stage, status_of
+from simulator.study.study_status import MemberState, status_of
 
 ROOT = Path(__file__).parents[2]
 CONTENDER = """
@@ -166,7 +166,7 @@ def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
     (tmp_path / "lock").write_text(json.dumps(dataclasses.asdict(holder)))
     assert is_written(tmp_path) is alive
     assert look_at(tmp_path, datetime.now().astimezone()).writing is alive
-    assert (status_of(tmp_path).stage is Stage.RUNNING) is alive
+    assert (status_of(tmp_path).stage is MemberState.RUNNING) is alive
     if alive:
         with pytest.raises(UserError, match="is writing this run"):
             RunLock.acquire(tmp_path, {})

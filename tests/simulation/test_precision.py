@@ -18,7 +18,7 @@ from simulator.physics.models.composite import COMPONENTS
 from simulator.physics.particles import PARTICLES
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.advance import Until
-from simulator.simulation.compiling import Program
+from simulator.simulation.compiling import Compilable
 
 CODE = """
 import jax.numpy as jnp
@@ -193,10 +193,12 @@ def lowered(simulation: Simulation, folder: Path) -> dict[str, str]:
     """What a run compiles before its first step. On one device the text holds the bodies of all programs."""
     until = Until(np.float64(0), np.float64(0), np.int64(0))
     found = {
-        "advance": Program(simulation.advance, (simulation.placed_template, until)),
-        "diagnostics": Program(simulation.diagnostics, (simulation.placed_template,)),
+        "advance": Compilable(simulation.advance, (simulation.placed_template, until)),
+        "diagnostics": Compilable(simulation.diagnostics, (simulation.placed_template,)),
         **Recorder(simulation, folder, lambda write: None).programs(),
-        **{n: Program(simulation.values(n), (simulation.placed_template,)) for n in simulation.field_names},
+        **{
+            n: Compilable(simulation.values(n), (simulation.placed_template,)) for n in simulation.field_names
+        },
     }
     return {name: function.lower(*arguments).as_text() for name, (function, arguments) in found.items()}
 

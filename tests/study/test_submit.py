@@ -8,7 +8,7 @@ from simulator.archive.state import RunState, write_state
 from simulator.cli import main
 from simulator.cluster.hostlist import ranges
 from simulator.cluster.jobscript import RUN_AND_REQUEUE
-from simulator.study.study_status import Stage, Status
+from simulator.study.study_status import MemberState, MemberStatus
 from simulator.study.submit_study import plan_submission, to_submit
 
 STUDY = """\
@@ -52,8 +52,14 @@ def _base_with_slurm() -> str:
 
 def test_only_what_is_missing_is_submitted(study) -> None:
     sweep = study(STUDY)
-    stages = [Stage.DONE, Stage.INTERRUPTED, Stage.RUNNING, Stage.FAILED, Stage.QUEUED]
-    statuses = [Status(stage) for stage in stages]
+    stages = [
+        MemberState.DONE,
+        MemberState.INTERRUPTED,
+        MemberState.RUNNING,
+        MemberState.FAILED,
+        MemberState.QUEUED,
+    ]
+    statuses = [MemberStatus(stage) for stage in stages]
     assert [run.index for run in to_submit(sweep, statuses)] == [1]
     assert [run.index for run in to_submit(sweep, statuses, failed=True)] == [1, 3]
 

@@ -13,7 +13,7 @@ import pytest
 from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.study import Sweep, open_sweep
-from simulator.study.runner import Job, run_all
+from simulator.study.runner import SweepProcess, run_all
 from simulator.study.study_status import statuses_of
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +155,11 @@ def test_fail_fast_stops_the_others(study) -> None:
     sweep = study(LONG.replace("[0.1, 0.2]", "[0.1, 0.2], initial.amplitude: [1, 1e49]"))
     sweep.prepare()
     code = run_all(
-        sweep, [Job((run,)) for run in sweep.runs[:3]], at_once=2, fail_fast=True, environ=dict(os.environ)
+        sweep,
+        [SweepProcess((run,)) for run in sweep.runs[:3]],
+        at_once=2,
+        fail_fast=True,
+        environ=dict(os.environ),
     )
     assert code == 1
     assert stages(sweep)[1] == "failed"

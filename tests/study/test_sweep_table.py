@@ -16,7 +16,7 @@ from simulator.show.study import plot_sweep
 from simulator.study.collect import parse
 from simulator.study.record import begun, ended
 from simulator.study.report import plan_lines, status_lines, table_lines
-from simulator.study.study_status import Stage, counted, status_of, statuses_of
+from simulator.study.study_status import MemberState, counted, status_of, statuses_of
 from simulator.study.table import as_csv, as_json
 from simulator.words import size
 
@@ -132,26 +132,26 @@ def test_the_plan_as_text(study) -> None:
 @pytest.mark.parametrize(
     ("prepare", "stage", "detail"),
     [
-        (lambda folder, record: None, Stage.WAITING, ""),
-        (lambda folder, record: ended(folder, record, 2, "x.py: no"), Stage.FAILED, "x.py: no"),
-        (lambda folder, record: ended(folder, record, 3, ""), Stage.WAITING, ""),
+        (lambda folder, record: None, MemberState.WAITING, ""),
+        (lambda folder, record: ended(folder, record, 2, "x.py: no"), MemberState.FAILED, "x.py: no"),
+        (lambda folder, record: ended(folder, record, 3, ""), MemberState.WAITING, ""),
         (
             lambda folder, record: ended(folder, record, -9, "killed by SIGKILL"),
-            Stage.INTERRUPTED,
+            MemberState.INTERRUPTED,
             "cut off before its first step: killed by SIGKILL",
         ),
         (
             lambda folder, record: write_state(folder, state("running")),
-            Stage.INTERRUPTED,
+            MemberState.INTERRUPTED,
             "step 3, 40 %: cut off",
         ),
-        (lambda folder, record: write_state(folder, state("finished")), Stage.DONE, "t = 3, step 3"),
+        (lambda folder, record: write_state(folder, state("finished")), MemberState.DONE, "t = 3, step 3"),
     ],
 )
-def test_where_a_run_stands(tmp_path: Path, prepare, stage: Stage, detail: str) -> None:
+def test_where_a_run_stands(tmp_path: Path, prepare, stage: MemberState, detail: str) -> None:
     dead = 2**22 + 1  # above every process id
     record = begun(tmp_path, dead, tmp_path / "log", {})
-    if stage is Stage.WAITING and not detail:
+    if stage is MemberState.WAITING and not detail:
         (tmp_path / "logs" / "sweep.json").unlink()
     prepare(tmp_path, record)
     assert (status_of(tmp_path).stage, status_of(tmp_path).detail) == (stage, detail)
@@ -162,10 +162,10 @@ def test_a_run_with_a_live_lock_is_running(tmp_path: Path) -> None:
     holder |= {"job_id": None, "restart_count": 0, "token": ""}
     (tmp_path / "lock").write_text(json.dumps(holder))
     write_state(tmp_path, state("running", step=7))
-    assert status_of(tmp_path).stage is Stage.RUNNING
+    assert status_of(tmp_path).stage is MemberState.RUNNING
     assert status_of(tmp_path).detail == "step 7, 40 %"
     os.utime(tmp_path / "lock", (0, 0))
-    assert status_of(tmp_path).stage is Stage.INTERRUPTED
+    assert status_of(tmp_path).stage is MemberState.INTERRUPTED
 
 
 def test_expressions_reduce_the_rows_that_are_chosen() -> None:

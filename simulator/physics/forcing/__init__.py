@@ -5,8 +5,8 @@ from typing import Any
 from simulator.physics.forcing.forcing import Forcing
 from simulator.physics.forcing.ornstein_uhlenbeck import OrnsteinUhlenbeck
 from simulator.physics.forcing.power import ConstantPower, Linear
-from simulator.physics.forcing.python import Python
-from simulator.physics.forcing.steady import Abc, Kolmogorov, TaylorGreen
+from simulator.physics.forcing.python_forcing import PythonForcing
+from simulator.physics.forcing.steady import AbcForcing, Kolmogorov, TaylorGreenForcing
 from simulator.registry import Registry, subclass_of
 
 FORCINGS = Registry[type[Any]](
@@ -16,9 +16,9 @@ FORCINGS = Registry[type[Any]](
         "constant_power": ConstantPower,
         "ornstein_uhlenbeck": OrnsteinUhlenbeck,
         "kolmogorov": Kolmogorov,
-        "taylor_green": TaylorGreen,
-        "abc": Abc,
-        "python": Python,
+        "taylor_green": TaylorGreenForcing,
+        "abc": AbcForcing,
+        "python": PythonForcing,
     },
     subclass_of(Forcing),
 )

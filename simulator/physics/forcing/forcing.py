@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator
 
 from simulator.errors import UserError, shown
-from simulator.physics.initial.initial import Files
+from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import NonNegative, Settings
 from simulator.spectral import Grid, Layout, Transform
@@ -30,7 +30,7 @@ class Forcing:
 
     Settings: ClassVar[type[Settings]]
 
-    def __init__(self, settings: Any, transform: Transform, model: Model, files: Files) -> None:
+    def __init__(self, settings: Any, transform: Transform, model: Model, files: StartFiles) -> None:
         self.settings, self.transform, self.model = settings, transform, model
 
     def memory(self) -> dict[str, jax.Array]:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Band, Embedding, Forcing, band_modes, needs_velocity
-from simulator.physics.initial.initial import Files
+from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import Positive, Real, Seed, Settings
 from simulator.spectral import Transform
@@ -46,7 +46,9 @@ class OrnsteinUhlenbeck(Forcing):
 
     Settings = OrnsteinUhlenbeckSettings
 
-    def __init__(self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: Files):
+    def __init__(
+        self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         needs_velocity(model, "ornstein_uhlenbeck")
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:

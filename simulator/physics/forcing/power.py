@@ -16,7 +16,7 @@ from simulator.physics.forcing.forcing import (
     momentum,
     needs_velocity,
 )
-from simulator.physics.initial.initial import Files
+from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import Positive, Settings
 from simulator.spectral import Transform
@@ -37,7 +37,7 @@ class Linear(Forcing):
 
     Settings = LinearSettings
 
-    def __init__(self, settings: LinearSettings, transform: Transform, model: Model, files: Files):
+    def __init__(self, settings: LinearSettings, transform: Transform, model: Model, files: StartFiles):
         needs_velocity(model, "linear")
         super().__init__(settings, transform, model, files)
 
@@ -70,7 +70,9 @@ class ConstantPower(Forcing):
 
     Settings = ConstantPowerSettings
 
-    def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: Files):
+    def __init__(
+        self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         needs_velocity(model, "constant_power")
         check_band(transform.grid, settings.band)
         super().__init__(settings, transform, model, files)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Forcing, needs_velocity
-from simulator.physics.initial.initial import Files
+from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import Points, Real, Settings
 from simulator.spectral import Layout, Transform
@@ -77,7 +77,7 @@ class Kolmogorov(_Steady):
 
     Settings = KolmogorovSettings
 
-    def __init__(self, settings: KolmogorovSettings, transform: Transform, model: Model, files: Files):
+    def __init__(self, settings: KolmogorovSettings, transform: Transform, model: Model, files: StartFiles):
         needs_velocity(model, "kolmogorov")
         _kept(transform, "y", settings.wavenumber, "kolmogorov")
         super().__init__(settings, transform, model, files)
@@ -88,19 +88,21 @@ class Kolmogorov(_Steady):
         return waves.vector(f, jnp.zeros_like(f), jnp.zeros_like(f))
 
 
-class TaylorGreenSettings(Settings):
+class TaylorGreenForcingSettings(Settings):
     kind: Literal["taylor_green"] = "taylor_green"
     amplitude: Real = 1.0
     """F, the largest acceleration along x."""
 
 
-class TaylorGreen(_Steady):
+class TaylorGreenForcing(_Steady):
     """f = F (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
     dimensions."""
 
-    Settings = TaylorGreenSettings
+    Settings = TaylorGreenForcingSettings
 
-    def __init__(self, settings: TaylorGreenSettings, transform: Transform, model: Model, files: Files):
+    def __init__(
+        self, settings: TaylorGreenForcingSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         needs_velocity(model, "taylor_green")
         _kept(transform, "xyz", 1, "taylor_green")
         super().__init__(settings, transform, model, files)
@@ -114,7 +116,7 @@ class TaylorGreen(_Steady):
         return w.vector(fx, fy, jnp.zeros_like(fx))
 
 
-class AbcSettings(Settings):
+class AbcForcingSettings(Settings):
     kind: Literal["abc"] = "abc"
     amplitude: Real = 1.0
     """F, a common factor of the acceleration."""
@@ -126,12 +128,12 @@ class AbcSettings(Settings):
     """C in the same formula."""
 
 
-class Abc(_Steady):
+class AbcForcing(_Steady):
     """f = F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
 
-    Settings = AbcSettings
+    Settings = AbcForcingSettings
 
-    def __init__(self, settings: AbcSettings, transform: Transform, model: Model, files: Files):
+    def __init__(self, settings: AbcForcingSettings, transform: Transform, model: Model, files: StartFiles):
         if transform.grid.planar:
             raise UserError("kind: abc is made for three dimensions; grid.shape has two")
         needs_velocity(model, "abc")

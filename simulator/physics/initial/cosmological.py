@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, Initial, from_values
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
 from simulator.physics.initial.linear_power import LinearPowerSettings, Power, linear_power
 from simulator.physics.initial.soliton import wave_model
@@ -44,7 +44,7 @@ class ZeldovichWave(Initial):
 
     Settings = ZeldovichWaveSettings
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: StartFiles) -> Fields:
         if "momentum" not in model.fields:
             raise UserError("kind: zeldovich_wave needs model.kind: self_gravitating_gas")
         s, transform = self.settings, model.transform
@@ -71,7 +71,7 @@ class ZeldovichWave(Initial):
 
         return from_values(transform, values)
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         s, i = self.settings, "xyz".index(self.settings.axis)
         k = s.mode * matter.transform.grid.fundamental[i]
         if matter.background is None:
@@ -109,7 +109,7 @@ class Cosmological(Initial):
 
     Settings = CosmologicalSettings
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: StartFiles) -> Fields:
         wave = wave_model(model, "cosmological")
         background = self._background(wave)
         power = linear_power(self.settings, wave, files)
@@ -139,7 +139,7 @@ class Cosmological(Initial):
             )
         return {"psi": psi}
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
         if self.settings.library is not None:
             raise UserError(

@@ -15,7 +15,7 @@ from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
 
 
-class Files(Protocol):
+class StartFiles(Protocol):
     """Opens the files that an initial condition names; passed in by the run, which keeps a copy of each file."""
 
     def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
@@ -58,16 +58,16 @@ class Initial:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         """Spectral fields by name. `wanted` are the model's fields and their leading shapes; fields that are not
         returned start at zero."""
         raise TypeError(f"{type(self).__name__} does not define build")
 
-    def build_for(self, model: Model, files: Files) -> Fields:
+    def build_for(self, model: Model, files: StartFiles) -> Fields:
         """`build` for the fields that the model accepts from initial conditions."""
         return self.build(model.transform, model.initial_shapes, files)
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of a composite where they live, with all their records."""
         raise UserError(
             f"kind: {self.settings.kind} gives fields; particles begin from uniform, jeans_wave, zeldovich_wave, "
@@ -75,7 +75,7 @@ class Initial:
         )
 
 
-def start_of(initial: Initial, model: Model, files: Files) -> Fields:
+def start_of(initial: Initial, model: Model, files: StartFiles) -> Fields:
     """All fields of a model at the start: those of the initial condition, zero for the others, and the evolved fields
     that the model derives from them."""
     if model.parts and not initial.composite:

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Files
+from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models.cosmology import CosmologySettings
 from simulator.settings import InputPath, Positive, Real, Settings, wrong
 from simulator.spectral import Grid
@@ -56,7 +56,7 @@ class LinearPowerSettings(Settings):
         return self
 
 
-def linear_power(settings: LinearPowerSettings, model: Any, files: Files) -> Power:
+def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -> Power:
     """The spectrum in the units of a run of `model`, a wave function in an expanding background."""
     if settings.library is not None:
         if model.settings.units != "kpc_km_s_msun":

@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, Initial, from_values, only, vector
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values, only, vector
 from simulator.settings import Real, Settings
 from simulator.spectral import Transform
 
@@ -32,7 +32,7 @@ class OrszagTang(Initial):
 
     Settings = OrszagTangSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         only("velocity", wanted, "orszag_tang")
         only("magnetic", wanted, "orszag_tang")
         lengths = transform.grid.seen(transform.grid.box)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, Initial
+from simulator.physics.initial.initial import Fields, Initial, StartFiles
 from simulator.physics.initial.spectrum import (
     STREAMS,
     SpectrumSettings,
@@ -50,7 +50,7 @@ class Random(Initial):
 
     Settings = RandomSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         layout, s = transform.layout, self.settings
         if s.fields:
             return self._noise(transform, wanted, files)
@@ -72,7 +72,9 @@ class Random(Initial):
 
         return add_random_fields(transform, s, wanted, files, {"velocity": velocity()}, s.seed)
 
-    def _noise(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def _noise(
+        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
+    ) -> Fields:
         fields: Fields = {}
         for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
             if name not in wanted:

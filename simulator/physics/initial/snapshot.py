@@ -6,33 +6,33 @@ from typing import Any, Literal
 import numpy as np
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Files, Initial
+from simulator.physics.initial.initial import Initial, StartFiles
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.settings import InputPath, Settings
 
 
-class SnapshotSettings(Settings):
+class SnapshotStartSettings(Settings):
     kind: Literal["snapshot"] = "snapshot"
     path: InputPath
     """A snapshot or checkpoint: RUN/snapshots/00000010."""
 
 
-class Snapshot(Initial):
+class SnapshotStart(Initial):
     """Every field that snapshot and model share by name. All other fields start at zero, and time starts at 0.
 
     A finer grid gets zeros for modes that are not stored, a coarser one only the modes that it keeps. Gas takes
     density and momentum or, as from its other initial conditions, density and velocity.
     """
 
-    Settings = SnapshotSettings
+    Settings = SnapshotStartSettings
     composite = True
 
-    def build_for(self, model: Any, files: Files) -> Any:
+    def build_for(self, model: Any, files: StartFiles) -> Any:
         particles = {name: self.place(model.parts[name], files) for name in model.populations}
         return self._fields(model, files) | particles if model.fields else particles
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """The particles of the same name; all of their records have to be there."""
         stored = files.particles(str(self.settings.path), matter.population.name)
         population = matter.population
@@ -45,7 +45,7 @@ class Snapshot(Initial):
             )
         return population.adopted(stored, population.records)
 
-    def _fields(self, model: Any, files: Files) -> dict[str, Any]:
+    def _fields(self, model: Any, files: StartFiles) -> dict[str, Any]:
         path, transform = str(self.settings.path), model.transform
         stored = files.snapshot(path)
         theirs, ours = (grid.seen(grid.box) for grid in (stored.grid, transform.grid))

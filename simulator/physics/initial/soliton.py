@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.physics.initial.ground_state import profile, radial_ground_state, relax
-from simulator.physics.initial.initial import Fields, Files, Initial, three_dimensional
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, three_dimensional
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
 
@@ -88,7 +88,7 @@ class Soliton(Initial):
 
     Settings = SolitonSettings
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton")
         return {"psi": superposed(wave, s.solitons or (s,), relaxed=s.relax, background=s.background)}
@@ -102,7 +102,7 @@ class SolitonMerger(Initial):
 
     Settings = MergerSettings
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: StartFiles) -> Fields:
         s = self.settings
         wave = wave_model(model, "soliton_merger")
         box = np.array(wave.transform.grid.box)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, holds
+from simulator.physics.initial.initial import Fields, StartFiles, holds
 from simulator.physics.models.fields import along_axes
 from simulator.settings import AxisVector, InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
 from simulator.spectral import Layout, Transform
@@ -70,7 +70,7 @@ class WithRandomFields(Settings):
     """Random scalars by name, including `buoyancy`."""
 
 
-def shape_of(settings: SpectrumSettings, files: Files) -> Shape:
+def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
     """The spectrum that the settings name."""
     k0, slope = settings.peak, settings.slope
     match settings.spectrum:
@@ -88,7 +88,7 @@ def shape_of(settings: SpectrumSettings, files: Files) -> Shape:
             return _table(settings, files)
 
 
-def _table(settings: SpectrumSettings, files: Files) -> Shape:
+def _table(settings: SpectrumSettings, files: StartFiles) -> Shape:
     path = str(settings.table)
     try:
         rows = np.array(
@@ -172,7 +172,7 @@ def add_random_fields(
     transform: Transform,
     settings: WithRandomFields,
     wanted: Mapping[str, tuple[int, ...]],
-    files: Files,
+    files: StartFiles,
     fields: Fields,
     seed: int = 0,
 ) -> Fields:

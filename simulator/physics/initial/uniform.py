@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, Initial, from_values
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged
 from simulator.physics.models.fields import along_axes
 from simulator.physics.models.particle_component import ParticleComponent
@@ -31,7 +31,7 @@ class Uniform(Initial):
 
     Settings = UniformSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         s = self.settings
         if any(s.velocity) and "velocity" not in wanted:
             raise UserError(f"velocity: this model has no velocity ({', '.join(wanted)})")
@@ -49,7 +49,7 @@ class Uniform(Initial):
 
         return from_values(transform, values)
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """A cubic lattice of equal masses."""
         given = along_axes(matter.transform.grid, "velocity", self.settings.velocity)
         velocity = jnp.asarray(given, jnp.float64)[:, None]
@@ -91,7 +91,7 @@ class JeansWave(Initial):
 
     Settings = JeansWaveSettings
 
-    def build_for(self, model: Any, files: Files) -> Fields:
+    def build_for(self, model: Any, files: StartFiles) -> Fields:
         s, transform = self.settings, model.transform
         if model.jeans_frequency_squared(1.0, s.density) is None:
             raise UserError("kind: jeans_wave needs model.kind: self_gravitating_gas or schrodinger_poisson")
@@ -118,7 +118,7 @@ class JeansWave(Initial):
 
         return from_values(transform, values)
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         s, k = self.settings, self._wave_vector(matter.transform)
         k2 = sum(q * q for q in k)
         growth = math.sqrt(max(0.0, -matter.jeans_frequency_squared(k2, s.density)))

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from simulator.physics.initial.initial import (
     Fields,
-    Files,
     Initial,
+    StartFiles,
     from_values,
     only,
     three_dimensional,
@@ -20,13 +20,13 @@ from simulator.settings import Real
 from simulator.spectral import Transform
 
 
-class TaylorGreenSettings(WithRandomFields):
+class TaylorGreenStartSettings(WithRandomFields):
     kind: Literal["taylor_green"] = "taylor_green"
     amplitude: Real = 1.0
     """A, the largest velocity along x."""
 
 
-class TaylorGreen(Initial):
+class TaylorGreenStart(Initial):
     """u = A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i: solenoidal in any box.
 
     Taylor & Green, Proc. R. Soc. A 158, 499 (1937). In two dimensions there is no cos Z. The flow is then an exact
@@ -34,9 +34,9 @@ class TaylorGreen(Initial):
     46, 671 (1923).
     """
 
-    Settings = TaylorGreenSettings
+    Settings = TaylorGreenStartSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         only("velocity", wanted, "taylor_green")
         lx, ly, *_ = lengths = transform.grid.seen(transform.grid.box)
         a = self.settings.amplitude
@@ -51,7 +51,7 @@ class TaylorGreen(Initial):
         return add_random_fields(transform, self.settings, wanted, files, from_values(transform, values))
 
 
-class AbcSettings(WithRandomFields):
+class AbcStartSettings(WithRandomFields):
     kind: Literal["abc"] = "abc"
     amplitude: Real = 1.0
     """A common factor of the velocity."""
@@ -63,16 +63,16 @@ class AbcSettings(WithRandomFields):
     """C in the same formula."""
 
 
-class Abc(Initial):
+class AbcStart(Initial):
     """Arnold-Beltrami-Childress flow (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i.
 
     In a cube it is a Beltrami flow, curl u = (2 pi / L) u, and only decays. Dombre et al., J. Fluid Mech. 167, 353
     (1986).
     """
 
-    Settings = AbcSettings
+    Settings = AbcStartSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         only("velocity", wanted, "abc")
         three_dimensional(transform, "abc")
         lx, ly, lz = transform.grid.box

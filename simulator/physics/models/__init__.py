@@ -6,7 +6,7 @@ from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.mhd import Mhd
 from simulator.physics.models.model import Force, Model, SplitModel, State
 from simulator.physics.models.navier_stokes import NavierStokes
-from simulator.physics.models.python import Python, admitted
+from simulator.physics.models.python_model import PythonModel, admitted
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.physics.models.self_gravitating_gas import SelfGravitatingGas
 from simulator.registry import Registry
@@ -20,7 +20,7 @@ MODELS = Registry[type[Model]](
         "self_gravitating_gas": SelfGravitatingGas,
         "schrodinger_poisson": SchrodingerPoisson,
         "composite": Composite,
-        "python": Python,
+        "python": PythonModel,
     },
     admitted,
 )

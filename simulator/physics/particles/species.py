@@ -11,7 +11,7 @@ from simulator.errors import shown
 from simulator.physics.particles.interpolation import Interpolation
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.sampled import Fluid
-from simulator.physics.particles.start import RandomStart, SnapshotStart, Start
+from simulator.physics.particles.start import RandomPlaces, Start, StoredPlaces
 from simulator.settings import Count, Settings
 
 LONGEST_NAME = 64
@@ -35,14 +35,14 @@ class ParticleSettings(Settings):
     """Name of the particles in files."""
     count: Count | None = None
     """Number of particles; with start: snapshot that of the stored ones."""
-    start: Start = RandomStart()
+    start: Start = RandomPlaces()
     """The initial positions: random, lattice, python or snapshot, or a block with such a kind and its keys."""
     interpolation: Interpolation = "cubic_spline"
     """Interpolation of the fluid's fields: cubic_spline (error of order dx^4) or linear (dx^2, cheaper)."""
 
     def given(self) -> bool:
         """Whether the number of particles is determined, by exactly one of `count` and a snapshot."""
-        return (self.count is None) == isinstance(self.start, SnapshotStart)
+        return (self.count is None) == isinstance(self.start, StoredPlaces)
 
 
 Memory = Mapping[str, jax.Array]

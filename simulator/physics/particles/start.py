@@ -17,7 +17,7 @@ Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
 """Ids (n,) to records of these particles: `position` (3, n), and others that the start sets."""
 
 
-class Files(Protocol):
+class ParticleFiles(Protocol):
     """Opens the files that a start names; passed in by the run."""
 
     def function(self, path: str, name: str) -> Callable[..., Any]:
@@ -45,17 +45,17 @@ class StoredParticles(Protocol):
         ...
 
 
-class RandomStart(Settings):
+class RandomPlaces(Settings):
     kind: Literal["random"] = "random"
     seed: Seed = 0
     """Seed of the positions."""
 
 
-class LatticeStart(Settings):
+class LatticePlaces(Settings):
     kind: Literal["lattice"] = "lattice"
 
 
-class PythonStart(Settings):
+class PythonPlaces(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
     """A Python file; the run keeps a copy of it, and the copy is what runs."""
@@ -66,7 +66,7 @@ class PythonStart(Settings):
     """Keyword arguments of the function."""
 
 
-class SnapshotStart(Settings):
+class StoredPlaces(Settings):
     kind: Literal["snapshot"] = "snapshot"
     path: InputPath
     """A snapshot or checkpoint: RUN/snapshots/00000010."""
@@ -79,7 +79,7 @@ def _as_block(value: Any) -> Any:
 
 
 Start = Annotated[
-    Annotated[RandomStart | LatticeStart | PythonStart | SnapshotStart, Field(discriminator="kind")],
+    Annotated[RandomPlaces | LatticePlaces | PythonPlaces | StoredPlaces, Field(discriminator="kind")],
     BeforeValidator(_as_block, json_schema_input_type=Any),
 ]
 
@@ -139,7 +139,7 @@ class PythonFile(Protocol):
     parameters: dict[str, Any]
 
 
-def python_positions(start: PythonFile, files: Files, takes: Mapping[str, int]) -> Positions:
+def python_positions(start: PythonFile, files: ParticleFiles, takes: Mapping[str, int]) -> Positions:
     """The result of a user's function. `takes`: the records that a start may set, with their numbers of components
     (0: a scalar)."""
     function, where = files.function(str(start.path), start.function), f"{start.path}: {start.function}"

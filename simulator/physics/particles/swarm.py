@@ -18,13 +18,13 @@ from simulator.physics.particles.sampled import SpectralFluid
 from simulator.physics.particles.sorting import sorted_by_cell
 from simulator.physics.particles.species import Species
 from simulator.physics.particles.start import (
-    Files,
-    LatticeStart,
+    LatticePlaces,
+    ParticleFiles,
     Positions,
-    PythonStart,
-    RandomStart,
-    SnapshotStart,
+    PythonPlaces,
+    RandomPlaces,
     StoredParticles,
+    StoredPlaces,
     lattice_positions,
     python_positions,
     random_positions,
@@ -49,7 +49,7 @@ class Flow(Protocol):
 
 
 @dataclass(frozen=True)
-class Kind:
+class SpeciesRun:
     """One species of a run."""
 
     species: Species
@@ -62,10 +62,10 @@ class Kind:
 class Swarm:
     """The species of a run. Without species, no method has an effect."""
 
-    def __init__(self, settings: Sequence[Any], flow: Flow, files: Files | None = None):
+    def __init__(self, settings: Sequence[Any], flow: Flow, files: ParticleFiles | None = None):
         """Raises UserError, beginning with the number of the species and its key, if a species cannot be made."""
         self.flow, self.domain = flow, Domain.of(flow.transform)
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, SpeciesRun] = {}
         self._starts: dict[str, Positions] = {}
         self.populations: dict[str, Population] = {}
         for number, s in enumerate(settings):
@@ -74,30 +74,30 @@ class Swarm:
             except UserError as error:
                 raise UserError(f"{number}.{error}") from error
 
-    def _add(self, settings: Any, files: Files | None) -> None:
+    def _add(self, settings: Any, files: ParticleFiles | None) -> None:
         assert files is not None  # only a swarm without species does without
         species = PARTICLES[settings.kind](settings)
         start, stored, count = settings.start, None, settings.count
         match start:
-            case SnapshotStart():
+            case StoredPlaces():
                 try:
                     stored = files.particles(str(start.path), start.name or settings.name)
                 except UserError as error:
                     raise UserError(f"start: {error}") from error
                 count = stored.count
-            case LatticeStart():
+            case LatticePlaces():
                 self._starts[settings.name] = lattice_positions(count, self.domain)
-            case PythonStart():
+            case PythonPlaces():
                 try:
                     positions = python_positions(start, files, species.starts_with)
                 except UserError as error:
                     raise UserError(f"start.function: {error}") from error
                 self._starts[settings.name] = positions
-            case RandomStart():
+            case RandomPlaces():
                 self._starts[settings.name] = random_positions(start.seed, self.domain)
         self.populations[settings.name] = Population(settings.name, species.records, count, self.domain)
         sampler = Sampler(self.flow.transform, settings.interpolation)
-        self.kinds[settings.name] = Kind(species, sampler, stored, count)
+        self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
 
     @property
     def falling(self) -> dict[str, tuple[float, float, float]]:
@@ -141,7 +141,7 @@ class Swarm:
         omega = curl(layout, self.flow.velocity(fields))
         return jnp.sqrt(layout.inner(omega, omega).sum())
 
-    def _placed(self, name: str, kind: Kind) -> ParticleSet:
+    def _placed(self, name: str, kind: SpeciesRun) -> ParticleSet:
         """The particles where they live, with the records that their start gives."""
         population = self.populations[name]
         if kind.stored is None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from simulator.physics.models.closures.closure import Closure
-from simulator.physics.models.closures.python import PythonStress, PythonStressSettings
+from simulator.physics.models.closures.python_closure import PythonStress, PythonStressSettings
 from simulator.physics.models.closures.smagorinsky import Smagorinsky, SmagorinskySettings
 from simulator.physics.models.closures.spectral import Spectral, SpectralSettings
 from simulator.spectral import Transform

@@ -1,4 +1,4 @@
-"""Fields from a user's Python function."""
+"""Fields from a user's PythonStart function."""
 
 import traceback
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, Initial, from_values
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.models.particle_component import RECORDS, ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.start import python_positions
@@ -18,10 +18,10 @@ from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
 
 
-class PythonSettings(Settings):
+class PythonStartSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A PythonStart file; the run keeps a copy of it, and the copy is what runs."""
     function: str
     """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...). For
     particles function(id, **parameters) gives a dict of position (3, n), velocity (3, n), mass (n,) for ids (n,)."""
@@ -29,16 +29,16 @@ class PythonSettings(Settings):
     """Keyword arguments of the function."""
 
 
-class Python(Initial):
+class PythonStart(Initial):
     """`function(x, y, z, **parameters)` gives a dict of fields by name, as jax.numpy arrays of the coordinates.
 
     Vectors are (3, x, y, z) or three components that broadcast; scalars broadcast to (x, y, z). In two dimensions
     there is no z.
     """
 
-    Settings = PythonSettings
+    Settings = PythonStartSettings
 
-    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: Files) -> Fields:
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         s = self.settings
         function = files.function(str(s.path), s.function)
         where = f"{s.path}: {s.function}"
@@ -70,7 +70,7 @@ class Python(Initial):
 
         return from_values(transform, values)
 
-    def place(self, matter: ParticleComponent, files: Files) -> ParticleSet:
+    def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless they rest."""
         s = self.settings
         function = python_positions(s, files, RECORDS)

@@ -1,4 +1,4 @@
-"""A force from a user's Python function."""
+"""A force from a user's PythonForcing function."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,17 +10,17 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Forcing
-from simulator.physics.initial.initial import Files
+from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Transform
 from simulator.spectral.operators import project
 
 
-class PythonSettings(Settings):
+class PythonForcingSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A PythonForcing file; the run keeps a copy of it, and the copy is what runs."""
     function: str
     """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
     function(x, y, t, ...)."""
@@ -28,16 +28,18 @@ class PythonSettings(Settings):
     """Keyword arguments of the function."""
 
 
-class Python(Forcing):
+class PythonForcing(Forcing):
     """`function(x, y, z, t, **parameters)` gives a dict of accelerations by field.
 
     It gets the coordinates of a part of the grid's points, in any arrangement, as arrays that broadcast, and has to
     work point by point with jax.numpy; vectors are three components. What has to be solenoidal is projected.
     """
 
-    Settings = PythonSettings
+    Settings = PythonForcingSettings
 
-    def __init__(self, settings: PythonSettings, transform: Transform, model: Model, files: Files):
+    def __init__(
+        self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles
+    ):
         super().__init__(settings, transform, model, files)
         self._function = files.function(str(settings.path), settings.function)
         self._where = f"function: {settings.path}: {settings.function}"

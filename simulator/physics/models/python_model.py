@@ -1,4 +1,4 @@
-"""An equation from a user's Python file."""
+"""An equation from a user's PythonModel file."""
 
 import traceback
 from collections.abc import Callable, Mapping
@@ -25,10 +25,10 @@ _TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
 """Coordinates of tables and series."""
 
 
-class PythonSettings(Settings):
+class PythonModelSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    """A PythonModel file; the run keeps a copy of it, and the copy is what runs."""
     equation: str
     """The class in it: a subclass of `simulator.equations.Equation`."""
     parameters: dict[str, Any] = Key(default_factory=dict)
@@ -54,10 +54,10 @@ class WrongParameters(Exception):
         self.error, self.settings, self.data = error, settings, data
 
 
-class Python(Model):
+class PythonModel(Model):
     """Makes the equation of a user's file; the run then holds an instance of the user's class."""
 
-    Settings = PythonSettings
+    Settings = PythonModelSettings
     open: ClassVar[bool] = True
 
     @classmethod

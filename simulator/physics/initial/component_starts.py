@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Union, cast
 from pydantic import Field, create_model
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Files, Initial, start_of
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, start_of
 from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite as Model
 from simulator.physics.models.composite import joined
@@ -20,7 +20,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
         Field(discriminator="kind"),
     ]
 
-    class Composite(Initial):
+    class CompositeStart(Initial):
         """Each component starts as its own model alone would, under the composite's gravity.
 
         A soliton's mass, radius and relaxation refer to its own matter only.
@@ -37,7 +37,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
             ),
         )
 
-        def build_for(self, model: Any, files: Files) -> Fields:
+        def build_for(self, model: Any, files: StartFiles) -> Fields:
             if not isinstance(model, Model):
                 raise UserError("kind: composite needs model.kind: composite")
             given = self.settings.components
@@ -59,4 +59,4 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                     raise UserError(f"components.{name}: {error}") from error
             return joined(fields)
 
-    return Composite
+    return CompositeStart
