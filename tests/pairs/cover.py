@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 from bisect import bisect_left
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import yaml
@@ -187,6 +187,26 @@ class Cover:
 def covered(cases: list[Case]) -> set[frozenset[Choice]]:
     """The pairs that cases hold."""
     return {frozenset(pair) for case in cases for pair in itertools.combinations(case.items(), 2)}
+
+
+def laid_out(cases: list[Case], layouts: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(layout, number of a case): every case on some layout, and every level of every factor on every layout.
+
+    The layout is one more factor of the cover. A case goes to the layout that misses most of its levels (of
+    equals to the one with the fewest cases), and again to every layout that would miss one otherwise.
+    """
+    missing = {layout: {choice for case in cases for choice in case.items()} for layout in layouts}
+    used = dict.fromkeys(missing, 0)
+    for number, case in enumerate(cases):
+        layout = max(missing, key=lambda each: (len(missing[each] & case.items()), -used[each]))
+        missing[layout] -= case.items()
+        used[layout] += 1
+        yield layout, number
+    for layout, left in missing.items():
+        while left:
+            number = max(range(len(cases)), key=lambda each: len(left & cases[each].items()))
+            left -= cases[number].items()
+            yield layout, number
 
 
 def read_cases() -> list[Case]:

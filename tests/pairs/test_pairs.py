@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cover import choices, covered, read_cases, source_of, write
+from cover import choices, covered, laid_out, read_cases, source_of, write
 from fault_support import start_all
 from pair_runs import SECONDS, bits, difference, in_one_process, tolerance
 from table import FACTORS, LAYOUTS, MIDDLE, STEPS, configuration, named
@@ -71,7 +71,7 @@ def _common(*pair: tuple[str, str]) -> set[str]:
     return set.intersection(*({c["model"] for c in CASES if c.get(f) == level} for f, level in pair))
 
 
-ITEMS = list(itertools.product(range(1, len(LAYOUTS)), range(len(CASES))))
+ITEMS = list(laid_out(CASES, range(1, len(LAYOUTS))))
 random.Random(int(os.environ.get("SIMULATOR_TESTS_DAY", "0"))).shuffle(ITEMS)
 
 
