@@ -14,9 +14,9 @@ from pathlib import Path
 from simulator.errors import UserError
 
 LISTEN = r"""
-# Requests to stop (the warning, scancel) are heard from here on, and passed on to the step once it runs: all
-# processes then stop at the same step and leave a checkpoint. A process that does not listen yet ignores
-# them, and the end of its neighbours; so they are repeated.
+# From here on the script catches requests to stop (the warning, scancel) and sends them to the srun step once it
+# runs: all processes then stop at the same time step and write a checkpoint. A process that does not handle
+# signals yet ignores them, and does not notice that other processes end, so the script repeats them.
 asked='' step=''
 pass_on() { while sleep 0.2 && kill -USR2 "$step" 2>/dev/null; do sleep 5; done; }
 trap 'asked=yes; [ -z "$step" ] || pass_on &' TERM INT HUP USR1 USR2
@@ -24,7 +24,7 @@ trap 'asked=yes; [ -z "$step" ] || pass_on &' TERM INT HUP USR1 USR2
 """The beginning of every job script, after its flags."""
 
 RUN_AND_REQUEUE = r"""
-# The step runs in the background, so that this script goes on hearing.
+# The step runs in the background, so that this script can still catch signals.
 (
   trap '' TERM INT HUP USR1 USR2
   exec srun ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=1 \
@@ -36,9 +36,9 @@ while kill -0 $step 2>/dev/null; do wait $step; done # a signal ends `wait` earl
 wait $step
 code=$?
 
-# 3 is "stopped early, can continue". The job goes back into the queue if the run got on in it, nobody asked
-# for the stop by the file RUN/stop, the job is still RUNNING (COMPLETING is a job that was cancelled), and it
-# has not come back too often.
+# Exit code 3 means "stopped early, can continue". The job is requeued if the run advanced in it, the file
+# RUN/stop did not request the stop, the job is still RUNNING (a cancelled job is COMPLETING), and it has not
+# been requeued too often.
 state() { grep -Eq "\"$1\": $2,?\$" "$run/state.json"; }
 job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 job=${job:-$SLURM_JOB_ID}
@@ -150,7 +150,7 @@ def render(
     # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two signals.
     warned = any(re.match("--signal( |=|$)", flag) for flag in resources.others())
     warning = [
-        "# the warning: to this script, so many seconds before the time limit",
+        "# The warning: Slurm signals this script this many seconds before the time limit.",
         f"#SBATCH --signal=B:USR2@{resources.lead}",
     ]
     if setup is None:
