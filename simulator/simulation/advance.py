@@ -90,11 +90,9 @@ def one_step(
         shift = phase_shift(model.transform.grid, state.step, stage)
         fields = {name: moving[name] for name in state.fields}
         accelerations = None if force is None else force(fields, time)
-        if not swarm.sees_velocity:
-            rates, maxima = model.tendency(fields, time, accelerations, shift)
-            return rates | swarm.rates(fields, rates, moving, state.memory), maxima
-        rates, maxima, velocity = model.tendency_and_velocity(fields, time, accelerations, shift)
-        return rates | swarm.rates(fields, rates, moving, state.memory, velocity), maxima
+        rates, evaluated = model.tendency(fields, time, accelerations, shift, swarm.takes)
+        values = evaluated.values.get("velocity")
+        return rates | swarm.rates(fields, rates, moving, state.memory, values), evaluated.maxima
 
     tendency = tendency if wrap is None else wrap(tendency)
     memory = dict(state.memory)
@@ -167,7 +165,7 @@ def rate_of(model: Model, state: State) -> jax.Array:
     """The largest rate (1/time) that the state's next step has to resolve."""
     if "rate" in state.memory:
         return state.memory["rate"]
-    return model.rate(model.tendency(state.fields, state.time)[1])
+    return model.fastest(state.fields, state.time)
 
 
 def step_of(

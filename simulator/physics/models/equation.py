@@ -1,7 +1,7 @@
 """Equations in a few lines: a `Model` whose fields and parameters are declared in the class."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,8 @@ from pydantic import create_model
 from simulator.physics.models.fields import VECTOR, DerivedField, Fields, FieldSpec
 from simulator.physics.models.model import Model
 from simulator.settings import Flag, Integer, Real, Settings
-from simulator.spectral import Local, Points, Transform
+from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.moved import Shift
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
@@ -128,17 +129,21 @@ class Equation(Model):
         term."""
         return dict(products)
 
-    def tendency(self, fields: Fields, time: jax.Array, *further: Any, **named: Any) -> Any:
-        if not jax.tree.leaves(self._product_shapes):
-            return self._without_products(fields, *further, **named), {}
-        rates, maxima = super().tendency(fields, time, *further, **named)
-        return self._whole(rates), maxima
-
-    def _without_products(self, fields: Fields, accelerations: Fields | None = None, *_: Any) -> Fields:
+    def tendency(
+        self,
+        fields: Fields,
+        time: jax.Array,
+        accelerations: Fields | None = None,
+        shift: Shift | None = None,
+        keep: Collection[str] = (),
+    ) -> tuple[Fields, Evaluated]:
+        if jax.tree.leaves(self._product_shapes):
+            rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
+            return self._whole(rates), evaluated
         rates = dict(self.combine({}, fields))
         for name, acceleration in (accelerations or {}).items():
             rates[name] = rates[name] + acceleration if name in rates else acceleration
-        return self._whole(rates)
+        return self._whole(rates), Evaluated({}, {}, {})
 
     @cached_property
     def _product_shapes(self) -> Any:

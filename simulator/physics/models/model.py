@@ -29,142 +29,35 @@ class Balance(NamedTuple):
     dissipation: jax.Array
 
 
-class Model:
-    """An equation du/dt = L u + N(u, t) for fields u in spectral space, with a diagonal L that is integrated exactly.
-
-    N is stated in three pure functions, N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical
-    space, block by block, applies `pointwise`, and transforms the products back. A subclass has to define `Settings`,
-    `pointwise` and `combine`, and to pass its fields to `__init__`. Everything else has a default.
-    """
-
-    Settings: ClassVar[type[Settings]]
-    split: ClassVar[bool] = False
-    """Whether the equation is solved by split steps, as a `SplitModel`."""
-    integrators: ClassVar[tuple[str, ...]] = ()
-    """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
-    dealias: ClassVar[tuple[str, ...]] = ()
-    """The allowed values of `grid.dealias`, the default first; empty: all."""
-    planar: ClassVar[bool] = False
-    """Whether the equation can also be solved in two dimensions."""
-    open: ClassVar[bool] = False
-    """Whether the model is known only when the user's files are read; integrator, dealiasing and forcing are then
-    checked against it."""
-    guarded: ClassVar[bool] = False
-    """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
-    and `trouble` states the reason."""
-    unforced: str | None = None
-    """The reason why the model cannot be forced; None if it can."""
-    budget: Literal["none", "step", "row"] = "none"
-    """When the energy budget (`balance`, `work`) is evaluated: in every step, which needs a budget of spectral fields
-    only, or, if it is expensive, only for rows of output."""
+class Declared:
+    """The evolved fields of a model, its settings and its transform."""
 
     def __init__(self, settings: Any, transform: Transform, fields: Sequence[FieldSpec]):
         self.settings, self.transform = settings, transform
         self.fields: Mapping[str, FieldSpec] = {spec.name: spec for spec in fields}
-
-    @classmethod
-    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
-        """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
-        `files` opens the user's files."""
-        return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
-
-    # ---- fields -------------------------------------------------------------------------------------------
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Leading shape of each evolved field: (d,) for a vector in d dimensions, () for a scalar."""
         return {name: spec.shape for name, spec in self.fields.items()}
 
-    @property
-    def solenoidal(self) -> tuple[str, ...]:
-        """Names of the fields that are kept free of divergence."""
-        return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
-
-    def settle(self) -> None:
-        """Computes on the devices the quantities that depend only on settings; called once on every process, when the
-        model is made."""
-
-    def solenoidal_part(self, field: jax.Array) -> jax.Array:
-        """The coefficients of a vector field without its divergence."""
-        return project(self.transform.layout, field)
-
     def transform_of(self, name: str) -> Transform:
         """The transform of an evolved field. All transforms of a model share one arrangement of points."""
         return self.fields[name].transform or self.transform
 
-    def specs(self) -> dict[str, FieldSpec]:
-        """All fields that output may request, evolved and derived."""
-        return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
-    @property
-    def scalar_fields(self) -> tuple[str, ...]:
-        """The evolved and derived fields with one real value at each point."""
-        return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
+class Dynamics(Declared):
+    """The equation du/dt = L u + N(u, t), as integrators and the loop over steps use it.
 
-    def field_values(self, name: str, fields: Fields) -> jax.Array:
-        """The values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y), zero in
-        padding."""
-        return self.transform.physical.as_seen(self.whole_values(name, fields))
+    N = combine(pointwise(inputs(u))): the transform brings `inputs` to physical space, block by block, applies
+    `pointwise`, and transforms the products back. L is diagonal and is integrated exactly.
+    """
 
-    def whole_values(self, name: str, fields: Fields) -> jax.Array:
-        """The same, always with three axes."""
-        if name in self.fields:
-            return self.transform_of(name).inverse(fields[name])
-        return self.derived()[name].values(fields)
-
-    def units_of(self, spec: FieldSpec) -> str:
-        """The units of a field in words: by default their dimension in the run's own units."""
-        return spec.units
-
-    @property
-    def density_transform(self) -> Transform:
-        """The transform of real fields with all modes of the model."""
-        return self.transform
-
-    @property
-    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The fields of an initial condition, with their leading shapes."""
-        return self.shapes
-
-    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
-        """The evolved fields from those of an initial condition; fields that are not in `names` were not set, and are
-        zero."""
-        return fields
-
-    @property
-    def populations(self) -> Populations:
-        """The particles that are matter of the model itself."""
-        return {}
-
-    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
-        """The function from the name of a population and its particles to their acceleration (3, entries)."""
-        raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
-
-    def contents(self, state: "State") -> Any:
-        """The part of a state that the model's methods take for `fields`: the fields, and what else its steps
-        change."""
-        return state.fields
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """The fields that snapshots hold unless a run names others."""
-        return tuple(self.fields)
-
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        """The components of a composite."""
-        return {}
-
-    @property
-    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
-        """The fields that a forcing accelerates, with their leading shapes."""
-        return self.shapes
-
-    def derived(self) -> Mapping[str, DerivedField]:
-        """Fields besides the evolved ones that output may request."""
-        return {}
-
-    # ---- the equation ------------------------------------------------------------------------------------
+    split: ClassVar[bool] = False
+    """Whether the equation is solved by split steps, as a `SplitModel`."""
+    guarded: ClassVar[bool] = False
+    """Whether the rate is NaN if no step can be taken from finite fields. The step then leaves the fields unchanged,
+    and `trouble` states the reason."""
 
     def inputs(self, fields: Fields) -> Tree:
         """Spectral fields whose values `pointwise` needs."""
@@ -206,41 +99,27 @@ class Model:
         time: jax.Array,
         accelerations: Fields | None = None,
         shift: Shift | None = None,
-    ) -> tuple[Fields, dict[str, jax.Array]]:
-        """N with the accelerations of a forcing, and the maxima of `pointwise`.
-
-        With `shift` the products are taken on a shifted grid, which changes the phase of their aliasing errors.
-        """
-        rates, evaluated = self.evaluated(fields, time, accelerations, shift)
-        return rates, evaluated.maxima
-
-    def evaluated(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
         keep: Collection[str] = (),
     ) -> tuple[Fields, Evaluated]:
-        """`tendency` with all that was evaluated for it; `keep` as in `Transform.evaluate`, if there is no shift."""
-        given = self.inputs(fields), self.pointwise, self.parameters(time)
+        """N with the accelerations of a forcing, and what was evaluated for it: the maxima of `pointwise`, and the
+        values of the inputs in `keep` (see `Transform.evaluate`).
+
+        With `shift` the products are taken on a shifted grid, which changes the phase of their aliasing errors; no
+        values are kept then.
+        """
+        inputs, parameters = self.inputs(fields), self.parameters(time)
         if shift is None:
-            evaluated = self.transform.evaluate(*given, keep)
+            kept = tuple(name for name in keep if name in inputs)
+            evaluated = self.transform.evaluate(inputs, self.pointwise, parameters, kept)
         else:
-            evaluated = evaluate_moved(self.transform, shift, *given)
+            evaluated = evaluate_moved(self.transform, shift, inputs, self.pointwise, parameters)
         rates = self.combine(evaluated.products, fields)
         rates |= {name: rates[name] + a for name, a in (accelerations or {}).items()}
         return rates, evaluated
 
-    def tendency_and_velocity(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
-    ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
-        """`tendency`, and the values (3, *kept_order) of the velocity if they are seen on the way."""
-        return *self.tendency(fields, time, accelerations, shift), None
+    def fastest(self, fields: Fields, time: jax.Array) -> jax.Array:
+        """`rate` of these fields."""
+        return self.rate(self.tendency(fields, time)[1].maxima)
 
     def longest_step(self) -> float | None:
         """The largest dt that resolves the growth of the linear term; None if no mode grows."""
@@ -250,11 +129,75 @@ class Model:
         """The first values of the small arrays that the model carries from step to step."""
         return {}
 
+    def contents(self, state: "State") -> Any:
+        """The part of a state that the model's methods take for `fields`: the fields, and what else its steps
+        change."""
+        return state.fields
+
+
+class Measured(Dynamics):
+    """The quantities of a model that output, diagnostics and pictures use."""
+
+    budget: Literal["none", "step", "row"] = "none"
+    """When the energy budget (`balance`, `work`) is evaluated: in every step, which needs a budget of spectral fields
+    only, or, if it is expensive, only for rows of output."""
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        """Fields besides the evolved ones that output may request."""
+        return {}
+
+    def specs(self) -> dict[str, FieldSpec]:
+        """All fields that output may request, evolved and derived."""
+        return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
+
+    @property
+    def scalar_fields(self) -> tuple[str, ...]:
+        """The evolved and derived fields with one real value at each point."""
+        return tuple(n for n, spec in self.specs().items() if not (spec.components or spec.complex))
+
+    def field_values(self, name: str, fields: Fields) -> jax.Array:
+        """The values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y), zero in
+        padding."""
+        return self.transform.physical.as_seen(self.whole_values(name, fields))
+
+    def whole_values(self, name: str, fields: Fields) -> jax.Array:
+        """The same, always with three axes."""
+        if name in self.fields:
+            return self.transform_of(name).inverse(fields[name])
+        return self.derived()[name].values(fields)
+
+    def units_of(self, spec: FieldSpec) -> str:
+        """The units of a field in words: by default their dimension in the run's own units."""
+        return spec.units
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The fields that snapshots hold unless a run names others."""
+        return tuple(self.fields)
+
+    @property
+    def pictured(self) -> tuple[str, ...]:
+        """The scalars whose mid-planes are stored by default."""
+        scalars = self.scalar_fields
+        vorticity = "vorticity" if "vorticity" in scalars else "vorticity_magnitude"  # a scalar in a plane
+        return tuple(name for name in ("speed", vorticity, "density") if name in scalars)
+
+    @property
+    def density_transform(self) -> Transform:
+        """The transform of real fields with all modes of the model."""
+        return self.transform
+
+    def velocity(self, fields: Fields) -> jax.Array:
+        """Coefficients (d, *order) of the velocity."""
+        return fields["velocity"]
+
+    def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
+        """The function from the name of a population and its particles to their acceleration (3, entries)."""
+        raise TypeError(f"{type(self).__name__} does not define particle_acceleration")
+
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
         """Why no step can be taken from finite fields, and a remedy; None if one can."""
         return None
-
-    # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
         """The energy budget, for models whose `budget` is not "none"."""
@@ -277,7 +220,7 @@ class Model:
             for i, component in enumerate(spec.components):
                 columns[f"{name}_{component}_mean"] = mean[i].real
                 columns[f"{name}_{component}_variance"] = square[i] - abs(mean[i]) ** 2
-        return columns | {"rate": self.rate(self.tendency(fields, time)[1])}
+        return columns | {"rate": self.fastest(fields, time)}
 
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         """Lines about the run's resolution, from a row of diagnostics."""
@@ -306,16 +249,71 @@ class Model:
         """The rate at which the nonlinear terms add energy to each mode (*order), by name; empty: not defined."""
         return {}
 
-    @property
-    def pictured(self) -> tuple[str, ...]:
-        """The scalars whose mid-planes are stored by default."""
-        scalars = self.scalar_fields
-        vorticity = "vorticity" if "vorticity" in scalars else "vorticity_magnitude"  # a scalar in a plane
-        return tuple(name for name in ("speed", vorticity, "density") if name in scalars)
 
-    def velocity(self, fields: Fields) -> jax.Array:
-        """Coefficients (d, *order) of the velocity."""
-        return fields["velocity"]
+class Model(Measured):
+    """An equation that a configuration can name: `Dynamics`, `Measured`, and here how a run makes, starts and forces
+    it.
+
+    A subclass has to define `Settings`, `pointwise` and `combine`, and to pass its fields to `__init__`. Everything
+    else has a default.
+    """
+
+    Settings: ClassVar[type[Settings]]
+    integrators: ClassVar[tuple[str, ...]] = ()
+    """The integrators that can solve the equation, the default first; empty: all for models of its kind."""
+    dealias: ClassVar[tuple[str, ...]] = ()
+    """The allowed values of `grid.dealias`, the default first; empty: all."""
+    planar: ClassVar[bool] = False
+    """Whether the equation can also be solved in two dimensions."""
+    open: ClassVar[bool] = False
+    """Whether the model is known only when the user's files are read; integrator, dealiasing and forcing are then
+    checked against it."""
+    unforced: str | None = None
+    """The reason why the model cannot be forced; None if it can."""
+
+    @classmethod
+    def create(cls, settings: Any, make: Callable[..., Transform], files: Any) -> "Model":
+        """The model of a run. `make(real=True, every=False)` is `make_transform` on the run's grid and devices;
+        `files` opens the user's files."""
+        return cls(settings, make())  # type: ignore[call-arg] - subclasses know their fields
+
+    def settle(self) -> None:
+        """Computes on the devices the quantities that depend only on settings; called once on every process, when the
+        model is made."""
+
+    @property
+    def solenoidal(self) -> tuple[str, ...]:
+        """Names of the fields that are kept free of divergence."""
+        return tuple(name for name, spec in self.fields.items() if spec.solenoidal)
+
+    def solenoidal_part(self, field: jax.Array) -> jax.Array:
+        """The coefficients of a vector field without its divergence."""
+        return project(self.transform.layout, field)
+
+    @property
+    def initial_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields of an initial condition, with their leading shapes."""
+        return self.shapes
+
+    def begin(self, fields: Fields, names: Collection[str]) -> Fields:
+        """The evolved fields from those of an initial condition; fields that are not in `names` were not set, and are
+        zero."""
+        return fields
+
+    @property
+    def accelerated(self) -> Mapping[str, tuple[int, ...]]:
+        """The fields that a forcing accelerates, with their leading shapes."""
+        return self.shapes
+
+    @property
+    def populations(self) -> Populations:
+        """The particles that are matter of the model itself."""
+        return {}
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """The components of a composite."""
+        return {}
 
     def jeans_frequency_squared(self, k2: float, density: float) -> float | None:
         """omega^2 (1/time^2) of a small density wave in homogeneous matter at rest; None if there is no such wave."""

@@ -149,7 +149,7 @@ class NavierStokes(Model):
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
-    def evaluated(
+    def tendency(
         self,
         fields: Fields,
         time: jax.Array,
@@ -157,23 +157,14 @@ class NavierStokes(Model):
         shift: Shift | None = None,
         keep: Collection[str] = (),
     ) -> tuple[Fields, Evaluated]:
-        """With what a modal closure adds; that of a stress is among the products."""
-        rates, found = super().evaluated(fields, time, accelerations, shift, keep)
+        """Includes the rates of a modal closure; the stress of other closures is among the products."""
+        rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
         if self.closure is None or not self.closure.modal:
-            return rates, found
+            return rates, evaluated
         rates = {**rates, **{n: rates[n] + r for n, r in self.subgrid_tendencies(fields).items()}}
         limit = self.closure.modal_rate(fields["velocity"], scalars=bool(self.mean_gradients))
-        return rates, found._replace(maxima={**found.maxima, "rate": found.maxima["rate"] + limit})
-
-    def tendency_and_velocity(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
-    ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
-        rates, found = self.evaluated(fields, time, accelerations, shift, ("velocity",))
-        return rates, found.maxima, found.values.get("velocity")
+        maxima = {**evaluated.maxima, "rate": evaluated.maxima["rate"] + limit}
+        return rates, evaluated._replace(maxima=maxima)
 
     # ---- the closure -------------------------------------------------------------------------------------
 
@@ -266,7 +257,7 @@ class NavierStokes(Model):
             subgrid = self.subgrid_losses(fields)
             # Where the cascade of such a flow would end is not on the grid.
             flow = {n: v for n, v in flow.items() if n not in ("kolmogorov_scale", "k_max_eta")}
-            flow["rate"] = self.tendency(fields, time)[1]["rate"]
+            flow["rate"] = self.tendency(fields, time)[1].maxima["rate"]
         return {
             "energy": balance.energy,
             "kinetic_energy": 0.5 * power(layout, 1.0, u),

@@ -120,15 +120,11 @@ class SplitEquation(Equation, SplitModel):
     def longest_step(self) -> float | None:
         return None  # growth is exact
 
-    def tendency(self, fields: Fields, time: jax.Array, *further: Any, **named: Any) -> Any:
-        """No tendency, which split steps do not take, but the rate of the fields."""
-        return {}, {"rate": self.kick(fields, time, jnp.zeros((), jnp.float64))[1]}
-
-    def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
-        return maxima["rate"]
+    def fastest(self, fields: Fields, time: jax.Array) -> jax.Array:
+        return self.kick(fields, time, jnp.zeros((), jnp.float64))[1]
 
     def memory(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        return self.tendency(fields, time)[1]
+        return {"rate": self.fastest(fields, time)}
 
 
 def fastest_phase(model: Equation) -> jax.Array:

@@ -184,9 +184,9 @@ class Swarm:
         }
 
     @property
-    def sees_velocity(self) -> bool:
-        """Whether the values of the velocity on the grid spare the particles a transform."""
-        return any(kind.sampler.takes_values for kind in self.kinds.values())
+    def takes(self) -> tuple[str, ...]:
+        """The inputs of the model whose values on the grid spare the particles a transform."""
+        return ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
 
     def rates(
         self,
