@@ -86,6 +86,18 @@ def test_a_second_process_hits_and_a_changed_rule_misses(tmp_path):
 
 
 @pytest.mark.smoke
+def test_the_sources_of_rules_are_rooms_of_the_package():
+    """Rooms move; a name that no longer exists would let old programs run with new rules."""
+    users = {
+        path for path in (ROOT / "simulator").rglob("*.py") if "custom_partitioning(" in path.read_text()
+    }
+    assert users
+    folders = [ROOT / "simulator" / name for name in compile_cache.SOURCES]
+    assert all(any(folder.glob("**/*.py")) for folder in folders)
+    assert all(any(folder in path.parents for folder in folders) for path in users)
+
+
+@pytest.mark.smoke
 def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeypatch):
     for part in ("spectral", "cli"):
         (tmp_path / part).mkdir()

@@ -135,7 +135,7 @@ class Dynamics(Declared):
         return state.fields
 
 
-class Measured(Dynamics):
+class Observables(Dynamics):
     """The quantities of a model that output, diagnostics and pictures use."""
 
     budget: Literal["none", "step", "row"] = "none"
@@ -250,8 +250,8 @@ class Measured(Dynamics):
         return {}
 
 
-class Model(Measured):
-    """An equation that a configuration can name: `Dynamics`, `Measured`, and here how a run makes, starts and forces
+class Model(Observables):
+    """An equation that a configuration can name: `Dynamics`, `Observables`, and here how a run makes, starts and forces
     it.
 
     A subclass has to define `Settings`, `pointwise` and `combine`, and to pass its fields to `__init__`. Everything
