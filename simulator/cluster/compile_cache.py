@@ -26,7 +26,7 @@ from simulator.cluster.hardware import cpu_model
 from simulator.errors import UserError, shown
 
 # packages that contain rules: the transforms, and the pointwise functions that they run
-SOURCES = ("spectral", "physics", "measure")
+SOURCES = ("spectral", "physics", "measure", "check")
 LIMIT = 2 << 30  # bytes, over all folders
 
 

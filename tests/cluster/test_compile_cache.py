@@ -1,6 +1,7 @@
 """The compile cache: a second process hits, a changed partitioning rule misses, and it never fails a run."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap

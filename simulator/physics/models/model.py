@@ -251,8 +251,8 @@ class Observables(Dynamics):
 
 
 class Model(Observables):
-    """An equation that a configuration can name: `Dynamics`, `Observables`, and here how a run makes, starts and forces
-    it.
+    """An equation that a configuration can name: its `Dynamics`, its `Observables`, and here how a run makes, starts
+    and forces it.
 
     A subclass has to define `Settings`, `pointwise` and `combine`, and to pass its fields to `__init__`. Everything
     else has a default.
