@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from simulator.physics.models.fluid import strain_rate, transfer
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.domain import Cut, after
+    from simulator.physics.particles.interpolation import COMPONENTS
     from simulator.physics.particles.population import Population, Populations
-    from simulator.physics.particles.sampled import COMPONENTS
     from simulator.physics.particles.swarm import Swarm
     from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
     from simulator.spectral.layout import PhysicalLayout
@@ -61,7 +61,7 @@ else:
         "simulator.physics.particles": "Domain ParticleSet",
         "simulator.physics.particles.domain": "Cut after",
         "simulator.physics.particles.population": "Population Populations",
-        "simulator.physics.particles.sampled": "COMPONENTS",
+        "simulator.physics.particles.interpolation": "COMPONENTS",
         "simulator.physics.particles.swarm": "Swarm",
         "simulator.spectral.bins": "Bins flux shell_spectra spectral_map",
         "simulator.spectral.layout": "PhysicalLayout",

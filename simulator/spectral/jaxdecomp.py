@@ -15,10 +15,10 @@ import numpy as np
 from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
-from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.program import Local, Program
+from simulator.spectral.stages import Kind
 from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
 
 NAME = "jaxdecomp"

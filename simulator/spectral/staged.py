@@ -14,13 +14,12 @@ from jax.sharding import Mesh, PartitionSpec
 from simulator.cluster.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
-from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.native.local import ORDER, NativeTransform, points_order
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition, Kind
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20

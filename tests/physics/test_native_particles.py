@@ -9,7 +9,7 @@ import pytest
 
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.sorting import ORDER, sorted_by_cell
+from simulator.physics.particles.migration import ORDER, sorted_by_cell
 from simulator.spectral import Grid, Local, make_transform, native
 from simulator.spectral.native import build
 from simulator.spectral.native.particles import select

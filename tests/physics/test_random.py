@@ -8,7 +8,7 @@ from simulator.archive.dataset import Dataset
 from simulator.archive.states import component_names, datasets, physical_axes
 from simulator.archive.writer import save
 from simulator.errors import UserError
-from simulator.physics.initial.spectrum import SpectrumSettings, shape_of
+from simulator.physics.initial.random import SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs
 
 MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}

@@ -171,8 +171,7 @@ time: {{stop: 1.0, dt: 0.01}}
 
     @jax.jit
     def waves_of(state: State):
-        sources = run.model.sources(run.model.contents(state))
-        modes = run.model.density_modes({name: values for name, (values, _) in sources.items()})
+        modes = run.model.density_modes(run.model.densities(run.model.contents(state))[0])
         return {name: jax.numpy.where(first, f, 0).sum().real for name, f in modes.items()}
 
     for _ in range(2):

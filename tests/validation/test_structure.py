@@ -123,7 +123,7 @@ def test_the_spectrum_of_a_library() -> None:
     """In the run's units: sigma_8 integrated from it is the one asked for, within 1e-3; its slope at large scales is
     the primordial one, and it peaks near k = 0.0166 h / Mpc."""
     pytest.importorskip("camb")
-    from simulator.physics.initial.linear_power import LinearPowerSettings, camb_spectrum
+    from simulator.physics.initial.cosmological import LinearPowerSettings, camb_spectrum
     from simulator.physics.models.cosmology import CosmologySettings
     from simulator.spectral import Grid
 
@@ -145,7 +145,7 @@ def test_a_box_of_the_library_s_spectrum() -> None:
     """20 Mpc at a = 0.01: the variance of the density contrast is that of the modes in the box, sum of P D^2 / V,
     within the scatter of its largest waves."""
     pytest.importorskip("camb")
-    from simulator.physics.initial.linear_power import camb_spectrum
+    from simulator.physics.initial.cosmological import camb_spectrum
 
     run = cases.simulation(
         WAVE, ASTRONOMICAL, LIBRARY, "grid.shape=24,24,24", "grid.box=2e4,2e4,2e4", "time.dt=1e-6"
@@ -177,7 +177,7 @@ def test_where_the_library_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch, model: str, installed: bool, message: str
 ) -> None:
     monkeypatch.setattr(
-        "simulator.physics.initial.linear_power.find_spec", lambda name: name if installed else None
+        "simulator.physics.initial.cosmological.find_spec", lambda name: name if installed else None
     )
     with pytest.raises(UserError) as refused:
         _ = cases.simulation(WAVE, model, LIBRARY).state

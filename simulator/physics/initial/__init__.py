@@ -1,8 +1,7 @@
 """Initial conditions. A new one is a class in this package and a line in `INITIALS`."""
 
-from simulator.physics.initial.component_starts import composite
 from simulator.physics.initial.cosmological import Cosmological, ZeldovichWave
-from simulator.physics.initial.initial import Initial, StartFiles, start_of
+from simulator.physics.initial.initial import Initial, StartFiles, composite, start_of
 from simulator.physics.initial.orszag_tang import OrszagTang
 from simulator.physics.initial.python_start import PythonStart
 from simulator.physics.initial.random import Random

@@ -1,13 +1,17 @@
-"""The contract of an initial condition, and the transform of values on the grid to coefficients."""
+"""The contract of an initial condition, the transform of values on the grid to coefficients, and the initial
+condition of a composite."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
 
 import jax
 import jax.numpy as jnp
+from pydantic import Field, create_model
 
 from simulator.errors import UserError
 from simulator.physics.models import Fields, Model
+from simulator.physics.models.component import PARTICLES
+from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.start import StoredParticles
@@ -151,3 +155,52 @@ def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
         raise UserError(
             f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
         )
+
+
+def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
+    """The initial condition whose components start from any of `parts`."""
+    part_settings: Any = Annotated[
+        Union[tuple(p.Settings for p in parts.values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]
+
+    class CompositeStart(Initial):
+        """Each component starts as its own model alone would, under the composite's gravity.
+
+        A soliton's mass, radius and relaxation refer to its own matter only.
+        """
+
+        composite = True
+        Settings = create_model(
+            "CompositeInitialSettings",
+            __base__=Settings,
+            kind=(Literal["composite"], "composite"),
+            components=(
+                cast(Any, dict[str, part_settings]),
+                Field(description="The initial condition of each component, by the component's name."),
+            ),
+        )
+
+        def build_for(self, model: Any, files: StartFiles) -> Fields:
+            if not isinstance(model, Composite):
+                raise UserError("kind: composite needs model.kind: composite")
+            given = self.settings.components
+            for name in (*model.parts, *given):
+                if name not in model.parts:
+                    raise UserError(f"components.{name}: the model's components are {', '.join(model.parts)}")
+                if name not in given:
+                    raise UserError(f"components.{name}: missing; every component needs an initial condition")
+            fields = {}
+            for name, part in model.parts.items():
+                settings = given[name]
+                initial = parts[settings.kind](settings)
+                try:
+                    if part.population is None:
+                        fields[name] = start_of(initial, part.alone, files)
+                    else:
+                        fields[name] = {PARTICLES: initial.place(part, files)}
+                except UserError as error:
+                    raise UserError(f"components.{name}: {error}") from error
+            return joined(fields)
+
+    return CompositeStart

@@ -15,7 +15,7 @@ from simulator.physics.initial.initial import (
     three_dimensional,
     vector,
 )
-from simulator.physics.initial.spectrum import WithRandomFields, add_random_fields
+from simulator.physics.initial.random import WithRandomFields, add_random_fields
 from simulator.settings import Real
 from simulator.spectral import Transform
 

@@ -22,7 +22,15 @@ from simulator.physics.models.fields import (
     Fields,
     by_name,
 )
-from simulator.physics.models.flow import Cascade, absent, mean_and_rms, products_about
+from simulator.physics.models.flow import (
+    Cascade,
+    Damping,
+    absent,
+    dissipation_scale,
+    mean_and_rms,
+    products_about,
+    tail_fraction,
+)
 from simulator.physics.models.fluid import (
     FlowSettings,
     Hyperdiffusion,
@@ -37,7 +45,6 @@ from simulator.physics.models.fluid import (
 )
 from simulator.physics.models.model import Balance
 from simulator.physics.models.navier_stokes import NavierStokes
-from simulator.physics.models.resolution import Damping, dissipation_scale, tail_fraction
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.operators import (

@@ -14,12 +14,6 @@ from pydantic import model_validator
 from simulator.errors import UserError
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.density import by_axis, center, density_power, from_center
-from simulator.physics.models.external_potential import (
-    AbsorberSettings,
-    ExternalSettings,
-    absorption,
-    external_potential,
-)
 from simulator.physics.models.fields import (
     DENSITY,
     PHASE,
@@ -32,14 +26,19 @@ from simulator.physics.models.fields import (
     FieldSpec,
     by_name,
 )
+from simulator.physics.models.flow import UNDER_RESOLVED, tail_fraction
 from simulator.physics.models.model import SplitModel
-from simulator.physics.models.phase_factor import phase_factor
-from simulator.physics.models.plaquettes import pierced_faces
-from simulator.physics.models.resolution import UNDER_RESOLVED, tail_fraction
+from simulator.physics.models.wave_functions import (
+    AbsorberSettings,
+    ExternalSettings,
+    absorption,
+    external_potential,
+    phase_factor,
+    pierced_faces,
+)
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import gradient, project, squared
-from simulator.spectral.poisson import Green, solve_poisson
+from simulator.spectral.operators import Green, gradient, project, solve_poisson, squared
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
 GRAVITATIONAL_CONSTANT = 4.30091727e-6

@@ -25,25 +25,26 @@ from simulator.physics.models.fields import (
     along_axes,
     by_name,
 )
+from simulator.physics.models.flow import tail_fraction
 from simulator.physics.models.fluid import advection_rate, curl_fields, transfer
 from simulator.physics.models.model import Balance, Model, Shift
-from simulator.physics.models.resolution import tail_fraction
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import (
+    Green,
     curl,
     divergence,
     dot,
     gradient,
     hermitian,
     project,
+    solve_poisson,
     squared,
     symmetric_pairs,
     wavenumbers,
 )
-from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
 
 
