@@ -96,13 +96,7 @@ class JaxdecompTransform:
     kernels = "xla"
     kept_order: str | None = None
 
-    def __init__(
-        self,
-        modes: Modes,
-        candidate: Candidate,
-        devices: Devices,
-        dtype: Any = np.float64,
-    ):
+    def __init__(self, modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64):
         self.grid, self.dtype = modes.grid, np.dtype(dtype)
         self.mesh = make_mesh(devices, candidate.mesh, AXES)
         points, sharded = _sharded(candidate.mesh)
@@ -133,20 +127,12 @@ class JaxdecompTransform:
         raise TypeError(f"{NAME} keeps no values")
 
     def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
 
     def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         return evaluate_whole(self, inputs, pointwise, parameters)
 

@@ -311,13 +311,7 @@ class Layout(_Arrangement):
             sums = add(values)
             return (lax.psum(sums, axes) if self.devices > 1 else sums,)
 
-        return Program(
-            local,
-            self.mesh,
-            [self.spec, self.spec_of(4)],
-            [PartitionSpec()],
-            name="shell_sum",
-        )
+        return Program(local, self.mesh, [self.spec, self.spec_of(4)], [PartitionSpec()], name="shell_sum")
 
     def shell_numbers(self) -> jax.Array:
         """The shell of every entry, of the array's (padded) shape; at most the number of the last shell."""

@@ -251,20 +251,12 @@ class StagedTransform:
         return values
 
     def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
 
     def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         array, given = stack(inputs)
         if array is None:

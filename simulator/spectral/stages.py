@@ -103,10 +103,7 @@ Z_Y_X = Decomposition(
         Stage("y", "zxy", {"x": "row", "z": "column"}),
         Stage("x", "zyx", {"y": "row", "z": "column"}),
     ),
-    (
-        Exchange("column", cut="z", join="y", order="zyx"),
-        Exchange("row", cut="y", join="x", order="zyx"),
-    ),
+    (Exchange("column", cut="z", join="y", order="zyx"), Exchange("row", cut="y", join="x", order="zyx")),
 )
 """Pencils on a two-dimensional mesh, for more devices than there are planes."""
 

@@ -76,11 +76,7 @@ class Transform(Protocol):
         ...
 
     def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
 
@@ -90,11 +86,7 @@ class Transform(Protocol):
         ...
 
     def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         """`evaluate` on the grid's own points only, with the aliasing that the kept modes allow.
 

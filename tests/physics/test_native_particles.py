@@ -148,10 +148,7 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     ids[empty], position[:, empty] = -1, 0
     put = jax.device_put
     particles = ParticleSet(
-        {
-            "tag": put(2.0 * ids, domain.sharding(1)),
-            "position": put(position, domain.sharding(2)),
-        },
+        {"tag": put(2.0 * ids, domain.sharding(1)), "position": put(position, domain.sharding(2))},
         put(ids, domain.sharding(1)),
         put(count, domain.sharding(1)),
         put(jnp.int32(0), domain.everywhere),

@@ -146,10 +146,7 @@ def test_it_is_the_vorticity_equation() -> None:
     np.testing.assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
 
 
-IDEAL = {
-    "navier_stokes": ("energy", "enstrophy"),
-    "mhd": ("energy", "cross_helicity", "square_potential"),
-}
+IDEAL = {"navier_stokes": ("energy", "enstrophy"), "mhd": ("energy", "cross_helicity", "square_potential")}
 
 
 @pytest.mark.parametrize("kind", IDEAL)

@@ -19,10 +19,7 @@ def test_a_zeldovich_wave_before_crossing() -> None:
     """A grows from 0.02 to 0.2 in ln 10 / gamma. The fields' series in k fall off as 0.1^n, so that 21 modes of 64
     points hold 1e-15 of them; what is left, 4e-9, is rk4's error (gamma dt)^4 / 120 of the rate."""
     run = cases.simulation(
-        GAS,
-        "model.sound_speed=0",
-        "grid.shape=64,2,2",
-        "initial={kind: zeldovich_wave, amplitude: 0.02}",
+        GAS, "model.sound_speed=0", "grid.shape=64,2,2", "initial={kind: zeldovich_wave, amplitude: 0.02}"
     )
     growth = math.sqrt(4 * math.pi)
     end = stepped(run, run.state, math.log(10) / growth, 100)

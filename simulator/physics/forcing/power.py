@@ -8,14 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.forcing.forcing import (
-    Band,
-    Forcing,
-    check_band,
-    in_band,
-    momentum,
-    needs_velocity,
-)
+from simulator.physics.forcing.forcing import Band, Forcing, check_band, in_band, momentum, needs_velocity
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
 from simulator.settings import Positive, Settings

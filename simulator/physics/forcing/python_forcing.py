@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
-from simulator.errors import UserError
 from simulator.physics.forcing.forcing import Forcing
 from simulator.physics.initial.initial import StartFiles
 from simulator.physics.models import Fields, Model
+from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Transform
 from simulator.spectral.operators import project
@@ -41,32 +41,21 @@ class PythonForcing(Forcing):
         self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles
     ):
         super().__init__(settings, transform, model, files)
-        self._function = files.function(str(settings.path), settings.function)
-        self._where = f"function: {settings.path}: {settings.function}"
+        self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
         one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)
         jax.eval_shape(self._values, (one, one, one), jax.ShapeDtypeStruct((), jnp.float64))
 
     def _values(self, points: Any, time: jax.Array) -> Fields:
-        try:
-            seen = self.transform.grid.seen(points)
-            found = self._function(*seen, time, **self.settings.parameters)
-        except jax.errors.JAXTypeError as error:
-            raise UserError(
-                f"{self._where}: uses numpy, or an if, on the coordinates; use jax.numpy instead"
-            ) from error
-        except Exception as error:
-            raise UserError(f"{self._where}: {type(error).__name__}: {error}") from error
+        found = self._function(*self.transform.grid.seen(points), time)
         if not isinstance(found, Mapping) or not found:
-            raise UserError(f"{self._where}: a dict of accelerations by field is needed, not {found!r}")
+            raise self._function.refused(f"a dict of accelerations by field is needed, not {found!r}")
         shape = np.broadcast_shapes(*(p.shape for p in points))
         return {name: self._whole(name, value, shape) for name, value in found.items()}
 
     def _whole(self, name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
-        known = self.model.accelerated
+        known, refused = self.model.accelerated, self._function.refused
         if name not in known:
-            raise UserError(
-                f"{self._where}: returned {name!r}; a force on this model acts on {', '.join(known)}"
-            )
+            raise refused(f"returned {name!r}; a force on this model acts on {', '.join(known)}")
         lead = known[name]
         try:
             if lead:
@@ -75,10 +64,10 @@ class PythonForcing(Forcing):
                 value = jnp.stack([jnp.broadcast_to(jnp.asarray(v), shape) for v in value])
             whole = jnp.broadcast_to(jnp.asarray(value), (*lead, *shape))
         except (TypeError, ValueError) as error:
-            raise UserError(f"{self._where}: {name}: {error}") from None
+            raise refused(f"{name}: {error}") from None
         real, dtype = self.transform.layout.real, self.transform.dtype
         if real and jnp.iscomplexobj(whole):
-            raise UserError(f"{self._where}: {name} is complex; real values are needed")
+            raise refused(f"{name} is complex; real values are needed")
         return whole.astype(dtype if real else jnp.result_type(dtype, jnp.complex64))
 
     def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:

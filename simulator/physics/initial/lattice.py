@@ -18,10 +18,7 @@ Motion = tuple[jax.Array, jax.Array]
 
 
 def arranged(
-    matter: ParticleComponent,
-    density: float,
-    motion: Callable[..., Motion] | None = None,
-    *given: jax.Array,
+    matter: ParticleComponent, density: float, motion: Callable[..., Motion] | None = None, *given: jax.Array
 ) -> ParticleSet:
     """Particles of equal masses, where they live; `motion` gives displacements and velocities at their undisturbed
     places (3, entries). Arrays that it needs are `given` to it after these: those on devices of several

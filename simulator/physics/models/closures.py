@@ -5,7 +5,7 @@ A new closure is a class here, or in a file of its own, a line in `CLOSURES` and
 
 import io
 import math
-import traceback
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from simulator.errors import UserError
 from simulator.physics.models.fields import Fields
-from simulator.physics.models.pointwise import POINTS, mixing
+from simulator.physics.user_function import POINTS, UserFunction
 from simulator.settings import InputPath, Positive, Settings
 from simulator.spectral import Grid, Layout, Transform
 from simulator.spectral.operators import squared
@@ -232,33 +232,21 @@ class PythonStress(Closure):
 
     def __init__(self, settings: PythonStressSettings, transform: Transform, files: Any):
         super().__init__(settings, transform, files)
-        path = str(settings.path)
-        self._path, self._width = path, filter_width(transform.grid)
-        self._function = files.function(path, settings.function)
-        self._flux = None if settings.flux is None else files.function(path, settings.flux)
-        self._arguments = dict(settings.parameters)
+        self._width = filter_width(transform.grid)
+        arguments = dict(settings.parameters)
         if settings.arrays is not None:
-            self._arguments |= _arrays(files.read(str(settings.arrays)), str(settings.arrays))
+            arguments |= _arrays(files.read(str(settings.arrays)), str(settings.arrays))
+        own = UserFunction.of(files, settings, "values", "subgrid: ")
+        self._function = self._flux = replace(own, parameters=arguments)
         velocity, gradient, scalar = (
             jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((3,), (3, 3), ())
         )
-        values = {"velocity": velocity, "gradient": gradient}
-        self._check(settings.function, self.stress, values)
+        values, advice = {"velocity": velocity, "gradient": gradient}, "a closure works point by point"
+        self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
         if settings.flux is not None:
-            self._check(settings.flux, self.flux, values, scalar, velocity)
-
-    def _check(self, name: str, function: Any, *arguments: Any) -> None:
-        """Refuses a function that mixes values of several points."""
-        if (found := mixing(jax.make_jaxpr(function)(*arguments))) is not None:
-            frames = [f.line_num for f in getattr(found[1], "frames", ()) if f.file_name == self._path]
-            raise UserError(
-                f"{self._at(name, frames[:1])}: uses {found[0]}, but it sees the points of one block only; "
-                "a closure works point by point"
-            )
-
-    def _at(self, name: str, lines: list[int | None]) -> str:
-        line = f":{lines[0]}" if lines else ""
-        return f"subgrid: {self._path}{line}: {name}"
+            flux = files.function(str(settings.path), settings.flux)
+            self._flux = replace(self._function, function=flux, name=settings.flux)
+            self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
 
     def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
         k = layout.wavenumbers(velocity.real.dtype)
@@ -266,42 +254,27 @@ class PythonStress(Closure):
         return {"velocity": velocity, "gradient": gradient}
 
     def stress(self, values: Fields) -> jax.Array:
-        velocity, gradient = values["velocity"], values["gradient"]
-        name, names = self.settings.function, "six are needed: xx, yy, zz, xy, xz, yz"
-        parts = self._parts(name, self._function, velocity, gradient, self._width)
-        if len(parts) != 6:
-            raise UserError(f"{self._at(name, [])}: returned {len(parts)} components; {names}")
-        xx, yy, zz, xy, xz, yz = parts
+        needed = "six are needed: xx, yy, zz, xy, xz, yz"
+        xx, yy, zz, xy, xz, yz = self._parts(self._function, 6, needed, values)
         return jnp.stack([xx - zz, yy - zz, xy, xz, yz])
 
     def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
-        name, of_flow = self.settings.flux, (values["velocity"], values["gradient"])
-        parts = self._parts(name, self._flux, *of_flow, scalar, gradient, self._width)
-        if len(parts) != 3:
-            raise UserError(
-                f"{self._at(name, [])}: returned {len(parts)} components; three are needed: x, y, z"
-            )
-        return jnp.stack(parts)
+        return jnp.stack(self._parts(self._flux, 3, "three are needed: x, y, z", values, scalar, gradient))
 
-    def _parts(self, name: str, function: Any, velocity: jax.Array, *further: Any) -> list[jax.Array]:
+    def _parts(
+        self, user: UserFunction, count: int, needed: str, values: Fields, *scalar: jax.Array
+    ) -> list[jax.Array]:
         """The arrays that a function of the user's returns, each of the shape of the points."""
-        try:
-            found = function(velocity, *further, **self._arguments)
-            return [jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:]) for part in found]
-        except jax.errors.JAXTypeError as error:
-            raise UserError(
-                f"{self._at(name, self._lines(error))}: uses numpy, or an if, on values; use jax.numpy instead, "
-                "with jnp.where for an if"
-            ) from error
-        except Exception as error:
-            first = str(error).partition("\n")[0]
-            raise UserError(
-                f"{self._at(name, self._lines(error))}: {type(error).__name__}: {first}"
-            ) from error
+        velocity = values["velocity"]
 
-    def _lines(self, error: BaseException) -> list[int | None]:
-        """The lines of the user's file that led to the error, the innermost first."""
-        return [f.lineno for f in traceback.extract_tb(error.__traceback__)[::-1] if f.filename == self._path]
+        def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:
+            found = user.function(*arguments, **parameters)
+            return [jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:]) for part in found]
+
+        found = replace(user, function=parts)(velocity, values["gradient"], *scalar, self._width)
+        if len(found) != count:
+            raise user.refused(f"returned {len(found)} components; {needed}")
+        return found
 
 
 def _arrays(content: bytes, path: str) -> dict[str, np.ndarray]:

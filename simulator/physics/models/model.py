@@ -201,11 +201,7 @@ class Model:
         return maxima.get("rate", jnp.zeros((), self.transform.dtype))
 
     def tendency(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
+        self, fields: Fields, time: jax.Array, accelerations: Fields | None = None, shift: Shift | None = None
     ) -> tuple[Fields, dict[str, jax.Array]]:
         """N with the accelerations of a forcing, and the maxima of `pointwise`.
 
@@ -233,11 +229,7 @@ class Model:
         return rates, evaluated
 
     def tendency_and_velocity(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
+        self, fields: Fields, time: jax.Array, accelerations: Fields | None = None, shift: Shift | None = None
     ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
         """`tendency`, and the values (3, *kept_order) of the velocity if they are seen on the way."""
         return *self.tendency(fields, time, accelerations, shift), None

@@ -165,11 +165,7 @@ class NavierStokes(Model):
         return rates, found._replace(maxima={**found.maxima, "rate": found.maxima["rate"] + limit})
 
     def tendency_and_velocity(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
+        self, fields: Fields, time: jax.Array, accelerations: Fields | None = None, shift: Shift | None = None
     ) -> tuple[Fields, dict[str, jax.Array], jax.Array | None]:
         rates, found = self.evaluated(fields, time, accelerations, shift, ("velocity",))
         return rates, found.maxima, found.values.get("velocity")

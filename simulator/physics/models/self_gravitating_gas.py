@@ -169,11 +169,7 @@ class SelfGravitatingGas(Model):
     # ---- the equation ------------------------------------------------------------------------------------
 
     def tendency(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
+        self, fields: Fields, time: jax.Array, accelerations: Fields | None = None, shift: Shift | None = None
     ) -> tuple[Fields, dict[str, jax.Array]]:
         """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 

@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 from pydantic import Field
 
-from simulator.errors import UserError
 from simulator.physics.models.fields import along_axes
+from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, NonNegative, Positive, Settings
 from simulator.spectral import Grid, Local, Points, Transform
 from simulator.spectral.operators import translate
@@ -175,20 +175,16 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> PointFunction:
             return reduce(add, (0.5 * w**2 * (q - m) ** 2 for q, m, w in points))
 
         return harmonic
-    where = f"external_potential: {settings.path}: {settings.function}"
-    function = files.function(str(settings.path), settings.function)
+    function = UserFunction.of(files, settings, "the coordinates", "external_potential: ")
 
     def potential(x, y, z):
-        try:
-            values = jnp.asarray(function(*grid.seen((x, y, z)), **settings.parameters))
-        except jax.errors.TracerArrayConversionError:
-            raise UserError(f"{where}: uses numpy on the coordinates; use jax.numpy instead") from None
+        values = jnp.asarray(function(*grid.seen((x, y, z))))
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
         if values.ndim > 3 or any(
             n not in (1, m) for n, m in zip(values.shape[::-1], shape[::-1], strict=False)
         ):
             own = values.shape[1:] if grid.planar else values.shape
-            raise UserError(f"{where} has shape {own}; {grid.seen(shape)} is needed")
+            raise function.refused(f"has shape {own}; {grid.seen(shape)} is needed")
         return values
 
     return potential

@@ -106,13 +106,7 @@ class Domain:
     def cuts(self) -> tuple[Cut, ...]:
         layout = self.physical
         return tuple(
-            Cut(
-                i,
-                layout.sharded[a],
-                layout.valid[i],
-                layout.parts(a),
-                layout.shape[i] // layout.parts(a),
-            )
+            Cut(i, layout.sharded[a], layout.valid[i], layout.parts(a), layout.shape[i] // layout.parts(a))
             for i, a in enumerate(AXES)
             if a in layout.sharded and layout.parts(a) > 1
         )
@@ -176,11 +170,7 @@ class Domain:
         spec = self.spec(array.ndim)
         place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
         return jax.shard_map(
-            after,
-            mesh=self.physical.mesh,
-            in_specs=(spec, place),
-            out_specs=spec,
-            check_vma=False,
+            after, mesh=self.physical.mesh, in_specs=(spec, place), out_specs=spec, check_vma=False
         )(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
