@@ -137,12 +137,6 @@ def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
     return tuple(x[0] for x in grid.seen(coordinates)) if grid.planar else coordinates
 
 
-def vector(transform: Transform, *components: jax.Array) -> jax.Array:
-    """A vector field (3, x, y, z), or (2, x, y) in a plane, from components that broadcast."""
-    shape = transform.physical.seen_shape
-    return jnp.stack([jnp.broadcast_to(c, shape) for c in components[: len(shape)]])
-
-
 def three_dimensional(transform: Transform, kind: str) -> None:
     """Refuses a plane."""
     if transform.grid.planar:
@@ -190,7 +184,7 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                     raise UserError(f"components.{name}: the model's components are {', '.join(model.parts)}")
                 if name not in given:
                     raise UserError(f"components.{name}: missing; every component needs an initial condition")
-            fields = {}
+            fields, undecided = {}, None
             for name, part in model.parts.items():
                 settings = given[name]
                 initial = parts[settings.kind](settings)
@@ -201,6 +195,11 @@ def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
                         fields[name] = {PARTICLES: initial.place(part, files)}
                 except UserError as error:
                     raise UserError(f"components.{name}: {error}") from error
+                except jax.errors.JAXTypeError as error:
+                    # A run that is only checked has no values to decide by; the other components are checked too.
+                    undecided = error
+            if undecided is not None:
+                raise undecided
             return joined(fields)
 
     return CompositeStart

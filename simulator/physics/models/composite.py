@@ -79,7 +79,7 @@ class CompositeSettings(Settings):
         return self
 
 
-class Moment(NamedTuple):
+class Matter(NamedTuple):
     """All matter at one moment."""
 
     values: dict[str, jax.Array]
@@ -221,13 +221,13 @@ class Composite(SplitModel):
         values = {name: density for name, (density, _) in sources.items()}
         return values, {name: work for name, (_, work) in sources.items()}
 
-    def moment(self, fields: Any, time: jax.Array | None = None) -> Moment:
+    def moment(self, fields: Any, time: jax.Array | None = None) -> Matter:
         """All matter and its potential, which an expanding background multiplies by the scale factor at `time`."""
         values, works = self.densities(fields)
         modes, factor = self._attracting(values), 1.0
         if self.background is not None and time is not None:
             factor = self.background.scale_factor(time)
-        return Moment(values, works, modes, self._potential(values, modes, factor))
+        return Matter(values, works, modes, self._potential(values, modes, factor))
 
     def density_modes(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Coefficients of the components' densities, without the window of particles, from their values."""
@@ -256,7 +256,7 @@ class Composite(SplitModel):
         phi = solve_poisson(self.transform.layout, source, self.settings.green)
         return Potential(self.transform, phi, jnp.sqrt(g * densest))
 
-    def _energy_slope(self, moment: Moment, time: jax.Array) -> jax.Array:
+    def _energy_slope(self, moment: Matter, time: jax.Array) -> jax.Array:
         """The derivative of the energy by the scale factor while no matter moves."""
         assert self.background is not None
         a = self.background.scale_factor(time)
