@@ -282,8 +282,12 @@ class Layout(_Arrangement):
 
     def at_zero(self, array: jax.Array) -> jax.Array:
         """The coefficients at k = 0: box means, over the last three axes."""
-        zero = (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
-        return jnp.where(zero, array, 0).sum((-3, -2, -1))
+        return jnp.where(self.zero, array, 0).sum((-3, -2, -1))
+
+    @property
+    def zero(self) -> jax.Array:
+        """True at k = 0; broadcasts."""
+        return (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
 
     # ---- shells ------------------------------------------------------------------------------------------
 

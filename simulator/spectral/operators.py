@@ -107,8 +107,7 @@ def project(layout: Layout, field: jax.Array) -> jax.Array:
 
 def fluctuation(layout: Layout, field: jax.Array) -> jax.Array:
     """The field (..., *order) without its box mean, the mode k = 0."""
-    zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-    return jnp.where(zero, 0, field)
+    return jnp.where(layout.zero, 0, field)
 
 
 def hermitian(layout: Layout, field: jax.Array) -> jax.Array:

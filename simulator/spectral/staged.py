@@ -147,8 +147,7 @@ class StagedTransform:
             + ("_sequential" if sequential else "_in_blocks" if self._in_blocks and not cpu else "")
             + ("" if exchange == "full" else f"_{exchange}")
         )
-        native_order = points_order(plan.stages[0].order)
-        self.kept_order = native_order if self.kernels == "native" else None
+        self.kept_order = points_order(plan.stages[0].order) if self.kernels == "native" else None
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
         self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
@@ -271,15 +270,8 @@ class StagedTransform:
 
         def local(values, points, inside, parameters) -> tuple[jax.Array | None, Reductions]:
             result = pointwise(given.split(values), points, parameters)
-
-            def everywhere(value: jax.Array, lead: tuple[int, ...] = ()) -> jax.Array:
-                return jnp.broadcast_to(value, (*lead, *values.shape[1:]))
-
-            full = jax.tree.map(lambda a: everywhere(a, a.shape[:-3]), result.products)
-            maxima, means = (
-                {k: everywhere(v) for k, v in part.items()} for part in (result.maxima, result.means)
-            )
-            return stack(full)[0], reduce_values(maxima, means, inside)
+            full = result.everywhere(values.shape[1:])
+            return stack(full.products)[0], reduce_values(full.maxima, full.means, inside)
 
         components = sum(given.sizes) + sum(products.sizes)
 

@@ -14,17 +14,13 @@ from simulator.physics.models.component import PARTICLES
 from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
-from simulator.physics.particles.start import StoredParticles
+from simulator.physics.particles.start import ParticleFiles
 from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
 
 
-class StartFiles(Protocol):
+class StartFiles(ParticleFiles, Protocol):
     """Opens the files that an initial condition names; passed in by the run, which keeps a copy of each file."""
-
-    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
-        """The function or class `name` of a Python file."""
-        ...
 
     def read(self, path: str) -> bytes:
         """The contents of a file."""
@@ -32,10 +28,6 @@ class StartFiles(Protocol):
 
     def snapshot(self, path: str) -> "Stored":
         """A snapshot or checkpoint of a run."""
-        ...
-
-    def particles(self, path: str, name: str) -> StoredParticles:
-        """The particles of a snapshot or checkpoint."""
         ...
 
 

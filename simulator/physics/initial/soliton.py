@@ -160,10 +160,7 @@ def superposed(
     for soliton in solitons:
         total = total + _one(model, soliton, relaxed)
     if background:
-        zero = jnp.ones((1, 1, 1), bool)
-        for axis in "xyz":
-            zero = zero & (transform.layout.integers(axis) == 0)
-        total = total + jnp.where(zero, jnp.asarray(math.sqrt(background), kind), 0)
+        total = total + jnp.where(transform.layout.zero, jnp.asarray(math.sqrt(background), kind), 0)
     return total
 
 

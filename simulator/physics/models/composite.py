@@ -23,7 +23,14 @@ from simulator.physics.models.component import (
 )
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.density import center, density_power
-from simulator.physics.models.fields import DENSITY, POTENTIAL, DerivedField, Fields, by_name
+from simulator.physics.models.fields import (
+    DENSITY,
+    POTENTIAL,
+    DerivedField,
+    Fields,
+    by_name,
+    check_arrangement,
+)
 from simulator.physics.models.model import SplitModel, State
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
 from simulator.physics.particles.particle_set import ParticleSet
@@ -110,12 +117,7 @@ class Composite(SplitModel):
     def __init__(self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform):
         """`real`: the transform of real fields with all their modes."""
         for part in parts.values():
-            theirs, ours = part.transform.physical, real.physical
-            if theirs.spec != ours.spec or theirs.shape != ours.shape:
-                raise UserError(
-                    "devices.count: the components would be shared out differently; "
-                    "fewer devices, or fft.decomposition: slab, work"
-                )
+            check_arrangement(part.transform, real, "the components")
         super().__init__(
             settings,
             real,

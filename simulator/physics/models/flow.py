@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from simulator.spectral import Layout, Local, Transform
+from simulator.spectral import Evaluated, Layout, Local, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
 
@@ -141,6 +141,26 @@ def mean_and_rms(
     }
 
 
+def _moments(transform: Transform, velocity: jax.Array, mean: jax.Array, rate) -> Evaluated:
+    """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
+    rate."""
+    k, dimensions = wavenumbers(transform.layout, velocity.real.dtype), len(velocity)
+    slopes = jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)])
+
+    def moments(values, points, parameters) -> Local:
+        v, g = values["velocity"], values["gradient"]
+        means = {
+            **products_about(parameters, v, "velocity"),
+            "gradient_2": dot(g, g) / dimensions,
+            "gradient_3": dot(g * g, g) / dimensions,
+            "gradient_4": dot(g * g, g * g) / dimensions,
+        }
+        divergence = abs(reduce(add, g))
+        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
+
+    return transform.evaluate({"velocity": velocity, "gradient": slopes}, moments, mean)
+
+
 def flow_scalars(
     transform: Transform, velocity: jax.Array, damping: Damping, cascade: Cascade, rate
 ) -> dict[str, jax.Array]:
@@ -156,31 +176,13 @@ def flow_scalars(
     edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i. Quantities that
     depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is 0.
     """
-    layout = transform.layout
+    layout, dimensions = transform.layout, len(velocity)
     omega = curl(layout, velocity)
     enstrophy = 0.5 * layout.inner(omega, omega).sum()
-    k = wavenumbers(layout, velocity.real.dtype)
-    dimensions = len(k)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
     over_k = 0.5 * layout.sum(inverse_k * abs(velocity) ** 2).sum()
     mean = layout.at_zero(velocity).real
-    inputs = {
-        "velocity": velocity,
-        "gradient": jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)]),
-    }
-
-    def moments(values, points, parameters) -> Local:
-        v, g = values["velocity"], values["gradient"]
-        means = {
-            **products_about(parameters, v, "velocity"),
-            "gradient_2": dot(g, g) / dimensions,
-            "gradient_3": dot(g * g, g) / dimensions,
-            "gradient_4": dot(g * g, g * g) / dimensions,
-        }
-        divergence = abs(reduce(add, g))
-        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
-
-    evaluated = transform.evaluate(inputs, moments, mean)
+    evaluated = _moments(transform, velocity, mean, rate)
     velocities = mean_and_rms(mean, evaluated.means, "velocity", "u_rms", "reynolds_stress")
     u_rms = velocities["u_rms"]
     integral = _INTEGRAL[dimensions] * ratio(over_k, u_rms**2)

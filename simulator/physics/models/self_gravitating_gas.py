@@ -136,8 +136,8 @@ class SelfGravitatingGas(Model):
                     "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
                     "everywhere"
                 )
-            zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-            fields = {**fields, "density": layout.constrain(jnp.where(zero, background, fields["density"]))}
+            density = jnp.where(layout.zero, background, fields["density"])
+            fields = {**fields, "density": layout.constrain(density)}
 
         def product(values, points, parameters) -> Local:
             return Local(values["density"] * values["velocity"])

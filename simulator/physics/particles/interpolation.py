@@ -137,14 +137,9 @@ class Sampler:
         values: jax.Array,
         position: jax.Array,
     ) -> jax.Array:
-        physical = self.domain.physical
-        return jax.shard_map(
-            local,
-            mesh=physical.mesh,
-            in_specs=(PartitionSpec(None, *map(physical.sharded.get, order)), self.domain.spec(2)),
-            out_specs=self.domain.spec(2),
-            check_vma=False,
-        )(values, position)
+        domain = self.domain
+        block = PartitionSpec(None, *map(domain.physical.sharded.get, order))
+        return domain.mapped(local, (block, domain.spec(2)), domain.spec(2))(values, position)
 
     @property
     def ghosts(self) -> tuple[int, int]:

@@ -75,13 +75,8 @@ def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) ->
     def local(number: jax.Array, valid: jax.Array) -> jax.Array:
         return jnp.zeros(total, jnp.int32).at[jnp.where(valid, number, total)].add(1, mode="drop")[None]
 
-    counts = jax.shard_map(
-        local,
-        mesh=domain.physical.mesh,
-        in_specs=(domain.spec(1), domain.spec(1)),
-        out_specs=PartitionSpec(domain.names),
-        check_vma=False,
-    )(number, valid)
+    given = domain.spec(1), domain.spec(1)
+    counts = domain.mapped(local, given, PartitionSpec(domain.names))(number, valid)
     return counts.sum(0).max().astype(jnp.int32)
 
 
@@ -90,16 +85,15 @@ def _along(
 ) -> tuple[_Travellers, jax.Array]:
     """All particles on their device along one axis, or `full`: some device has no room."""
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
-    shared = partial(jax.shard_map, mesh=domain.physical.mesh, check_vma=False)
     per_device = domain.spec(1)
     messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
-    look = shared(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
-    exchange = shared(
+    look = domain.mapped(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
+    exchange = domain.mapped(
         partial(_exchanged, number=number, cut=cut, native=domain.native),
         in_specs=(specs,),
         out_specs=(messages, per_device),
     )
-    write = shared(
+    write = domain.mapped(
         partial(_written, number=number, cut=cut),
         in_specs=(specs, messages, PartitionSpec()),
         out_specs=(specs, per_device),
@@ -250,13 +244,7 @@ def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> Pa
     given = [particles.records["position"], particles.id, *(particles.records[name] for name in names)]
     if domain.cuts:
         specs = tuple(domain.spec(array.ndim) for array in given)
-        local = jax.shard_map(
-            local,
-            mesh=domain.physical.mesh,
-            in_specs=(jax.sharding.PartitionSpec(), domain.spec(1), *specs),
-            out_specs=specs,
-            check_vma=False,
-        )
+        local = domain.mapped(local, (PartitionSpec(), domain.spec(1), *specs), specs)
     position, ids, *others = local(due, particles.count, *given)
     records = {"position": position, **dict(zip(names, others, strict=True))}
     return replace(particles, records={name: records[name] for name in particles.records}, id=ids)

@@ -21,8 +21,8 @@ Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
 class ParticleFiles(Protocol):
     """Opens the files that a start names; passed in by the run."""
 
-    def function(self, path: str, name: str) -> Callable[..., Any]:
-        """The function `name` of a Python file."""
+    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
+        """The function or class `name` of a Python file."""
         ...
 
     def particles(self, path: str, name: str) -> "StoredParticles":
