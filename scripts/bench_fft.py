@@ -30,7 +30,7 @@ from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
 from simulator.cluster.start import start
 from simulator.spectral import Grid, Modes
-from simulator.spectral.nonlinear_term import random_array
+from simulator.spectral.measure import random_array
 
 
 @contextlib.contextmanager

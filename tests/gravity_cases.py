@@ -1,6 +1,6 @@
 """Simulations that the tests of gravity share: small, on one device or several, without files of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -50,6 +50,16 @@ def simulation(text: str, *overrides: str, devices: int = 1, python: str | None 
 
 def on_devices(count: int) -> Cluster:
     return Cluster(discover({}), "cpu", tuple(jax.devices()[:count]))
+
+
+def marching(run: Simulation) -> Callable[[State, float, int], State]:
+    """(state, duration, steps) to the state after equal steps, compiled once."""
+
+    @jax.jit
+    def march(state: State, dt, steps) -> State:
+        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
+
+    return lambda state, duration, steps: march(state, duration / steps, steps)
 
 
 def stepped(run: Simulation, state: State, duration: float, steps: int) -> State:

@@ -17,7 +17,7 @@ from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
 from simulator.spectral.collectives import collectives
-from simulator.spectral.nonlinear_term import NonlinearTerm, random_array, temporary_bytes
+from simulator.spectral.measure import NonlinearTerm, random_array, temporary_bytes
 from simulator.words import size
 
 COMPONENTS = 3

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from simulator.measure.volume import Camera, TransferFunction, Volume
     from simulator.physics import models
     from simulator.physics.initial import StartFiles
-    from simulator.physics.initial.python_start import line_of
     from simulator.physics.models.fluid import strain_rate, transfer
     from simulator.physics.particles import Domain, ParticleSet
     from simulator.physics.particles.domain import Cut, after
+    from simulator.physics.particles.interpolation import COMPONENTS
     from simulator.physics.particles.population import Population, Populations
-    from simulator.physics.particles.sampled import COMPONENTS
     from simulator.physics.particles.swarm import Swarm
+    from simulator.physics.user_function import line_of
     from simulator.spectral.bins import Bins, flux, shell_spectra, spectral_map
     from simulator.spectral.layout import PhysicalLayout
     from simulator.spectral.operators import (
@@ -55,13 +55,13 @@ else:
     models, spectral = _Lazy("simulator.physics.models"), _Lazy("simulator.spectral")
     for _module, _names in {
         "simulator.physics.initial": "StartFiles",
-        "simulator.physics.initial.python_start": "line_of",
+        "simulator.physics.user_function": "line_of",
         "simulator.measure.volume": "Camera TransferFunction Volume",
         "simulator.physics.models.fluid": "strain_rate transfer",
         "simulator.physics.particles": "Domain ParticleSet",
         "simulator.physics.particles.domain": "Cut after",
         "simulator.physics.particles.population": "Population Populations",
-        "simulator.physics.particles.sampled": "COMPONENTS",
+        "simulator.physics.particles.interpolation": "COMPONENTS",
         "simulator.physics.particles.swarm": "Swarm",
         "simulator.spectral.bins": "Bins flux shell_spectra spectral_map",
         "simulator.spectral.layout": "PhysicalLayout",

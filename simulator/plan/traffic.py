@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from simulator.spectral.collectives import KINDS, bytes_of_arrays, devices_of, sent_by
-from simulator.spectral.native.library import BLANK, STAGE
+from simulator.spectral.native import BLANK, STAGE
 
 LARGE = 1 << 20
 """Bytes above which a collective counts as an exchange of arrays."""

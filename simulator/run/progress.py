@@ -21,7 +21,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from simulator.archive.series import read_table
-from simulator.physics.models.resolution import RESOLVED
+from simulator.physics.models.flow import RESOLVED
 from simulator.run.folder import series_names
 from simulator.run.log import RunLog
 from simulator.words import duration, size

@@ -489,7 +489,7 @@ class Core:
     """Root mean square of ln(density / ground state) over the shells of the fit."""
 
     def density(self, radius: np.ndarray) -> np.ndarray:
-        from simulator.physics.initial.ground_state import radial_ground_state
+        from simulator.physics.initial.soliton import radial_ground_state
 
         state, s = radial_ground_state(), radius / self.length
         inside = np.interp(s, state.radius, state.amplitude)
@@ -500,7 +500,7 @@ def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: f
     """The isolated ground state that fits a profile best. Its only free parameter is the central density, since
     length^4 = hbar^2 / (G central). Least squares of ln(density) over the shells within 2.5 core radii; None if fewer
     than three shells hold any mass."""
-    from simulator.physics.initial.ground_state import radial_ground_state
+    from simulator.physics.initial.soliton import radial_ground_state
 
     usable = np.isfinite(density) & (density > 0) & np.isfinite(radius)
     if usable.sum() < 3:

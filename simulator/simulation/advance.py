@@ -15,8 +15,8 @@ from simulator.physics.forcing import Forcing
 from simulator.physics.models import Fields, Model, SplitModel, State
 from simulator.physics.particles.swarm import Sets, Swarm
 from simulator.physics.stepping.integrator import History, Integrator
-from simulator.physics.stepping.shifts import phase_shift
 from simulator.physics.stepping.splitting import Splitting
+from simulator.spectral.moved import phase_shift
 
 
 class TimeStep(NamedTuple):

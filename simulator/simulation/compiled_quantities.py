@@ -59,9 +59,9 @@ class CompiledQuantities:
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         """The compiled function from a state to the values of one field, evolved or derived, (..., x, y, z) or, in
-        two dimensions, (..., x, y), zero in padding."""
+        two dimensions, (..., x, y), zero in padding. Raises KeyError, which lists the fields, for another name."""
         if name not in self.field_names:
-            raise KeyError(name)
+            self.model.spec(name)
         if name not in self._values:
             self._values[name] = jax.jit(
                 lambda state: self.model.field_values(name, self.model.contents(state))

@@ -11,7 +11,7 @@ from simulator.measure.budget import RESIDUAL, injection, residual_now
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Force, Model, State
 from simulator.physics.particles import ParticleSet, population
-from simulator.physics.particles.sampled import ACCELERATION, COMPONENTS
+from simulator.physics.particles.interpolation import ACCELERATION, COMPONENTS
 from simulator.physics.particles.swarm import Swarm
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from simulator.errors import UserError
 from simulator.spectral import jaxdecomp, native, staged, stages
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
-from simulator.spectral.exchange import Kind
 from simulator.spectral.grid import Grid
+from simulator.spectral.stages import Kind
 from simulator.spectral.transform import Transform
 
 BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}

@@ -15,10 +15,10 @@ import numpy as np
 from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
-from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.program import Local, Program
+from simulator.spectral.stages import Kind
 from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
 
 NAME = "jaxdecomp"
@@ -96,13 +96,7 @@ class JaxdecompTransform:
     kernels = "xla"
     kept_order: str | None = None
 
-    def __init__(
-        self,
-        modes: Modes,
-        candidate: Candidate,
-        devices: Devices,
-        dtype: Any = np.float64,
-    ):
+    def __init__(self, modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64):
         self.grid, self.dtype = modes.grid, np.dtype(dtype)
         self.mesh = make_mesh(devices, candidate.mesh, AXES)
         points, sharded = _sharded(candidate.mesh)
@@ -133,20 +127,12 @@ class JaxdecompTransform:
         raise TypeError(f"{NAME} keeps no values")
 
     def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
 
     def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         return evaluate_whole(self, inputs, pointwise, parameters)
 

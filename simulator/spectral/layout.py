@@ -282,8 +282,12 @@ class Layout(_Arrangement):
 
     def at_zero(self, array: jax.Array) -> jax.Array:
         """The coefficients at k = 0: box means, over the last three axes."""
-        zero = (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
-        return jnp.where(zero, array, 0).sum((-3, -2, -1))
+        return jnp.where(self.zero, array, 0).sum((-3, -2, -1))
+
+    @property
+    def zero(self) -> jax.Array:
+        """True at k = 0; broadcasts."""
+        return (self.integers("x") == 0) & (self.integers("y") == 0) & (self.integers("z") == 0)
 
     # ---- shells ------------------------------------------------------------------------------------------
 
@@ -311,13 +315,7 @@ class Layout(_Arrangement):
             sums = add(values)
             return (lax.psum(sums, axes) if self.devices > 1 else sums,)
 
-        return Program(
-            local,
-            self.mesh,
-            [self.spec, self.spec_of(4)],
-            [PartitionSpec()],
-            name="shell_sum",
-        )
+        return Program(local, self.mesh, [self.spec, self.spec_of(4)], [PartitionSpec()], name="shell_sum")
 
     def shell_numbers(self) -> jax.Array:
         """The shell of every entry, of the array's (padded) shape; at most the number of the last shell."""

@@ -15,11 +15,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from simulator.spectral.exchange import Kind, all_to_all
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import Layout as ModeLayout
 from simulator.spectral.layout import PhysicalLayout, padded
-from simulator.spectral.stages import Decomposition, Stage
+from simulator.spectral.stages import Decomposition, Kind, Stage, all_to_all
 
 
 class Points(NamedTuple):

@@ -1,4 +1,4 @@
-"""Differential operators on spectral arrays, for any layout.
+"""Differential operators on spectral arrays and Poisson's equation, for any layout.
 
 Vector fields are (d, *layout.order), with one component for each of the grid's d axes. In a plane, d = 2, a vector
 along the normal is a scalar field: the curl of a vector in the plane, or the field whose curl lies in the plane.
@@ -8,9 +8,11 @@ Coefficients stay in the layout and need no communication.
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from simulator.spectral.grid import AXES
@@ -105,8 +107,7 @@ def project(layout: Layout, field: jax.Array) -> jax.Array:
 
 def fluctuation(layout: Layout, field: jax.Array) -> jax.Array:
     """The field (..., *order) without its box mean, the mode k = 0."""
-    zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-    return jnp.where(zero, 0, field)
+    return jnp.where(layout.zero, 0, field)
 
 
 def hermitian(layout: Layout, field: jax.Array) -> jax.Array:
@@ -146,3 +147,37 @@ def translate(
     for k, length in zip(layout.wavenumbers(), shift, strict=True):
         field = field * jnp.exp(1j * k * length).astype(field.dtype)
     return field
+
+
+Green = Literal["exact", "finite_difference"]
+
+
+def laplacian_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> jax.Array:
+    """The factor of -lap for each mode (1/length^2): |k|^2, or for the second-order difference formula
+
+        sum_i (2 / dx_i sin(k_i dx_i / 2))^2,
+
+    see Hockney & Eastwood, Computer Simulation Using Particles (1988), section 6-5-2.
+    """
+    if green == "exact":
+        return layout.k_squared(dtype)
+    total = jnp.zeros((1, 1, 1), dtype)
+    for axis, unit, spacing in zip(AXES, layout.grid.fundamental, layout.grid.spacing, strict=True):
+        along = 2 / spacing * np.sin(layout.padded_mode_numbers(axis) * unit * spacing / 2)
+        shape = [1, 1, 1]
+        shape[layout.order.index(axis)] = len(along)
+        total = total + jnp.asarray(along**2, dtype).reshape(shape)
+    return total
+
+
+def inverse_symbol(layout: Layout, green: Green = "exact", dtype=jnp.float64) -> jax.Array:
+    """1 / `laplacian_symbol`, and 0 at k = 0 and in padding."""
+    k2 = laplacian_symbol(layout, green, dtype)
+    usable = (k2 > 0) & layout.mask
+    return jnp.where(usable, 1 / jnp.where(usable, k2, 1), 0)
+
+
+def solve_poisson(layout: Layout, source: jax.Array, green: Green = "exact") -> jax.Array:
+    """Coefficients of the solution of lap Phi = S without mean, from those of S (..., *layout.order), whose mean is
+    ignored."""
+    return -inverse_symbol(layout, green, source.real.dtype) * source

@@ -14,13 +14,12 @@ from jax.sharding import Mesh, PartitionSpec
 from simulator.cluster.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
-from simulator.spectral.exchange import Kind
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.native.local import ORDER, NativeTransform, points_order
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition, Kind
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
@@ -148,8 +147,7 @@ class StagedTransform:
             + ("_sequential" if sequential else "_in_blocks" if self._in_blocks and not cpu else "")
             + ("" if exchange == "full" else f"_{exchange}")
         )
-        native_order = points_order(plan.stages[0].order)
-        self.kept_order = native_order if self.kernels == "native" else None
+        self.kept_order = points_order(plan.stages[0].order) if self.kernels == "native" else None
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
         self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
@@ -252,20 +250,12 @@ class StagedTransform:
         return values
 
     def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         return evaluate_dealiased(self, inputs, pointwise, parameters, keep)
 
     def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         array, given = stack(inputs)
         if array is None:
@@ -280,15 +270,8 @@ class StagedTransform:
 
         def local(values, points, inside, parameters) -> tuple[jax.Array | None, Reductions]:
             result = pointwise(given.split(values), points, parameters)
-
-            def everywhere(value: jax.Array, lead: tuple[int, ...] = ()) -> jax.Array:
-                return jnp.broadcast_to(value, (*lead, *values.shape[1:]))
-
-            full = jax.tree.map(lambda a: everywhere(a, a.shape[:-3]), result.products)
-            maxima, means = (
-                {k: everywhere(v) for k, v in part.items()} for part in (result.maxima, result.means)
-            )
-            return stack(full)[0], reduce_values(maxima, means, inside)
+            full = result.everywhere(values.shape[1:])
+            return stack(full.products)[0], reduce_values(full.maxima, full.means, inside)
 
         components = sum(given.sizes) + sum(products.sizes)
 

@@ -1,6 +1,6 @@
 """The interface of a transform, whichever backend implements it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -26,6 +26,11 @@ class Local(NamedTuple):
     products: Tree
     maxima: dict[str, jax.Array] = {}  # noqa: RUF012
     means: dict[str, jax.Array] = {}  # noqa: RUF012
+
+    def everywhere(self, shape: Sequence[int]) -> "Local":
+        """The same, broadcast to all points of a block of this shape."""
+        whole = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *shape)), self.products)
+        return Local(whole, *({k: jnp.broadcast_to(v, shape) for k, v in part.items()} for part in self[1:]))
 
 
 PointwiseFunction = Callable[[Tree, Points, Tree], Local]
@@ -76,11 +81,7 @@ class Transform(Protocol):
         ...
 
     def evaluate(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         """The coefficients of products of fields: `pointwise` is applied to the values of all `inputs` at each point.
 
@@ -90,11 +91,7 @@ class Transform(Protocol):
         ...
 
     def evaluate_once(
-        self,
-        inputs: Tree,
-        pointwise: PointwiseFunction,
-        parameters: Tree = (),
-        keep: Collection[str] = (),
+        self, inputs: Tree, pointwise: PointwiseFunction, parameters: Tree = (), keep: Collection[str] = ()
     ) -> Evaluated:
         """`evaluate` on the grid's own points only, with the aliasing that the kept modes allow.
 
@@ -113,14 +110,12 @@ def evaluate_whole(
     physical = transform.physical
     points = Points(*physical.coordinates(transform.dtype))
     result = pointwise(given.split(transform.inverse(array)), points, parameters)
-    full = jax.tree.map(lambda a: jnp.broadcast_to(a, (*a.shape[:-3], *physical.shape)), result.products)
-    products, wanted = stack(full)
-    maxima = {k: jnp.broadcast_to(v, physical.shape) for k, v in result.maxima.items()}
-    means = {k: jnp.broadcast_to(v, physical.shape) for k, v in result.means.items()}
+    full = result.everywhere(physical.shape)
+    products, wanted = stack(full.products)
     return Evaluated(
         wanted.split(None if products is None else transform.forward(products)),
-        {k: physical.max(jax.lax.stop_gradient(v)) for k, v in maxima.items()},
-        {k: physical.mean(v) for k, v in means.items()},
+        {k: physical.max(jax.lax.stop_gradient(v)) for k, v in full.maxima.items()},
+        {k: physical.mean(v) for k, v in full.means.items()},
     )
 
 

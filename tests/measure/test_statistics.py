@@ -9,8 +9,8 @@ from flow_support import flow, measured
 
 from simulator.measure.histograms import histograms
 from simulator.physics.models import State
+from simulator.physics.models.flow import RESOLVED, dissipation_scale, unresolved
 from simulator.physics.models.fluid import drag_rate
-from simulator.physics.models.resolution import RESOLVED, dissipation_scale, unresolved
 
 WIND = (2.0, -0.5, 0.25)
 SHAPE = (12, 10, 9)

@@ -102,10 +102,7 @@ def test_smagorinsky_by_numpy(dealias):
     assert abs(found - expected).max() < 1e-13 * abs(expected).max()
 
 
-CLOSURES = {
-    "smagorinsky": {"kind": "smagorinsky"},
-    "spectral": {"kind": "spectral"},
-}
+CLOSURES = {"smagorinsky": {"kind": "smagorinsky"}, "spectral": {"kind": "spectral"}}
 
 
 @pytest.mark.parametrize("kind", CLOSURES)

@@ -7,10 +7,11 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-from gravity_cases import coefficient, measured
+from gravity_cases import coefficient, marching, measured
 
+from simulator import load_config
 from simulator.errors import UserError
-from simulator.physics.models import State
+from simulator.run.refusals import check
 
 BOTH = """\
 model:
@@ -43,16 +44,6 @@ def source(build: str) -> str:
 def both(*overrides: str, gas: str = CLUMPS, waves: str = LUMPS, devices: int = 1):
     text = BOTH.replace("GAS", source(gas)).replace("WAVES", source(waves))
     return cases.simulation(text, *overrides, devices=devices)
-
-
-def marching(run):
-    """(state, dt, steps) to the state after them, compiled once."""
-
-    @jax.jit
-    def march(state: State, dt, steps) -> State:
-        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
-
-    return lambda state, duration, steps: march(state, duration / steps, steps)
 
 
 @cache
@@ -312,6 +303,39 @@ def test_series_that_need_a_flow_are_refused() -> None:
         name = kind.partition(":")[0]
         with pytest.raises(UserError, match=f"output.{name}: {message}.*, which composite does not have"):
             series_of(both(f"output={{{kind}}}"))
+
+
+@pytest.mark.parametrize(
+    "first", ["gas, kind: self_gravitating_gas, sound_speed: 1", "dark, kind: particles, count: 64"]
+)
+def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
+    """Also of those after a component whose start needs values, which a run that is only checked does not have."""
+    name = first.partition(",")[0]
+    starts = f"{{{name}: {{kind: uniform}}, waves: {{kind: zeldovich_wave}}}}"
+    path = cases.folder() / "checked.yaml"
+    path.write_text(BOTH)
+    config = load_config(
+        path,
+        [
+            f"model.components=[{{name: {first}}}, {{kind: schrodinger_poisson}}]",
+            f"initial.components={starts}",
+        ],
+    )
+    with pytest.raises(UserError) as refused:
+        check(config)
+    assert "components.waves: kind: zeldovich_wave needs model.kind: self_gravitating_gas" in str(
+        refused.value
+    )
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:
+    run = both()
+    for read in (run.values, lambda name: run.model.field_values(name, {}), run.fields.__getitem__):
+        with pytest.raises(
+            KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"
+        ):
+            read("wind")
 
 
 def test_a_composite_start_needs_a_composite() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.sorting import ORDER, sorted_by_cell
+from simulator.physics.particles.migration import ORDER, sorted_by_cell
 from simulator.spectral import Grid, Local, make_transform, native
 from simulator.spectral.native import build
 from simulator.spectral.native.particles import select
@@ -148,10 +148,7 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     ids[empty], position[:, empty] = -1, 0
     put = jax.device_put
     particles = ParticleSet(
-        {
-            "tag": put(2.0 * ids, domain.sharding(1)),
-            "position": put(position, domain.sharding(2)),
-        },
+        {"tag": put(2.0 * ids, domain.sharding(1)), "position": put(position, domain.sharding(2))},
         put(ids, domain.sharding(1)),
         put(count, domain.sharding(1)),
         put(jnp.int32(0), domain.everywhere),

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gravity_cases import marching
 from particle_cases import advanced, by_id, simulation, source
 from scipy.special import erfc
 
 from simulator.archive import states
 from simulator.archive.writer import save
 from simulator.errors import UserError
-from simulator.physics.models import State
 from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.population import crowded
 
@@ -35,16 +35,6 @@ def start(id):
 
 def random_start(box: list[float]) -> str:
     return f"{{kind: python, path: {source(RANDOM.replace('BOX', str(box)))}, function: start}}"
-
-
-def marching(run):
-    """(state, duration, steps) to the state after them, compiled once."""
-
-    @jax.jit
-    def march(state: State, dt, steps) -> State:
-        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
-
-    return lambda state, duration, steps: march(state, duration / steps, steps)
 
 
 def random_matter(*overrides: str, devices: int = 1):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simulator.physics.models.phase_factor import phase_factor
+from simulator.physics.models.wave_functions import phase_factor
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

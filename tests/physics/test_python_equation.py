@@ -14,7 +14,7 @@ from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.physics.models.navier_stokes import NavierStokes
-from simulator.physics.models.pointwise import POINTS, mixing
+from simulator.physics.user_function import POINTS, mixing
 from simulator.simulation.advance import Until
 from simulator.study.batch import BatchedStep
 from simulator.study.grouping import numbers

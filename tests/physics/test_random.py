@@ -8,7 +8,7 @@ from simulator.archive.dataset import Dataset
 from simulator.archive.states import component_names, datasets, physical_axes
 from simulator.archive.writer import save
 from simulator.errors import UserError
-from simulator.physics.initial.spectrum import SpectrumSettings, shape_of
+from simulator.physics.initial.random import SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs
 
 MHD = {"kind": "mhd", "viscosity": 0.02, "resistivity": 0.02}
@@ -94,10 +94,7 @@ def test_every_shell_holds_what_is_requested(random):
     """To round-off: sums over at most 500 modes, 1e-14 each; also in the corners that truncation cuts."""
     spectra = random.spectra(random.state)
     magnetic = {"spectrum": "power_law"}
-    for name, settings, total in (
-        ("kinetic_energy", {"peak": 2}, 0.7),
-        ("magnetic_energy", magnetic, 0.2),
-    ):
+    for name, settings, total in (("kinetic_energy", {"peak": 2}, 0.7), ("magnetic_energy", magnetic, 0.2)):
         expected = requested(random, settings, total)
         if name == "magnetic_energy":
             expected[0] = 2.0  # the mean field's, in the shell about k = 0
@@ -105,11 +102,7 @@ def test_every_shell_holds_what_is_requested(random):
 
 
 def test_scalars_have_their_spectrum_and_variance():
-    model = {
-        "kind": "navier_stokes",
-        "viscosity": 0.02,
-        "scalars": [{"name": "dye", "diffusivity": 0.02}],
-    }
+    model = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.02}]}
     scalars = {"dye": {"spectrum": "pao", "peak": 1.5, "variance": 3.0}}
     sim = flow(8, 9, 10, initial={"kind": "random", "scalars": scalars}, model=model)
     dye = sim.state.fields["dye"]

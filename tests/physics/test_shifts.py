@@ -7,9 +7,9 @@ import pytest
 
 from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
 from simulator.physics.stepping import INTEGRATORS
-from simulator.physics.stepping.shifts import phase_shift
 from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Grid, make_transform
+from simulator.spectral.moved import phase_shift
 from simulator.spectral.operators import project
 from simulator.spectral.random import gaussian
 

@@ -8,7 +8,7 @@ import pytest
 from gravity_cases import WAVE, measured, stepped
 
 from simulator.errors import UserError
-from simulator.physics.initial.ground_state import radial_ground_state
+from simulator.physics.initial.soliton import radial_ground_state
 
 BOX = ("grid.shape=32,32,32", "grid.box=14,14,14")
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from simulator.physics.particles.inertial import Inertial, InertialSettings
-from simulator.physics.particles.tracers import Tracers, TracerSettings
+from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
 from simulator.physics.stepping import INTEGRATORS
 
 ROTATION = 0.7

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from gravity_cases import WAVE, measured
 
-from simulator.physics.models.plaquettes import pierced_faces
+from simulator.physics.models.wave_functions import pierced_faces
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

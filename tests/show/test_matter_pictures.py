@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_plots import assert_legible
 
 from simulator.archive.series import Series, SeriesReader
-from simulator.physics.initial.ground_state import radial_ground_state
+from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.show import plot_run
 from simulator.show.kinds import fitted_core, log_histogram, power, profile

@@ -135,8 +135,7 @@ def test_hessian_of_a_quadratic_form_is_its_matrix():
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    "plan",
-    [pytest.param(p, id="-".join(p), marks=[] if p[1] == "z_xy" else pytest.mark.slow) for p in PLANS],
+    "plan", [pytest.param(p, id="-".join(p), marks=[] if p[1] == "z_xy" else pytest.mark.slow) for p in PLANS]
 )
 def test_gradient_through_steps(plan):
     """Ten RK4 steps of the Navier-Stokes model on four devices, in `scan`: the gradient of an energy agrees with

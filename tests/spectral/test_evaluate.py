@@ -9,7 +9,6 @@ import pytest
 from spectral_cases import PLANS, Case, coefficients, compiled, error, points, put, sample, transform
 
 from simulator.spectral import Grid, Local, make_transform
-from simulator.spectral.transform import evaluate_whole
 
 
 def pointwise(values, at, parameters):
@@ -64,19 +63,6 @@ def test_agrees_with_whole_transforms(case):
     assert error(found.maxima["largest"], a[0].real.max()) < tolerance
     assert abs(found.means["mean"] - b.real.mean()) < tolerance
     assert error(found.means["x"], x.mean()) < tolerance
-
-
-@pytest.mark.spmd
-def test_whole_evaluation_is_the_same_interface():
-    """What backends without blocks use, on a transform that has them."""
-    t = transform(Case(devices=4))
-    u = compiled(Case(devices=4), "forward")(put(Case(devices=4), sample(Case(), 3)))
-    inputs, parameters = {"a": u[:2], "b": u[2]}, {"g": jnp.float64(0.5)}
-    blocked = jax.jit(lambda i: t.evaluate(i, pointwise, parameters))(inputs)
-    whole = jax.jit(lambda i: evaluate_whole(t, i, pointwise, parameters))(inputs)
-    assert jax.tree.structure(blocked) == jax.tree.structure(whole)
-    for one, other in zip(jax.tree.leaves(blocked), jax.tree.leaves(whole), strict=True):
-        assert error(one, other) < 1e-13
 
 
 @pytest.mark.spmd

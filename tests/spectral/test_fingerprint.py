@@ -31,10 +31,7 @@ def text(value) -> str:
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("a", "b"),
-    [
-        (2.0, 2.0 + 2**-51),
-        (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0 + 2**-51])),
-    ],
+    [(2.0, 2.0 + 2**-51), (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0 + 2**-51]))],
     ids=["scalar", "array"],
 )
 def test_bodies_that_differ_in_what_they_close_over_have_other_texts(a, b) -> None:

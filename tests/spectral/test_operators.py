@@ -11,7 +11,7 @@ from spectral_cases import PLANS, Case, coefficients, error, points, put, sample
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
 from simulator.spectral.bins import Bins
-from simulator.spectral.poisson import solve_poisson
+from simulator.spectral.operators import solve_poisson
 from simulator.spectral.random import gaussian
 
 DEFAULT = ("z_xy", "z_y_x", "slab")

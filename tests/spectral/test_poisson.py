@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from spectral_cases import Case, coefficients, error, points, put, sample, transform
 
-from simulator.spectral.operators import hermitian
-from simulator.spectral.poisson import laplacian_symbol, solve_poisson
+from simulator.spectral.operators import hermitian, laplacian_symbol, solve_poisson
 
 LAYOUTS = [
     Case(),

@@ -29,10 +29,7 @@ def cross(values, points, parameters):
 
 
 found = {}
-for backend, decomposition in (
-    ("custom_partitioning", "z_y_x"),
-    ("jaxdecomp", "slab"),
-):
+for backend, decomposition in (("custom_partitioning", "z_y_x"), ("jaxdecomp", "slab")):
     t = make_transform(Grid((8, 12, 16)), jax.devices(), backend=backend, decomposition=decomposition)
 
     def term(seed, t=t):

@@ -1,4 +1,4 @@
-"""Waves in self-gravitating matter against their dispersion relations."""
+"""Waves in self-gravitating matter against their dispersion relations; see `simulator.check.jeans` for more."""
 
 import math
 
@@ -35,10 +35,7 @@ def frequency_squared(values: np.ndarray, dt: float) -> float:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("mode", "gravity", "gamma"),
-    [((1, 0, 0), 0.05, 1.0), ((1, 1, 1), 0.3, 5 / 3), ((1, 0, 0), 1.0, 1.0), ((0, 1, 1), 2.0, 1.4)],
-)
+@pytest.mark.parametrize(("mode", "gravity", "gamma"), [((1, 1, 1), 0.3, 5 / 3), ((0, 1, 1), 2.0, 1.4)])
 def test_gas_at_16_cubed(mode, gravity: float, gamma: float) -> None:
     """omega^2 = k^2 c^2 - 4 pi G rho: nonlinear terms are A^2 = 1e-12, rk4's error of the rate (omega dt)^4 / 120 =
     2.1e-8 with omega dt = 0.04."""

@@ -266,32 +266,6 @@ def test_a_prescribed_velocity_takes_no_force():
             flow(8, 8, 8, initial={"kind": "abc"}, model={**kinematic, key: value})
 
 
-def small(integrator: str):
-    model = {"kind": "navier_stokes", "viscosity": 0.05}
-    simulation = flow(
-        8,
-        8,
-        8,
-        initial={"kind": "random", "peak": 2},
-        model=model,
-        time={"stop": 1, "integrator": integrator},
-    )
-    return last(marched(simulation, 0.005, 4))
-
-
-@pytest.fixture(scope="module")
-def by_rk4():
-    return small("rk4")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("integrator", ["rk2", "rk3", "etdrk4"])
-def test_integrators_agree_on_a_flow(by_rk4, integrator):
-    """At the same small dt: what is left is the lower order's error, (k u dt)^(p+1) / (p+1)! and smaller."""
-    tolerance = {"rk2": 1e-6, "rk3": 1e-8, "etdrk4": 1e-9}[integrator]
-    assert 0 < difference(by_rk4, small(integrator)) < tolerance
-
-
 @pytest.mark.parametrize(
     ("model", "forcing"),
     [

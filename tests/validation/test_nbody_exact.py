@@ -6,7 +6,7 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-from gravity_cases import measured
+from gravity_cases import marching, measured
 
 from simulator.physics.models import State
 from simulator.physics.models.cosmology import Background, CosmologySettings
@@ -21,16 +21,6 @@ grid: {shape: [32, SIDE, SIDE], box: [1, WIDTH, WIDTH]}
 initial: {kind: composite, components: {dark: {kind: zeldovich_wave, amplitude: 0.1}}}
 time: {stop: 3.0, dt: 0.1}
 """.replace("GRAVITY", str(3 / (8 * math.pi)))
-
-
-def marching(run):
-    """(state, duration, steps) to the state after them, compiled once."""
-
-    @jax.jit
-    def march(state: State, dt, steps) -> State:
-        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
-
-    return lambda state, duration, steps: march(state, duration / steps, steps)
 
 
 def by_id(particles) -> dict[str, np.ndarray]:
@@ -171,8 +161,7 @@ time: {{stop: 1.0, dt: 0.01}}
 
     @jax.jit
     def waves_of(state: State):
-        sources = run.model.sources(run.model.contents(state))
-        modes = run.model.density_modes({name: values for name, (values, _) in sources.items()})
+        modes = run.model.density_modes(run.model.densities(run.model.contents(state))[0])
         return {name: jax.numpy.where(first, f, 0).sum().real for name, f in modes.items()}
 
     for _ in range(2):

@@ -12,9 +12,9 @@ from flow_support import flow, last, marched, measured, order
 from simulator import Simulation, load_config
 from simulator.archive.recorder import series_of
 from simulator.errors import UserError
-from simulator.physics.initial.spectrum import solenoidal
+from simulator.physics.initial.random import solenoidal
 from simulator.physics.models import State
-from simulator.physics.models.resolution import dissipation_scale
+from simulator.physics.models.flow import dissipation_scale
 from simulator.spectral import Grid, Transform, make_transform
 from simulator.spectral.bins import Bins
 from simulator.spectral.operators import cross, curl, divergence, inverse_curl
@@ -146,10 +146,7 @@ def test_it_is_the_vorticity_equation() -> None:
     np.testing.assert_allclose(vorticity, exact, rtol=0, atol=1e-12)
 
 
-IDEAL = {
-    "navier_stokes": ("energy", "enstrophy"),
-    "mhd": ("energy", "cross_helicity", "square_potential"),
-}
+IDEAL = {"navier_stokes": ("energy", "enstrophy"), "mhd": ("energy", "cross_helicity", "square_potential")}
 
 
 @pytest.mark.parametrize("kind", IDEAL)

@@ -19,10 +19,7 @@ def test_a_zeldovich_wave_before_crossing() -> None:
     """A grows from 0.02 to 0.2 in ln 10 / gamma. The fields' series in k fall off as 0.1^n, so that 21 modes of 64
     points hold 1e-15 of them; what is left, 4e-9, is rk4's error (gamma dt)^4 / 120 of the rate."""
     run = cases.simulation(
-        GAS,
-        "model.sound_speed=0",
-        "grid.shape=64,2,2",
-        "initial={kind: zeldovich_wave, amplitude: 0.02}",
+        GAS, "model.sound_speed=0", "grid.shape=64,2,2", "initial={kind: zeldovich_wave, amplitude: 0.02}"
     )
     growth = math.sqrt(4 * math.pi)
     end = stepped(run, run.state, math.log(10) / growth, 100)
@@ -123,7 +120,7 @@ def test_the_spectrum_of_a_library() -> None:
     """In the run's units: sigma_8 integrated from it is the one asked for, within 1e-3; its slope at large scales is
     the primordial one, and it peaks near k = 0.0166 h / Mpc."""
     pytest.importorskip("camb")
-    from simulator.physics.initial.linear_power import LinearPowerSettings, camb_spectrum
+    from simulator.physics.initial.cosmological import LinearPowerSettings, camb_spectrum
     from simulator.physics.models.cosmology import CosmologySettings
     from simulator.spectral import Grid
 
@@ -145,7 +142,7 @@ def test_a_box_of_the_library_s_spectrum() -> None:
     """20 Mpc at a = 0.01: the variance of the density contrast is that of the modes in the box, sum of P D^2 / V,
     within the scatter of its largest waves."""
     pytest.importorskip("camb")
-    from simulator.physics.initial.linear_power import camb_spectrum
+    from simulator.physics.initial.cosmological import camb_spectrum
 
     run = cases.simulation(
         WAVE, ASTRONOMICAL, LIBRARY, "grid.shape=24,24,24", "grid.box=2e4,2e4,2e4", "time.dt=1e-6"
@@ -177,7 +174,7 @@ def test_where_the_library_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch, model: str, installed: bool, message: str
 ) -> None:
     monkeypatch.setattr(
-        "simulator.physics.initial.linear_power.find_spec", lambda name: name if installed else None
+        "simulator.physics.initial.cosmological.find_spec", lambda name: name if installed else None
     )
     with pytest.raises(UserError) as refused:
         _ = cases.simulation(WAVE, model, LIBRARY).state

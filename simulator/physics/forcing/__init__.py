@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from simulator.physics.forcing.forcing import Forcing
-from simulator.physics.forcing.ornstein_uhlenbeck import OrnsteinUhlenbeck
-from simulator.physics.forcing.power import ConstantPower, Linear
-from simulator.physics.forcing.python_forcing import PythonForcing
+from simulator.physics.forcing.band import ConstantPower, Linear, OrnsteinUhlenbeck
+from simulator.physics.forcing.forcing import Forcing, PythonForcing
 from simulator.physics.forcing.steady import AbcForcing, Kolmogorov, TaylorGreenForcing
 from simulator.registry import Registry, subclass_of
 

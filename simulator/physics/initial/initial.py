@@ -1,26 +1,26 @@
-"""The contract of an initial condition, and the transform of values on the grid to coefficients."""
+"""The contract of an initial condition, the transform of values on the grid to coefficients, and the initial
+condition of a composite."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, cast
 
 import jax
 import jax.numpy as jnp
+from pydantic import Field, create_model
 
 from simulator.errors import UserError
 from simulator.physics.models import Fields, Model
+from simulator.physics.models.component import PARTICLES
+from simulator.physics.models.composite import Composite, joined
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
-from simulator.physics.particles.start import StoredParticles
+from simulator.physics.particles.start import ParticleFiles
 from simulator.settings import Settings
 from simulator.spectral import Grid, Transform
 
 
-class StartFiles(Protocol):
+class StartFiles(ParticleFiles, Protocol):
     """Opens the files that an initial condition names; passed in by the run, which keeps a copy of each file."""
-
-    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
-        """The function or class `name` of a Python file."""
-        ...
 
     def read(self, path: str) -> bytes:
         """The contents of a file."""
@@ -28,10 +28,6 @@ class StartFiles(Protocol):
 
     def snapshot(self, path: str) -> "Stored":
         """A snapshot or checkpoint of a run."""
-        ...
-
-    def particles(self, path: str, name: str) -> StoredParticles:
-        """The particles of a snapshot or checkpoint."""
         ...
 
 
@@ -133,12 +129,6 @@ def seen_coordinates(transform: Transform) -> tuple[jax.Array, ...]:
     return tuple(x[0] for x in grid.seen(coordinates)) if grid.planar else coordinates
 
 
-def vector(transform: Transform, *components: jax.Array) -> jax.Array:
-    """A vector field (3, x, y, z), or (2, x, y) in a plane, from components that broadcast."""
-    shape = transform.physical.seen_shape
-    return jnp.stack([jnp.broadcast_to(c, shape) for c in components[: len(shape)]])
-
-
 def three_dimensional(transform: Transform, kind: str) -> None:
     """Refuses a plane."""
     if transform.grid.planar:
@@ -151,3 +141,57 @@ def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
         raise UserError(
             f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
         )
+
+
+def composite(parts: Mapping[str, type[Any]]) -> type[Any]:
+    """The initial condition whose components start from any of `parts`."""
+    part_settings: Any = Annotated[
+        Union[tuple(p.Settings for p in parts.values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]
+
+    class CompositeStart(Initial):
+        """Each component starts as its own model alone would, under the composite's gravity.
+
+        A soliton's mass, radius and relaxation refer to its own matter only.
+        """
+
+        composite = True
+        Settings = create_model(
+            "CompositeInitialSettings",
+            __base__=Settings,
+            kind=(Literal["composite"], "composite"),
+            components=(
+                cast(Any, dict[str, part_settings]),
+                Field(description="The initial condition of each component, by the component's name."),
+            ),
+        )
+
+        def build_for(self, model: Any, files: StartFiles) -> Fields:
+            if not isinstance(model, Composite):
+                raise UserError("kind: composite needs model.kind: composite")
+            given = self.settings.components
+            for name in (*model.parts, *given):
+                if name not in model.parts:
+                    raise UserError(f"components.{name}: the model's components are {', '.join(model.parts)}")
+                if name not in given:
+                    raise UserError(f"components.{name}: missing; every component needs an initial condition")
+            fields, undecided = {}, None
+            for name, part in model.parts.items():
+                settings = given[name]
+                initial = parts[settings.kind](settings)
+                try:
+                    if part.population is None:
+                        fields[name] = start_of(initial, part.alone, files)
+                    else:
+                        fields[name] = {PARTICLES: initial.place(part, files)}
+                except UserError as error:
+                    raise UserError(f"components.{name}: {error}") from error
+                except jax.errors.JAXTypeError as error:
+                    # A run that is only checked has no values to decide by; the other components are checked too.
+                    undecided = error
+            if undecided is not None:
+                raise undecided
+            return joined(fields)
+
+    return CompositeStart

@@ -1,25 +1,24 @@
-"""Particles that are displaced from their undisturbed places, a lattice or a glass."""
+"""Particles on a lattice or in a glass, and displaced from there. A glass has no order, like a random set, but
+without the noise of a random set at large scales."""
 
 from collections.abc import Callable
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.initial.glass import glass
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.start import lattice_positions, lattice_shape
+from simulator.physics.particles.start import lattice_positions, lattice_shape, random_positions
+from simulator.spectral.operators import gradient, solve_poisson
 
 Motion = tuple[jax.Array, jax.Array]
 """Displacements and velocities (3, entries)."""
 
 
 def arranged(
-    matter: ParticleComponent,
-    density: float,
-    motion: Callable[..., Motion] | None = None,
-    *given: jax.Array,
+    matter: ParticleComponent, density: float, motion: Callable[..., Motion] | None = None, *given: jax.Array
 ) -> ParticleSet:
     """Particles of equal masses, where they live; `motion` gives displacements and velocities at their undisturbed
     places (3, entries). Arrays that it needs are `given` to it after these: those on devices of several
@@ -76,3 +75,50 @@ def at_lattice(matter: ParticleComponent, moved: jax.Array, position: jax.Array)
     sampler = Sampler(matter.transform, "cubic_spline")
     shift = jnp.asarray(lattice_shift(matter))[:, None]
     return sampler(moved, position - shift).astype(jnp.float64)
+
+
+STEPS = 64
+
+
+def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
+    """Particles of equal masses at rest, where they live.
+
+    From random places they are pushed apart by gravity with the opposite sign, without inertia (White,
+    astro-ph/9410043, has it with inertia). A push s has div s = delta, the density contrast as the assignment puts it
+    on the grid, which would remove the contrast at once if the grid resolved it.
+    """
+    population, transform, assignment = matter.population, matter.transform, matter.assignment
+    # Components of one name differ from others, and a run from none of its restarts.
+    places = random_positions(crc32(population.name.encode()), matter.domain)
+
+    def start(ids: jax.Array) -> dict[str, jax.Array]:
+        position = places(ids)["position"]
+        return {
+            "position": position,
+            "velocity": jnp.zeros_like(position),
+            "mass": jnp.full(ids.shape, mass, jnp.float64),
+        }
+
+    mean = mass * population.count / transform.grid.volume
+
+    def push(particles: ParticleSet) -> ParticleSet:
+        delta = transform.forward(matter.density(particles) / mean)
+        way = gradient(transform.layout, solve_poisson(transform.layout, delta))
+        position = particles.records["position"]
+        return matter.settled(particles, position + assignment.interpolated(way, position))
+
+    @jax.jit
+    def pushed(particles: ParticleSet, step: jax.Array) -> tuple[ParticleSet, jax.Array]:
+        """The particles after `STEPS`, or crowded before."""
+
+        def unfinished(carry: tuple[ParticleSet, jax.Array]) -> jax.Array:
+            particles, step = carry
+            return (step < STEPS) & ~particles.crowded
+
+        return jax.lax.while_loop(unfinished, lambda carry: (push(carry[0]), carry[1] + 1), (particles, step))
+
+    particles, step = population.made(start), jnp.int32(0)
+    while int(step) < STEPS:
+        particles, step = pushed(particles, step)
+        particles = population.homed(particles)
+    return particles

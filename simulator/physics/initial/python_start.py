@@ -1,8 +1,6 @@
 """Fields from a user's PythonStart function."""
 
-import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -14,6 +12,7 @@ from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_
 from simulator.physics.models.particle_component import RECORDS, ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.start import python_positions
+from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Transform
 
@@ -39,45 +38,31 @@ class PythonStart(Initial):
     Settings = PythonStartSettings
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
-        s = self.settings
-        function = files.function(str(s.path), s.function)
-        where = f"{s.path}: {s.function}"
+        function = UserFunction.of(files, self.settings, "the coordinates")
 
         def values(*points):
-            try:
-                result = function(*points, **s.parameters)
-            except jax.errors.JAXTypeError as error:
-                raise UserError(
-                    f"{line_of(error, s.path)}: {s.function}: uses numpy, or an if, on the coordinates; "
-                    "use jax.numpy instead, with jnp.where for an if"
-                ) from error
-            except Exception as error:
-                raise UserError(
-                    f"{line_of(error, s.path)}: {s.function}: {type(error).__name__}: {error}"
-                ) from error
+            result = function(*points)
             if not isinstance(result, Mapping) or not result:
-                raise UserError(
-                    f"{where}: returned {type(result).__name__}; a dict of fields by name is needed"
+                raise function.refused(
+                    f"returned {type(result).__name__}; a dict of fields by name is needed"
                 )
             fields = {}
             for name, value in result.items():
                 if name not in wanted:
-                    raise UserError(
-                        f"{where}: returned {name!r}; this model's fields are {', '.join(wanted)}"
-                    )
-                fields[name] = _whole(value, wanted[name], transform, f"{where}: {name}")
+                    raise function.refused(f"returned {name!r}; this model's fields are {', '.join(wanted)}")
+                fields[name] = _whole(value, wanted[name], transform, name, function)
             return fields
 
         return from_values(transform, values)
 
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         """`function(id, **parameters)` gives a dict of `position` and `mass`, and `velocity` unless they rest."""
-        s = self.settings
-        function = python_positions(s, files, RECORDS)
+        function = python_positions(self.settings, files, RECORDS)
 
         def start(ids: jax.Array) -> dict[str, jax.Array]:
             found = dict(function(ids))
             if "mass" not in found:
+                s = self.settings
                 raise UserError(
                     f"{s.path}: {s.function}: gives no mass; a dict with position and mass is needed"
                 )
@@ -86,16 +71,10 @@ class PythonStart(Initial):
         return matter.population.made(start)
 
 
-def line_of(error: BaseException, path: Path) -> str:
-    """`file:line` of the line in the user's file that led to the error."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
-    return f"{path}:{lines[-1]}" if lines else str(path)
-
-
-def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) -> jax.Array:
-    """The value as an array of the field's (padded) shape."""
+def _whole(
+    value: Any, lead: tuple[int, ...], transform: Transform, name: str, function: UserFunction
+) -> jax.Array:
+    """The value that a user's function gives for a field, as an array of the field's (padded) shape."""
     points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
     try:
         if isinstance(value, list | tuple):
@@ -105,9 +84,9 @@ def _whole(value: Any, lead: tuple[int, ...], transform: Transform, where: str) 
             raise ValueError
         value = _spread(value, points, padded)
     except (TypeError, ValueError):
-        raise UserError(f"{where} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
+        raise function.refused(f"{name} has {_shapes(value)}; shape {(*lead, *points)} is needed") from None
     if jnp.iscomplexobj(value) and transform.layout.real:
-        raise UserError(f"{where} is complex; real values are needed")
+        raise function.refused(f"{name} is complex; real values are needed")
     return value
 
 

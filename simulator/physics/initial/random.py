@@ -1,26 +1,215 @@
-"""Isotropic random fields with prescribed spectra: a solenoidal velocity, and noise in any field of an equation."""
+"""Isotropic random fields with a spectrum given by name or as a table: a solenoidal velocity, noise in any field."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, Self
 
 import jax
 import jax.numpy as jnp
-from pydantic import Field
+import numpy as np
+from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.initial.initial import Fields, Initial, StartFiles
-from simulator.physics.initial.spectrum import (
-    STREAMS,
-    SpectrumSettings,
-    WithRandomFields,
-    add_random_fields,
-    check_helicity,
-    noise,
-    shape_of,
-    solenoidal,
-)
-from simulator.settings import Positive, Real
-from simulator.spectral import Transform
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, holds
+from simulator.physics.models.fields import along_axes
+from simulator.settings import AxisVector, InputPath, NonNegative, Positive, Real, Seed, Settings, wrong
+from simulator.spectral import Layout, Transform
+from simulator.spectral.operators import curl, project, squared
+from simulator.spectral.random import gaussian
+
+Shape = Callable[[jax.Array], jax.Array]
+"""E(k), up to a factor, as a function of |k| > 0."""
+
+
+class SpectrumSettings(Settings):
+    spectrum: Literal["k4_exp", "pao", "power_law", "table"] = "k4_exp"
+    """k4_exp: k^4 exp(-2 (k / peak)^2). power_law: k^4 up to the peak, k^slope beyond. pao: k^4 with a transition to
+    k^(-5/3) at the peak, times exp(-2.25 (k kolmogorov_scale)^(4/3)). table: from a file."""
+    peak: Positive = 3.0
+    """Wavenumber (1/length) near which the spectrum has its maximum."""
+    slope: Real = -5 / 3
+    """Slope of power_law beyond the peak."""
+    kolmogorov_scale: NonNegative = 0.0
+    """Length that sets the cut-off of pao; 0 for none."""
+    table: InputPath | None = None
+    """Text file with two columns, k and E(k): interpolated in logarithms, zero outside."""
+    normalise: Literal["per_shell", "total"] = "per_shell"
+    """per_shell: each shell in the first row of spectra.h5 holds E at its k to round-off, for any random numbers; in
+    shells that truncation cuts, the remaining modes hold it. total: Gaussian modes of variance E(k) / k^2, in two
+    dimensions E(k) / k, of which only the sum is normalised: E(k) is that of a large box on average."""
+    seed: Seed = 0
+    """Seed of the random numbers."""
+
+    @model_validator(mode="after")
+    def _a_table_where_one_is_used(self) -> Self:
+        if (self.spectrum == "table") != (self.table is not None):
+            raise wrong("table", "goes with spectrum: table, and that needs one")
+        return self
+
+
+class MagneticSettings(SpectrumSettings):
+    energy: Positive = 0.5
+    """Magnetic energy, the box mean of |b|^2 / 2, without that of the mean field."""
+    helicity: Annotated[Real, Field(ge=-1, le=1)] = 0.0
+    """Helicity of all modes relative to its largest possible value: with 1 every mode is right-handed."""
+    mean_field: AxisVector = (0.0, 0.0, 0.0)
+    """Uniform field that is added, one number for each axis of the grid."""
+
+
+class ScalarSettings(SpectrumSettings):
+    variance: Positive = 1.0
+    """Box mean of theta^2."""
+
+
+class WithRandomFields(Settings):
+    """Settings of an initial velocity that can be combined with other random fields."""
+
+    magnetic: MagneticSettings | None = None
+    """A random magnetic field."""
+    scalars: dict[str, ScalarSettings] = Field(default_factory=dict)
+    """Random scalars by name, including `buoyancy`."""
+
+
+def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
+    """The spectrum that the settings name."""
+    k0, slope = settings.peak, settings.slope
+    match settings.spectrum:
+        case "k4_exp":
+            return lambda k: (k / k0) ** 4 * jnp.exp(-2 * (k / k0) ** 2)
+        case "power_law":
+            return lambda k: jnp.where(k <= k0, (k / k0) ** 4, (k / k0) ** slope)
+        case "pao":
+            eta = settings.kolmogorov_scale
+            # Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's, with C = 1.5.
+            return lambda k: (
+                (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
+            )
+        case "table":
+            return _table(settings, files)
+
+
+def _table(settings: SpectrumSettings, files: StartFiles) -> Shape:
+    path = str(settings.table)
+    try:
+        rows = np.array(
+            [line.split() for line in files.read(path).decode().splitlines() if _row(line)], float
+        )
+        if rows.ndim != 2 or rows.shape[1] != 2 or len(rows) < 2:
+            raise ValueError("two columns, k and E(k), and two rows or more are needed")
+        if not (np.diff(rows[:, 0]) > 0).all() or (rows <= 0).any():
+            raise ValueError("k has to rise, and k and E(k) have to be above zero")
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    log_k, log_e = np.log(rows).T
+    return lambda k: jnp.exp(jnp.interp(jnp.log(k), log_k, log_e, left=-jnp.inf, right=-jnp.inf))
+
+
+def _row(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> jax.Array:
+    """Gaussian coefficients (components, *order) with zero mean: <|f(k)|^2> is 1, or for `total` E(k) over the area
+    k^2, in two dimensions the length k, of a shell."""
+    k = jnp.sqrt(layout.k_squared())
+    waves = jnp.where(k > 0, k, 1)
+    density = (
+        shape(waves) / waves ** (len(layout.grid.axes) - 1) if normalise == "total" else jnp.ones_like(k)
+    )
+    return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
+
+
+def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normalise: str) -> jax.Array:
+    """`field` (components, *order) scaled such that the sum of |f|^2 over all modes is `total`: by one factor, or by
+    one for each shell with modes, so that the shells' sums are in the ratio of E at n dk. For the shell about k = 0
+    (which holds modes besides the mean only in long boxes) E is taken at the mean wavenumber of its modes."""
+    square = squared(field)
+    if normalise == "total":
+        return field * jnp.sqrt(total / layout.sum(square))
+    held = layout.shell_sum(square)
+    k = jnp.asarray(layout.shell_wavenumbers()).at[0].set(layout.shell_modes()[1][0])
+    wanted = jnp.where(held > 0, shape(jnp.where(held > 0, k, 1)), 0)
+    squares = total * wanted / wanted.sum() / jnp.where(held > 0, held, 1)
+    # The derivative of the root is infinite at 0, and shells without energy stay empty: gradients skip them.
+    factor = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    return field * factor[layout.shell_numbers()]
+
+
+def solenoidal(
+    layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str
+) -> jax.Array:
+    """Vector field (d, *order) with box mean energy |v|^2 / 2, and relative helicity on average.
+
+    v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
+    """
+    v = project(layout, _draw(layout, shape, seed, len(layout.grid.axes), normalise))
+    if helicity:
+        scaled_curl = curl(layout, v) * jnp.sqrt(layout.inverse_k_squared())
+        plus, minus = (1 + helicity) ** 0.5, (1 - helicity) ** 0.5
+        v = ((plus + minus) * v + (plus - minus) * scaled_curl) / 2
+    return _scale(layout, v, shape, 2 * energy, normalise)
+
+
+def check_helicity(transform: Transform, helicity: float, key: str) -> None:
+    """Refuses helicity in a plane, where there is none."""
+    if helicity and transform.grid.planar:
+        raise UserError(f"{key}: is zero in two dimensions; leave it out")
+
+
+def noise(
+    layout: Layout, shape: Shape, seed: int, lead: tuple[int, ...], variance: float, normalise: str
+) -> jax.Array:
+    """Field (*lead, *order) of independent components, the box mean of whose summed squares is `variance`."""
+    field = _draw(layout, shape, seed, math.prod(lead), normalise)
+    return _scale(layout, field, shape, variance, normalise).reshape(*lead, *layout.shape)
+
+
+STREAMS = 0x9E3779B9
+"""Distance between the seeds of fields that are drawn for the same run."""
+
+
+def add_random_fields(
+    transform: Transform,
+    settings: WithRandomFields,
+    wanted: Mapping[str, tuple[int, ...]],
+    files: StartFiles,
+    fields: Fields,
+    seed: int = 0,
+) -> Fields:
+    """`fields` and the random fields of the settings. `seed` distinguishes their seeds from a random velocity's."""
+    layout, kind = transform.layout, jnp.result_type(transform.dtype, jnp.complex64)
+    requested: dict[str, SpectrumSettings] = dict(settings.scalars)
+    if settings.magnetic is not None:
+        requested["magnetic"] = settings.magnetic
+    result = dict(fields)
+    for number, (name, s) in enumerate(sorted(requested.items()), 1):
+        if name not in wanted:
+            known = ", ".join(wanted)
+            raise UserError(f"{name} is not a field of this model; its fields are {known}")
+        shape = shape_of(s, files)
+        stream = (s.seed + seed + number * STREAMS) % 2**32
+        uniform = ()
+        if isinstance(s, MagneticSettings):
+            check_helicity(transform, s.helicity, "magnetic.helicity")
+            uniform = along_axes(transform.grid, "magnetic.mean_field", s.mean_field)
+
+        @jax.jit
+        def build(s=s, shape=shape, stream=stream, uniform=uniform):
+            if isinstance(s, MagneticSettings):
+                field = solenoidal(layout, shape, stream, s.energy, s.helicity, s.normalise)
+                mean = jnp.asarray(uniform).reshape(-1, 1, 1, 1)
+                field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, mean, 0), field)
+            else:
+                assert isinstance(s, ScalarSettings)
+                field = _draw(layout, shape, stream, 1, s.normalise)
+                field = _scale(layout, field, shape, s.variance, s.normalise)[0]
+            return layout.constrain(field.astype(kind))
+
+        result[name] = build()
+    for name, field in result.items():
+        if not holds(jax.jit(lambda f: jnp.isfinite(f).all())(field)):
+            raise UserError(f"the spectrum of {name} is zero on all of this grid's modes")
+    return result
 
 
 class NoiseSettings(SpectrumSettings):

@@ -56,9 +56,7 @@ class Uniform(Initial):
         if not any(self.settings.velocity):
             return arranged(matter, self.settings.density)
         return arranged(
-            matter,
-            self.settings.density,
-            lambda q: (jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape)),
+            matter, self.settings.density, lambda q: (jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape))
         )
 
 

@@ -1,23 +1,88 @@
-"""Taylor-Green and ABC flows."""
+"""Taylor-Green, ABC and Orszag-Tang flows, which consist of few modes."""
 
-from collections.abc import Mapping
-from math import pi
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 
-from simulator.physics.initial.initial import (
-    Fields,
-    Initial,
-    StartFiles,
-    from_values,
-    only,
-    three_dimensional,
-    vector,
-)
-from simulator.physics.initial.spectrum import WithRandomFields, add_random_fields
-from simulator.settings import Real
-from simulator.spectral import Transform
+from simulator.errors import UserError
+from simulator.physics.initial.initial import Fields, Initial, StartFiles, only, three_dimensional
+from simulator.physics.initial.random import WithRandomFields, add_random_fields
+from simulator.settings import Real, Settings
+from simulator.spectral import Layout, Transform
+from simulator.spectral.grid import AXES
+
+
+class Waves:
+    """Coefficients of sin(n X), cos(n X) and 1 along an axis, X = 2 pi x / L; products over the axes give fields."""
+
+    def __init__(self, layout: Layout, dtype):
+        self._layout, self._dtype = layout, jnp.result_type(dtype, jnp.complex64)
+        self._axes = dict(zip(AXES, "yzx" if layout.grid.planar else AXES, strict=True))
+        """The axes of arrays by the user's names; in a plane z is the axis of one point."""
+
+    def _integers(self, axis: str) -> jax.Array:
+        return self._layout.integers(self._axes[axis])
+
+    def sin(self, axis: str, n: int = 1) -> jax.Array:
+        k = self._integers(axis)
+        return (jnp.where(k == n, -0.5j, 0) + jnp.where(k == -n, 0.5j, 0)).astype(self._dtype)
+
+    def cos(self, axis: str, n: int = 1) -> jax.Array:
+        k = self._integers(axis)
+        return jnp.where(abs(k) == n, 0.5, 0).astype(self._dtype)
+
+    def one(self, axis: str) -> jax.Array:
+        return jnp.where(self._integers(axis) == 0, 1, 0).astype(self._dtype)
+
+    def alone(self, wave: Callable[..., jax.Array], axis: str, n: int = 1) -> jax.Array:
+        """A wave along one axis, uniform along the others."""
+        across = [self.one(other) for other in AXES if other != axis]
+        return wave(axis, n) * (across[0] * across[1])
+
+    def vector(self, *components: jax.Array) -> jax.Array:
+        """(3, *order), in two dimensions (2, *order), from components that broadcast."""
+        shape, held = self._layout.shape, components[: len(self._layout.grid.axes)]
+        return self._layout.constrain(jnp.stack([jnp.broadcast_to(c, shape) for c in held]))
+
+
+def taylor_green(w: Waves, transform: Transform, amplitude: float) -> jax.Array:
+    """A (sin X cos Y cos Z, -(Ly / Lx) cos X sin Y cos Z, 0), X_i = 2 pi x_i / L_i; without cos Z in two
+    dimensions."""
+    lx, ly, *_ = transform.grid.seen(transform.grid.box)
+    third = w.one("z") if transform.grid.planar else w.cos("z")
+    along_x = amplitude * w.sin("x") * w.cos("y") * third
+    along_y = -amplitude * ly / lx * w.cos("x") * w.sin("y") * third
+    return w.vector(along_x, along_y, jnp.zeros_like(along_x))
+
+
+def arnold_beltrami_childress(w: Waves, settings: Any) -> jax.Array:
+    """F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i."""
+    a, b, c = (settings.amplitude * value for value in (settings.A, settings.B, settings.C))
+    return w.vector(
+        a * w.alone(w.sin, "z") + c * w.alone(w.cos, "y"),
+        b * w.alone(w.sin, "x") + a * w.alone(w.cos, "z"),
+        c * w.alone(w.sin, "y") + b * w.alone(w.cos, "x"),
+    )
+
+
+class AbcSettings(Settings):
+    """Keys of an ABC flow or force."""
+
+    amplitude: Real = 1.0
+    """A common factor."""
+    A: Real = 1.0
+    """A in (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X)."""
+    B: Real = 1.0
+    """B in the same formula."""
+    C: Real = 1.0
+    """C in the same formula."""
+
+
+def of_modes(transform: Transform, fields: Callable[[Waves], Fields]) -> Fields:
+    """Fields that consist of few modes, computed where they lie."""
+    return jax.jit(lambda: fields(Waves(transform.layout, transform.dtype)))()
 
 
 class TaylorGreenStartSettings(WithRandomFields):
@@ -38,33 +103,19 @@ class TaylorGreenStart(Initial):
 
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         only("velocity", wanted, "taylor_green")
-        lx, ly, *_ = lengths = transform.grid.seen(transform.grid.box)
         a = self.settings.amplitude
-
-        def values(*points):
-            x, y, *along = (2 * pi * q / length for q, length in zip(points, lengths, strict=True))
-            third = jnp.cos(along[0]) if along else 1.0
-            u = a * jnp.sin(x) * jnp.cos(y) * third
-            v = -a * ly / lx * jnp.cos(x) * jnp.sin(y) * third
-            return {"velocity": vector(transform, u, v, jnp.zeros_like(u))}
-
-        return add_random_fields(transform, self.settings, wanted, files, from_values(transform, values))
+        flow = of_modes(transform, lambda w: {"velocity": taylor_green(w, transform, a)})
+        return add_random_fields(transform, self.settings, wanted, files, flow)
 
 
-class AbcStartSettings(WithRandomFields):
+class AbcStartSettings(AbcSettings, WithRandomFields):
     kind: Literal["abc"] = "abc"
-    amplitude: Real = 1.0
-    """A common factor of the velocity."""
-    A: Real = 1.0
-    """A in (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X)."""
-    B: Real = 1.0
-    """B in the same formula."""
-    C: Real = 1.0
-    """C in the same formula."""
 
 
 class AbcStart(Initial):
-    """Arnold-Beltrami-Childress flow (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X), X_i = 2 pi x_i / L_i.
+    """Arnold-Beltrami-Childress flow, X_i = 2 pi x_i / L_i and the common factor F:
+
+    F (A sin Z + C cos Y, B sin X + A cos Z, C sin Y + B cos X).
 
     In a cube it is a Beltrami flow, curl u = (2 pi / L) u, and only decays. Dombre et al., J. Fluid Mech. 167, 353
     (1986).
@@ -75,19 +126,45 @@ class AbcStart(Initial):
     def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         only("velocity", wanted, "abc")
         three_dimensional(transform, "abc")
-        lx, ly, lz = transform.grid.box
-        s = self.settings
-        a, b, c = (s.amplitude * value for value in (s.A, s.B, s.C))
+        flow = of_modes(transform, lambda w: {"velocity": arnold_beltrami_childress(w, self.settings)})
+        return add_random_fields(transform, self.settings, wanted, files, flow)
 
-        def values(x, y, z):
-            x, y, z = 2 * pi * x / lx, 2 * pi * y / ly, 2 * pi * z / lz
+
+class OrszagTangSettings(Settings):
+    kind: Literal["orszag_tang"] = "orszag_tang"
+    amplitude: Real = 1.0
+    """Amplitude of the velocity."""
+    magnetic_amplitude: Real = 0.8
+    """Amplitude of the magnetic field; with 1, both fields have the energy 2 in two dimensions."""
+    dimensions: Literal[2, 3] | None = None
+    """3, or 2 for the original vortex, which is uniform along z; by default the number of the grid's axes."""
+
+
+class OrszagTang(Initial):
+    """u = A (-2 sin Y, 2 sin X, 0), b = B (-2 sin 2Y + sin Z, 2 sin X + sin Z, sin X + sin Y), X_i = 2 pi x_i / L_i;
+    in two dimensions b = B (-2 sin 2Y, 2 sin X, 0).
+
+    Orszag & Tang, J. Fluid Mech. 90, 129 (1979); three dimensions: Mininni, Pouquet & Montgomery, Phys. Rev. Lett.
+    97, 244503 (2006).
+    """
+
+    Settings = OrszagTangSettings
+
+    def build(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
+        only("velocity", wanted, "orszag_tang")
+        only("magnetic", wanted, "orszag_tang")
+        dimensions = self.settings.dimensions or len(transform.grid.axes)
+        if dimensions > len(transform.grid.axes):
+            raise UserError("dimensions: 3 needs three dimensions, and grid.shape has two; leave it out")
+        a, b = self.settings.amplitude, self.settings.magnetic_amplitude
+
+        def fields(w: Waves) -> Fields:
+            x, y, twice = w.alone(w.sin, "x"), w.alone(w.sin, "y"), w.alone(w.sin, "y", 2)
+            z = w.alone(w.sin, "z") if dimensions == 3 else 0 * x
+            along_z = b * (x + y) if dimensions == 3 else 0 * x
             return {
-                "velocity": vector(
-                    transform,
-                    a * jnp.sin(z) + c * jnp.cos(y),
-                    b * jnp.sin(x) + a * jnp.cos(z),
-                    c * jnp.sin(y) + b * jnp.cos(x),
-                )
+                "velocity": w.vector(-2 * a * y, 2 * a * x, 0 * x),
+                "magnetic": w.vector(b * (-2 * twice + z), b * (2 * x + z), along_z),
             }
 
-        return add_random_fields(transform, self.settings, wanted, files, from_values(transform, values))
+        return of_modes(transform, fields)

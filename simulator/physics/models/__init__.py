@@ -25,13 +25,4 @@ MODELS = Registry[type[Model]](
     admitted,
 )
 
-__all__ = [
-    "MODELS",
-    "DerivedField",
-    "FieldSpec",
-    "Fields",
-    "Force",
-    "Model",
-    "SplitModel",
-    "State",
-]
+__all__ = ["MODELS", "DerivedField", "FieldSpec", "Fields", "Force", "Model", "SplitModel", "State"]

@@ -1,24 +1,40 @@
-"""The contract of a component of a composite, and the potential that all components share.
+"""The contract of a component of a composite, the potential that all components share, and the components that
+consist of fields: gas and waves.
 
-A component is a file with a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`. It
-gives its density as values on the grid and gets the potential in the same form, however it represents its own fields.
+A component is a class like `GasComponent` or `WaveComponent` and a line in `composite.COMPONENTS`. It gives its
+density as values on the grid and gets the potential in the same form, however it represents its own fields.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import jax
+import jax.numpy as jnp
 from pydantic import AfterValidator
 
-from simulator.errors import shown
+from simulator.errors import UserError, shown
 from simulator.physics.models.cosmology import CosmologySettings
-from simulator.physics.models.fields import DerivedField, FieldSpec
-from simulator.physics.models.fluid import free_name
+from simulator.physics.models.fields import DENSITY, MOMENTUM, PSI, DerivedField, Fields, FieldSpec
+from simulator.physics.models.fluid import advection_rate, free_name
+from simulator.physics.models.schrodinger_poisson import (
+    SchrodingerPoisson,
+    SchrodingerPoissonSettings,
+    WaveSettings,
+)
+from simulator.physics.models.self_gravitating_gas import (
+    GasSettings,
+    SelfGravitatingGas,
+    SelfGravitatingGasSettings,
+)
 from simulator.physics.particles.population import Population
+from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.settings import Settings
-from simulator.spectral import Transform
+from simulator.spectral import Local, Points, Transform
+from simulator.spectral.operators import gradient, hermitian
+
+_Settings = TypeVar("_Settings", bound=Settings)
 
 
 def _usable(name: str) -> str:
@@ -119,3 +135,145 @@ class Component:
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         """What its columns of a row say about the run's resolution."""
         return []
+
+
+class FieldComponent(Component):
+    """Matter that consists of fields. Its model without gravity measures it."""
+
+    free: Any
+    """The model of this matter alone without gravity."""
+
+    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
+        return self.free.diagnostics(fields, time)
+
+    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
+        return self.free.spectra(fields)
+
+    def derived(self) -> Mapping[str, DerivedField]:
+        return self.free.derived()
+
+    def trouble(self, fields: Fields) -> tuple[str, str] | None:
+        return self.free.trouble(fields)
+
+    def warnings(self, row: Mapping[str, float]) -> list[str]:
+        return self.free.warnings(row)
+
+
+def _alone(kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any) -> _Settings:
+    """The settings of a model of one component alone: the keys `shared` of the component's `settings`, and those of
+    gravity. They are not validated: the values were checked already, and those of a batch of runs are arrays."""
+    values = {name: getattr(settings, name) for name in shared.model_fields if name != "kind"}
+    return kind.model_construct(**values, **gravity)
+
+
+class GasComponentSettings(GasSettings):
+    kind: Literal["self_gravitating_gas"]
+    name: ComponentName = "gas"
+    """Prefix of the names of its fields and columns."""
+
+
+class GasComponent(FieldComponent):
+    """Drift: the hydrodynamics of `SelfGravitatingGas` by a Runge-Kutta step of order 4. Kick: m <- m - dt rho grad
+    Phi, which is exact because the density stays constant."""
+
+    Settings = GasComponentSettings
+    fields = (DENSITY, MOMENTUM)
+
+    def __init__(
+        self, settings: GasComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
+    ):
+        """Raises UserError, beginning with the key, for gas whose pressure changes with the expansion."""
+        if gravity.cosmology is not None and settings.sound_speed and settings.polytropic_exponent != 5 / 3:
+            raise UserError(
+                "polytropic_exponent: in supercomoving variables the equation of gas stays the same for 5/3 only, "
+                f"not for {settings.polytropic_exponent:g}; take 5/3, or cold gas (sound_speed: 0)"
+            )
+        self.transform, self._integrator = make(), RungeKutta4()
+
+        def gas(constant: float) -> SelfGravitatingGas:
+            own = _alone(SelfGravitatingGasSettings, GasSettings, settings, gravitational_constant=constant)
+            return SelfGravitatingGas(own, self.transform)
+
+        self.alone, self.free = gas(gravity.constant), gas(0.0)
+
+    def source(self, fields: Fields) -> tuple[jax.Array, None]:
+        return self.transform.inverse(fields["density"]), None
+
+    def kick(
+        self, fields: Fields, work: None, potential: Potential, time: jax.Array, duration: jax.Array
+    ) -> tuple[Fields, jax.Array]:
+        layout, rho, m = self.transform.layout, fields["density"], fields["momentum"]
+        grad_phi = gradient(layout, self.transform.forward(potential.values))
+
+        def accelerated(values: Fields, points: Points, parameters) -> Local:
+            weight = values["density"] * values["grad_phi"]
+            v = (values["momentum"] - parameters * weight) / values["density"]
+            advection, densest = advection_rate(self.transform.grid, v), values["density"]
+            return Local(weight, {"advection": advection, "densest": densest, "thinnest": -densest})
+
+        dt = duration.astype(rho.real.dtype)
+        inputs = {"density": rho, "momentum": m, "grad_phi": grad_phi}
+        evaluated = self.transform.evaluate(inputs, accelerated, dt)
+        new = {"density": rho, "momentum": m - dt * hermitian(layout, evaluated.products)}
+        rate = self.free.limit(evaluated.maxima, new).astype(jnp.float64) + potential.fall
+        return new, jax.lax.stop_gradient(rate)
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        def tendency(fields: Fields, time: jax.Array, stage: jax.Array | int) -> Fields:
+            return self.free.tendency(fields, time)[0]
+
+        now = jnp.float64(0)  # the equation does not depend on time
+        first = tendency(fields, now, 0)
+        return self._integrator.step(fields, now, duration, first, tendency, self.free.linear_terms())
+
+
+class WaveComponentSettings(WaveSettings):
+    kind: Literal["schrodinger_poisson"]
+    name: ComponentName = "waves"
+    """Prefix of the names of its fields and columns."""
+
+
+class WaveComponent(FieldComponent):
+    """Drift and kick are those of `SchrodingerPoisson`, exact each, in the potential of all matter."""
+
+    Settings = WaveComponentSettings
+    fields = (PSI,)
+
+    def __init__(
+        self, settings: WaveComponentSettings, gravity: Gravity, make: Callable[..., Transform], files: object
+    ):
+        """Raises UserError, beginning with the key, for a trap or an absorber in an expanding background."""
+        if gravity.cosmology is not None and (settings.external_potential or settings.absorber):
+            raise UserError(
+                "external_potential: a cosmology excludes external_potential and absorber; keep one of them"
+            )
+        self.transform, real = make(real=False, every=True), make(real=True, every=True)
+
+        def wave(constant: float) -> SchrodingerPoisson:
+            shared = {"gravitational_constant": constant, "cosmology": gravity.cosmology}
+            own = _alone(SchrodingerPoissonSettings, WaveSettings, settings, **shared)
+            return SchrodingerPoisson(own, self.transform, real, files)
+
+        self.alone, self.free = wave(gravity.constant), wave(0.0)
+
+    def source(self, fields: Fields) -> tuple[jax.Array, jax.Array]:
+        """|psi|^2, and the values of psi."""
+        psi = self.transform.inverse(fields["psi"])
+        return psi.real**2 + psi.imag**2, psi
+
+    def kick(
+        self, fields: Fields, work: jax.Array, potential: Potential, time: jax.Array, duration: jax.Array
+    ) -> tuple[Fields, jax.Array]:
+        density = work.real**2 + work.imag**2
+        v = self.free.phase_rate(density, time) + potential.values / self.free.hbar
+        return self.free.rotated(work, v, duration)
+
+    def drift(self, fields: Fields, duration: jax.Array) -> Fields:
+        return self.free.drift(fields, duration)
+
+    def energy_slope(self, work: jax.Array, scale_factor: jax.Array) -> jax.Array | float:
+        """Of the interaction energy g rho^2 / (2 a)."""
+        if not (g := self.free.settings.self_interaction):
+            return 0.0
+        square = self.alone.real.physical.mean((work.real**2 + work.imag**2) ** 2)
+        return -0.5 * g / scale_factor**2 * square

@@ -4,26 +4,40 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
-from simulator.physics.models.component import PARTICLES, Component, Gravity, Potential
+from simulator.physics.models.component import (
+    PARTICLES,
+    Component,
+    GasComponent,
+    GasComponentSettings,
+    Gravity,
+    Potential,
+    WaveComponent,
+    WaveComponentSettings,
+)
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.density import center, density_power
-from simulator.physics.models.fields import DENSITY, POTENTIAL, DerivedField, Fields, by_name
-from simulator.physics.models.gas_component import GasComponent, GasComponentSettings
+from simulator.physics.models.fields import (
+    DENSITY,
+    POTENTIAL,
+    DerivedField,
+    Fields,
+    by_name,
+    check_arrangement,
+)
 from simulator.physics.models.model import SplitModel, State
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
-from simulator.physics.models.wave_component import WaveComponent, WaveComponentSettings
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population
 from simulator.settings import NonNegative, Settings, wrong
 from simulator.spectral import Transform
-from simulator.spectral.poisson import Green, solve_poisson
+from simulator.spectral.operators import Green, solve_poisson
 
 COMPONENTS: dict[str, type[Any]] = {
     "self_gravitating_gas": GasComponent,
@@ -72,6 +86,18 @@ class CompositeSettings(Settings):
         return self
 
 
+class Matter(NamedTuple):
+    """All matter at one moment."""
+
+    values: dict[str, jax.Array]
+    """The density of every component on the grid (x, y, z)."""
+    works: dict[str, Any]
+    """The part of the work for the densities that the components' kicks can use."""
+    modes: jax.Array
+    """Coefficients of the density that attracts."""
+    potential: Potential
+
+
 class Composite(SplitModel):
     """lap Phi = 4 pi G (sum of all densities - mean), and each kind of matter moves in Phi.
 
@@ -91,12 +117,7 @@ class Composite(SplitModel):
     def __init__(self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform):
         """`real`: the transform of real fields with all their modes."""
         for part in parts.values():
-            theirs, ours = part.transform.physical, real.physical
-            if theirs.spec != ours.spec or theirs.shape != ours.shape:
-                raise UserError(
-                    "devices.count: the components would be shared out differently; "
-                    "fewer devices, or fft.decomposition: slab, work"
-                )
+            check_arrangement(part.transform, real, "the components")
         super().__init__(
             settings,
             real,
@@ -149,8 +170,7 @@ class Composite(SplitModel):
         return joined(moved) | _beside(fields)
 
     def particle_acceleration(self, fields: Any, time: jax.Array) -> Callable[[str, ParticleSet], jax.Array]:
-        values = {name: density for name, (density, _) in self.sources(fields).items()}
-        potential = self._potential(values, self._attracting(values), self._scale_factor(time))
+        potential = self.moment(fields, time).potential
 
         def of(name: str, particles: ParticleSet) -> jax.Array:
             part = self.parts[name]
@@ -160,20 +180,17 @@ class Composite(SplitModel):
         return of
 
     def kick(self, fields: Any, time: jax.Array, duration: jax.Array) -> tuple[Any, jax.Array]:
-        sources = self.sources(fields)
-        values = {name: density for name, (density, _) in sources.items()}
-        modes = self._attracting(values)
-        potential = self._potential(values, modes, self._scale_factor(time))
-        works = iter(work for _, work in sources.values())
+        moment = self.moment(fields, time)
+        works = iter(moment.works.values())
 
         def act(part: Component, own: Any) -> tuple[Any, jax.Array]:
-            return part.kick(own, next(works), potential, time, duration)
+            return part.kick(own, next(works), moment.potential, time, duration)
 
         kicked = self._in_turn(fields, act, lambda found: found[0])
         rate = reduce(jnp.maximum, (rate for _, rate in kicked.values()))
         new = joined({name: found for name, (found, _) in kicked.items()}) | _beside(fields)
         if self.background is not None and EXPECTED in fields:
-            slope = self._energy_slope(sources, modes, potential, time)
+            slope = self._energy_slope(moment, time)
             new[EXPECTED] = continued(fields[EXPECTED], self.background.scale_factor(time), slope)
         return new, rate
 
@@ -200,9 +217,19 @@ class Composite(SplitModel):
                 last = new[PARTICLES].records["velocity"] if isinstance(new, dict) else new
         return found
 
-    def sources(self, fields: Any) -> dict[str, tuple[jax.Array, Any]]:
-        """The density of every component on the grid (x, y, z), and what its kick can use of the work."""
-        return self._in_turn(fields, lambda part, own: part.source(own), lambda found: found[0])
+    def densities(self, fields: Any) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+        """The density of every component on the grid (x, y, z), and the part of that work that its kick can use."""
+        sources = self._in_turn(fields, lambda part, own: part.source(own), lambda found: found[0])
+        values = {name: density for name, (density, _) in sources.items()}
+        return values, {name: work for name, (_, work) in sources.items()}
+
+    def moment(self, fields: Any, time: jax.Array | None = None) -> Matter:
+        """All matter and its potential, which an expanding background multiplies by the scale factor at `time`."""
+        values, works = self.densities(fields)
+        modes, factor = self._attracting(values), 1.0
+        if self.background is not None and time is not None:
+            factor = self.background.scale_factor(time)
+        return Matter(values, works, modes, self._potential(values, modes, factor))
 
     def density_modes(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """Coefficients of the components' densities, without the window of particles, from their values."""
@@ -231,27 +258,19 @@ class Composite(SplitModel):
         phi = solve_poisson(self.transform.layout, source, self.settings.green)
         return Potential(self.transform, phi, jnp.sqrt(g * densest))
 
-    def _scale_factor(self, time: jax.Array) -> jax.Array | float:
-        return 1.0 if self.background is None else self.background.scale_factor(time)
-
-    def _energy_slope(
-        self, sources: Mapping[str, Any], modes: jax.Array, potential: Potential, time: jax.Array
-    ) -> jax.Array:
+    def _energy_slope(self, moment: Matter, time: jax.Array) -> jax.Array:
         """The derivative of the energy by the scale factor while no matter moves."""
         assert self.background is not None
         a = self.background.scale_factor(time)
-        gravity = 0.5 * self.transform.layout.inner(modes, potential.modes) / a
-        own = [self.parts[name].energy_slope(work, a) for name, (_, work) in sources.items()]
+        gravity = 0.5 * self.transform.layout.inner(moment.modes, moment.potential.modes) / a
+        own = [self.parts[name].energy_slope(work, a) for name, work in moment.works.items()]
         return gravity.astype(jnp.float64) + total(own)
 
     def memory(self, fields: Any, time: jax.Array) -> dict[str, Any]:
         found = {"rate": self.kick(fields, time, jnp.float64(0))[1]}
         if self.background is not None:
-            sources, scale_factor = self.sources(fields), self.background.scale_factor(time)
-            values = {name: density for name, (density, _) in sources.items()}
-            modes = self._attracting(values)
-            potential = self._potential(values, modes, scale_factor)
-            slope = self._energy_slope(sources, modes, potential, time).astype(jnp.float64)
+            scale_factor = self.background.scale_factor(time)
+            slope = self._energy_slope(self.moment(fields, time), time).astype(jnp.float64)
             energy = self.diagnostics(fields, time)["energy"].astype(jnp.float64)
             found[EXPECTED] = jnp.stack([energy, scale_factor, slope, scale_factor, slope])
         return found
@@ -274,15 +293,12 @@ class Composite(SplitModel):
         has done since (Layzer-Irvine): 0 but for time steps, dissipation and the grid."""
         layout = self.transform.layout
         own = {name: part.diagnostics(self.of(name, fields), time) for name, part in self.parts.items()}
-        sources = self.sources(fields)
-        values = {name: density for name, (density, _) in sources.items()}
-        modes, attracting = self.density_modes(values), self._attracting(values)
-        potential = self._potential(values, attracting, self._scale_factor(time))
-        shares = {}
+        moment = self.moment(fields, time)
+        values, modes, shares = moment.values, self.density_modes(moment.values), {}
         for name, density in modes.items():
             part = self.parts[name]
             felt = part.softened(density) if isinstance(part, ParticleComponent) else density
-            shares[name] = 0.5 * layout.inner(felt, potential.modes)
+            shares[name] = 0.5 * layout.inner(felt, moment.potential.modes)
 
         def summed(column: str) -> jax.Array:
             return total(columns[column] for columns in own.values())
@@ -305,7 +321,7 @@ class Composite(SplitModel):
             columns["scale_factor"] = self.background.scale_factor(time)
             columns["energy_residual"] = jnp.zeros(())
             if EXPECTED in fields:
-                slope = self._energy_slope(sources, attracting, potential, time)
+                slope = self._energy_slope(moment, time)
                 expected = continued(fields[EXPECTED], columns["scale_factor"], slope)[0]
                 columns["energy_residual"] = columns["energy"] - expected
         for name, found in own.items():
@@ -330,7 +346,7 @@ class Composite(SplitModel):
         """P(k) of all matter, and the components' spectra; 0 where a component has no modes. P(k) of particles has
         their window divided out and their shot noise left in."""
         layout = self.transform.layout
-        modes = self.density_modes({name: values for name, (values, _) in self.sources(fields).items()})
+        modes = self.density_modes(self.densities(fields)[0])
         found = {"density_power": density_power(layout, total(modes.values()))}
         for name, part in self.parts.items():
             own = part.spectra(self.of(name, fields))
@@ -349,13 +365,6 @@ class Composite(SplitModel):
         return {"shot_noise": f"not subtracted from {left_in}; {', '.join(sizes)} in diagnostics.csv"}
 
     def derived(self) -> Mapping[str, DerivedField]:
-        def values(fields: Any) -> dict[str, jax.Array]:
-            return {name: density for name, (density, _) in self.sources(fields).items()}
-
-        def potential(fields: Any) -> jax.Array:
-            found = values(fields)
-            return self._potential(found, self._attracting(found), 1.0).values
-
         def of(name: str, field: DerivedField) -> DerivedField:
             return DerivedField(
                 field.spec.of_component(name), lambda fields: field.values(self.of(name, fields))
@@ -367,8 +376,9 @@ class Composite(SplitModel):
             for field in part.derived().values()
             if field.spec.name != POTENTIAL.name
         ]
-        density = DerivedField(DENSITY, lambda fields: total(values(fields).values()))
-        return by_name(density, DerivedField(POTENTIAL, potential), *parts)
+        density = DerivedField(DENSITY, lambda fields: total(self.densities(fields)[0].values()))
+        potential = DerivedField(POTENTIAL, lambda fields: self.moment(fields).potential.values)
+        return by_name(density, potential, *parts)
 
 
 def continued(carried: jax.Array, scale_factor: jax.Array, slope: jax.Array) -> jax.Array:

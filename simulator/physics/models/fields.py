@@ -26,6 +26,16 @@ def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ..
     return tuple(vector) if len(vector) == count else (0.0,) * count
 
 
+def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
+    """Raises UserError if the points of two transforms lie on the devices in different ways."""
+    a, b = one.physical, other.physical
+    if a.spec != b.spec or a.shape != b.shape:
+        raise UserError(
+            f"devices.count: {whose} would be shared out differently; "
+            "fewer devices, or fft.decomposition: slab, work"
+        )
+
+
 @dataclass(frozen=True)
 class FieldSpec:
     """An evolved or a derived field."""

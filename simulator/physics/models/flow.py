@@ -1,11 +1,11 @@
-"""Scalars that describe a turbulent flow.
+"""Scalars that describe a turbulent flow, and measures of its resolution.
 
 Definitions: Pope, Turbulent Flows (2000), sections 6.5 and 13.4. Isotropic formulas are applied to any flow. In d
 dimensions the spectrum tensor of isotropic, solenoidal turbulence has the trace 2 E(k) / S_d(k), S_d the surface of
 the sphere |k|, which gives the factors of `_INTEGRAL` and d (d + 2) of the Taylor scale.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import pi
 from operator import add
@@ -14,10 +14,84 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.models.resolution import Damping, dissipation_scale, tail_fraction
-from simulator.spectral import Local, Transform
+from simulator.spectral import Evaluated, Layout, Local, Transform
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import curl, dot, squared, symmetric_pairs, wavenumbers
+
+EDGE = 0.8
+"""The edge of the spectrum consists of the modes with some |k_i| beyond this fraction of the largest."""
+RESOLVED = 1.0
+"""The smallest k_max eta of a resolved flow. Low-order statistics need this much, statistics of velocity gradients
+1.5 (Pope, Turbulent Flows, section 9.1.2)."""
+UNDER_RESOLVED = 1e-3
+"""Fraction of the enstrophy, or of the kinetic energy of waves, at the edge of the spectrum above which a run
+warns."""
+_NEWTON_STEPS = 8
+
+Damping = Sequence[tuple[int, float | jax.Array]]
+"""Pairs (n, nu_n): modes are damped at the sum of nu_n k^(2 n)."""
+
+
+def tail_fraction(layout: Layout, values: jax.Array, floor: jax.Array | float) -> jax.Array:
+    """The fraction of the sum of `values` >= 0 over all modes that lies at the edge of the spectrum; 0 if the sum is
+    below `floor`, that is, round-off."""
+    edge = jnp.zeros((1, 1, 1), bool)
+    for axis, kept in zip(AXES, layout.grid.kept, strict=True):
+        mode_numbers = layout.integers(axis)
+        largest = int(abs(layout.mode_numbers[axis]).max())
+        if layout.truncated:  # a layout may store more modes than belong to the state
+            largest = min(largest, kept)
+        if largest > 0:
+            edge = edge | (abs(mode_numbers) > EDGE * largest)
+    total, beyond = layout.sum(values), layout.sum(jnp.where(edge, values, 0))
+    return jnp.where(total > floor, beyond / jnp.where(total > 0, total, 1), 0)
+
+
+def dissipation_scale(
+    damping: Damping, dissipation: jax.Array, of: Literal["energy", "enstrophy"] = "energy"
+) -> jax.Array:
+    """The length 1 / k at which damping is as fast as the eddies: sum of nu_n k^(2 n) = (dissipation k^2)^(1/3), or
+    in a cascade of enstrophy, whose eddies all turn over equally fast, (its dissipation)^(1/3).
+
+    With viscosity alone this is Kolmogorov's (nu^3 / dissipation)^(1/4), with one hyperviscosity alone (nu_n^3 /
+    dissipation)^(1 / (6 n - 2)); with both it is at least the longer of the two. For enstrophy it is Kraichnan's
+    (nu^3 / dissipation)^(1/6) (Phys. Fluids 10, 1417, 1967). `dissipation` is the total; where it is 0 the result is
+    nan.
+    """
+    eddies = {"energy": 2 / 3, "enstrophy": 0.0}[of]
+    orders = jnp.asarray([2 * n - eddies for n, _ in damping], jnp.float64)
+    coefficients = jnp.stack([jnp.asarray(nu, jnp.float64) for _, nu in damping])
+    dissipation = jnp.asarray(dissipation, jnp.float64)
+    third = jnp.log(jnp.where(dissipation > 0, dissipation, 1)) / 3
+    log_k = ((third - jnp.log(coefficients)) / orders).min()
+    if len(damping) > 1:
+        # The damping over the rate of the eddies is convex in log k, and at this point not below the dissipation's
+        # third root: Newton's steps decrease log k towards the root without passing it.
+        for _ in range(_NEWTON_STEPS):
+            terms = jnp.log(coefficients) + orders * log_k
+            share = jax.nn.softmax(terms)
+            log_k = log_k - (jax.nn.logsumexp(terms) - third) / (share * orders).sum()
+    return jnp.where(dissipation > 0, jnp.exp(-log_k), jnp.nan)
+
+
+def unresolved(row: Mapping[str, float]) -> list[str]:
+    """Warnings about the resolution of a flow from a row of diagnostics, one for each field that the grid cuts off.
+
+    k_max times the dissipation scale describes where a cascade ends. Before the cascade reaches it, as after a start
+    at large scales, the edge of the spectrum is empty and nothing is lost.
+    """
+    lines = []
+    for field, column, edge in (
+        ("flow", "k_max_eta", "edge_enstrophy"),
+        ("magnetic field", "k_max_resistive", "edge_magnetic_enstrophy"),
+    ):
+        if row.get(column, RESOLVED) < RESOLVED and row[edge] > UNDER_RESOLVED:
+            lines.append(
+                f"the {field} is under-resolved: {column} = {row[column]:.2f}, below {RESOLVED:g}, and "
+                f"{row[edge]:.1%} of its squared gradients lies near the grid's edge; a finer grid or more damping "
+                f"resolves it"
+            )
+    return lines
 
 
 def absent(coefficient: float | jax.Array) -> bool:
@@ -67,6 +141,26 @@ def mean_and_rms(
     }
 
 
+def _moments(transform: Transform, velocity: jax.Array, mean: jax.Array, rate) -> Evaluated:
+    """Moments of the velocity and of its longitudinal gradients du_i/dx_i, and the largest speed, divergence and
+    rate."""
+    k, dimensions = wavenumbers(transform.layout, velocity.real.dtype), len(velocity)
+    slopes = jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)])
+
+    def moments(values, points, parameters) -> Local:
+        v, g = values["velocity"], values["gradient"]
+        means = {
+            **products_about(parameters, v, "velocity"),
+            "gradient_2": dot(g, g) / dimensions,
+            "gradient_3": dot(g * g, g) / dimensions,
+            "gradient_4": dot(g * g, g * g) / dimensions,
+        }
+        divergence = abs(reduce(add, g))
+        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
+
+    return transform.evaluate({"velocity": velocity, "gradient": slopes}, moments, mean)
+
+
 def flow_scalars(
     transform: Transform, velocity: jax.Array, damping: Damping, cascade: Cascade, rate
 ) -> dict[str, jax.Array]:
@@ -82,31 +176,13 @@ def flow_scalars(
     edge of the spectrum. Skewness and flatness are those of the longitudinal gradients du_i/dx_i. Quantities that
     depend on viscosity are left out if it is 0; in two dimensions the helicity is left out, which is 0.
     """
-    layout = transform.layout
+    layout, dimensions = transform.layout, len(velocity)
     omega = curl(layout, velocity)
     enstrophy = 0.5 * layout.inner(omega, omega).sum()
-    k = wavenumbers(layout, velocity.real.dtype)
-    dimensions = len(k)
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
     over_k = 0.5 * layout.sum(inverse_k * abs(velocity) ** 2).sum()
     mean = layout.at_zero(velocity).real
-    inputs = {
-        "velocity": velocity,
-        "gradient": jnp.stack([1j * k[i] * velocity[i] for i in range(dimensions)]),
-    }
-
-    def moments(values, points, parameters) -> Local:
-        v, g = values["velocity"], values["gradient"]
-        means = {
-            **products_about(parameters, v, "velocity"),
-            "gradient_2": dot(g, g) / dimensions,
-            "gradient_3": dot(g * g, g) / dimensions,
-            "gradient_4": dot(g * g, g * g) / dimensions,
-        }
-        divergence = abs(reduce(add, g))
-        return Local({}, {"speed": jnp.sqrt(squared(v)), "divergence": divergence, "rate": rate(v)}, means)
-
-    evaluated = transform.evaluate(inputs, moments, mean)
+    evaluated = _moments(transform, velocity, mean, rate)
     velocities = mean_and_rms(mean, evaluated.means, "velocity", "u_rms", "reynolds_stress")
     u_rms = velocities["u_rms"]
     integral = _INTEGRAL[dimensions] * ratio(over_k, u_rms**2)

@@ -21,7 +21,7 @@ from simulator.physics.models.fields import (
     along_axes,
     by_name,
 )
-from simulator.physics.models.resolution import Damping
+from simulator.physics.models.flow import Damping
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
 from simulator.spectral import Grid, Layout, Local, Transform
 from simulator.spectral.operators import (

@@ -22,7 +22,15 @@ from simulator.physics.models.fields import (
     Fields,
     by_name,
 )
-from simulator.physics.models.flow import Cascade, absent, mean_and_rms, products_about
+from simulator.physics.models.flow import (
+    Cascade,
+    Damping,
+    absent,
+    dissipation_scale,
+    mean_and_rms,
+    products_about,
+    tail_fraction,
+)
 from simulator.physics.models.fluid import (
     FlowSettings,
     Hyperdiffusion,
@@ -37,17 +45,9 @@ from simulator.physics.models.fluid import (
 )
 from simulator.physics.models.model import Balance
 from simulator.physics.models.navier_stokes import NavierStokes
-from simulator.physics.models.resolution import Damping, dissipation_scale, tail_fraction
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
-from simulator.spectral.operators import (
-    cross,
-    curl,
-    divergence,
-    dot,
-    inverse_curl,
-    squared,
-)
+from simulator.spectral.operators import cross, curl, divergence, dot, inverse_curl, squared
 
 
 class MhdSettings(FlowSettings):
@@ -158,10 +158,7 @@ class Mhd(NavierStokes):
     def _subgrid_inputs(self, fields: Fields) -> Fields:
         if self.closure is None:
             return {}
-        return {
-            **super()._subgrid_inputs(fields),
-            "current": curl(self.transform.layout, fields["magnetic"]),
-        }
+        return {**super()._subgrid_inputs(fields), "current": curl(self.transform.layout, fields["magnetic"])}
 
     def _subgrid_products(self, values: Fields) -> Fields:
         assert self.closure is not None
@@ -195,10 +192,7 @@ class Mhd(NavierStokes):
         found = super().linear()
         if self.settings.kinematic:
             found["velocity"] = jnp.zeros((1, 1, 1), dtype)
-        return {
-            **found,
-            "magnetic": -damping_rate(self.transform.layout, self._resistive_damping(), dtype),
-        }
+        return {**found, "magnetic": -damping_rate(self.transform.layout, self._resistive_damping(), dtype)}
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 

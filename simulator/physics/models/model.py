@@ -150,6 +150,13 @@ class Observables(Dynamics):
         """All fields that output may request, evolved and derived."""
         return {**self.fields, **{name: field.spec for name, field in self.derived().items()}}
 
+    def spec(self, name: str) -> FieldSpec:
+        """The specification of one of these fields. Raises KeyError, which lists the fields, for another name."""
+        specs = self.specs()
+        if name not in specs:
+            raise KeyError(f"{name!r} is not a field of this model; its fields are {', '.join(specs)}")
+        return specs[name]
+
     @property
     def scalar_fields(self) -> tuple[str, ...]:
         """The evolved and derived fields with one real value at each point."""
@@ -157,7 +164,8 @@ class Observables(Dynamics):
 
     def field_values(self, name: str, fields: Fields) -> jax.Array:
         """The values of one field, evolved or derived, (..., x, y, z) or, in two dimensions, (..., x, y), zero in
-        padding."""
+        padding. Raises KeyError, which lists the fields, for another name."""
+        self.spec(name)
         return self.transform.physical.as_seen(self.whole_values(name, fields))
 
     def whole_values(self, name: str, fields: Fields) -> jax.Array:

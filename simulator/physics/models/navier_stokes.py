@@ -9,7 +9,7 @@ import jax
 from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.physics.models.closures import Closure, make_closure
 from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
-from simulator.physics.models.flow import Cascade, flow_scalars, ratio
+from simulator.physics.models.flow import Cascade, flow_scalars, ratio, unresolved
 from simulator.physics.models.fluid import (
     FlowSettings,
     advection_rate,
@@ -36,7 +36,6 @@ from simulator.physics.models.fluid import (
 )
 from simulator.physics.models.model import Balance, Model
 from simulator.physics.models.normal_modes import energy_parts
-from simulator.physics.models.resolution import unresolved
 from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.moved import Shift
 from simulator.spectral.operators import curl, divergence, gradient, project, squared

@@ -1,7 +1,7 @@
 """An equation from a user's PythonModel file."""
 
-import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
@@ -14,8 +14,8 @@ from pydantic import ValidationError, create_model
 from simulator.errors import UserError
 from simulator.physics.models.equation import Equation, declared, parameters_of
 from simulator.physics.models.model import Model
-from simulator.physics.models.pointwise import POINTS, mixing
 from simulator.physics.models.split_equation import SplitEquation
+from simulator.physics.user_function import POINTS, UserFunction
 from simulator.registry import subclass_of
 from simulator.settings import InputPath, Settings
 from simulator.spectral import Local, Points, Transform
@@ -173,35 +173,18 @@ class _Check:
             try:
                 np.broadcast_shapes(leaf.shape[-3:], POINTS)
             except ValueError:
-                self._refuse(
-                    method,
-                    f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}",
-                )
-        mixed = mixing(jax.make_jaxpr(self._model.pointwise)(values, points, parameters))
-        if mixed is not None:
-            operation, trace = mixed
-            place = self._line(getattr(trace, "frames", ()), lambda f: (f.file_name, f.line_num))
-            raise UserError(
-                f"{place or self._place(method)}: {method}: uses {operation}, but it sees the points of one block "
-                "only; it has to work point by point, and sums and derivatives belong into inputs and combine"
-            )
+                self._refuse(method, f"returned shape {seen(leaf.shape)} for values of shape {seen(POINTS)}")
+        own = self._user(method, self._model.pointwise)
+        advice = "it has to work point by point, and sums and derivatives belong into inputs and combine"
+        own.check_pointwise(jax.make_jaxpr(self._model.pointwise)(values, points, parameters), advice)
         return result.products
 
     def _traced(self, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return jax.eval_shape(function, *arguments)
-        except UserError:
-            raise
-        except jax.errors.JAXTypeError as error:
-            raise UserError(
-                f"{self._place(method, error)}: {method}: uses numpy, or an if, on values that are not known yet; "
-                "use jax.numpy instead, with jnp.where for an if"
-            ) from error
-        except Exception as error:
-            first = str(error).partition("\n")[0]
-            raise UserError(
-                f"{self._place(method, error)}: {method}: {type(error).__name__}: {first}"
-            ) from error
+        return self._user(method, partial(jax.eval_shape, function))(*arguments)
+
+    def _user(self, method: str, function: Callable[..., Any]) -> UserFunction:
+        given, line = "values that are not known yet", self._line_of(method)
+        return UserFunction(function, self._path, method, given, line=line)
 
     def _fields(self, method: str, result: Any) -> None:
         """Refuses a result that is not a mapping from fields to arrays of their shape."""
@@ -221,21 +204,9 @@ class _Check:
                 self._refuse(method, f"{name} has shape {own}, which does not fit the field's {needed}")
 
     def _refuse(self, method: str, problem: str) -> None:
-        raise UserError(f"{self._place(method)}: {method}: {problem}")
+        raise self._user(method, self._traced).refused(problem)
 
-    def _place(self, method: str, error: BaseException | None = None) -> str:
-        """`file:line` of the user's line that led to the error, else of the method, else the file."""
-        frames = [] if error is None else traceback.extract_tb(error.__traceback__)[::-1]
-        line = self._line(frames, lambda f: (f.filename, f.lineno))
-        return line or self._line_of(method) or self._path
-
-    def _line(self, frames: Any, read: Callable[[Any], tuple[str, int]]) -> str | None:
-        """The innermost frame in the user's file; `frames` start with the innermost."""
-        for file, line in map(read, frames):
-            if file == self._path:
-                return f"{file}:{line}"
-        return None
-
-    def _line_of(self, method: str) -> str | None:
+    def _line_of(self, method: str) -> int | None:
+        """The line of a method in the user's file."""
         code = getattr(getattr(type(self._model), method, None), "__code__", None)
-        return f"{self._path}:{code.co_firstlineno}" if code and code.co_filename == self._path else None
+        return code.co_firstlineno if code and code.co_filename == self._path else None

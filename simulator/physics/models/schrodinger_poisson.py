@@ -11,15 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
-from simulator.errors import UserError
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.density import by_axis, center, density_power, from_center
-from simulator.physics.models.external_potential import (
-    AbsorberSettings,
-    ExternalSettings,
-    absorption,
-    external_potential,
-)
 from simulator.physics.models.fields import (
     DENSITY,
     PHASE,
@@ -31,15 +24,21 @@ from simulator.physics.models.fields import (
     Fields,
     FieldSpec,
     by_name,
+    check_arrangement,
 )
+from simulator.physics.models.flow import UNDER_RESOLVED, tail_fraction
 from simulator.physics.models.model import SplitModel
-from simulator.physics.models.phase_factor import phase_factor
-from simulator.physics.models.plaquettes import pierced_faces
-from simulator.physics.models.resolution import UNDER_RESOLVED, tail_fraction
+from simulator.physics.models.wave_functions import (
+    AbsorberSettings,
+    ExternalSettings,
+    absorption,
+    external_potential,
+    phase_factor,
+    pierced_faces,
+)
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
-from simulator.spectral import Local, Points, Transform
-from simulator.spectral.operators import gradient, project, squared
-from simulator.spectral.poisson import Green, solve_poisson
+from simulator.spectral import Evaluated, Local, Points, Transform
+from simulator.spectral.operators import Green, gradient, project, solve_poisson, squared
 
 # kpc, km/s, Msun: G from CODATA 2018 and IAU nominal solar mass; hbar / m for m c^2 = 1e-22 eV.
 GRAVITATIONAL_CONSTANT = 4.30091727e-6
@@ -121,11 +120,7 @@ class SchrodingerPoisson(SplitModel):
         modes."""
         super().__init__(settings, transform, [PSI])
         self.real = real
-        if transform.physical.spec != real.physical.spec or transform.physical.shape != real.physical.shape:
-            raise UserError(
-                "devices.count: wave function and potential would be shared out differently; "
-                "fewer devices, or fft.decomposition: slab, work"
-            )
+        check_arrangement(transform, real, "wave function and potential")
         self.hbar, self.gravity = settings.hbar, settings.gravity
         self.background = Background(settings.cosmology) if settings.cosmology else None
         self._external = self._absorption = None
@@ -235,37 +230,14 @@ class SchrodingerPoisson(SplitModel):
         of the box centred on c. It is computed as 1 + <(x - c) . dm/dt> / (...), and is 1 in every equilibrium; in
         two dimensions it is left out."""
         layout, psi, s = self.transform.layout, fields["psi"], self.settings
-        external = self._external
         # Rods along z have another virial theorem.
-        held = bool(self.gravity or external) and not self.transform.grid.planar
+        held = bool(self.gravity or self._external) and not self.transform.grid.planar
         values = _squared(self.transform.inverse(psi))
         rho, v = self.real.forward(values), self.phase_rate(values, time)
         momentum = [self.hbar * layout.sum(q * _squared(psi)) for q in self._odd_wavenumbers(psi.real.dtype)]
         place = center(self.real.layout, rho)
         drift = [p / layout.sum(_squared(psi)) for p in momentum]
-        inputs = {"psi": psi, "gradient": gradient(layout, psi)}
-        if held:
-            inputs["change"] = self._change(psi, v, drift)
-            inputs["change_gradient"] = gradient(layout, inputs["change"])
-
-        def local(values, points: Points, parameters) -> Local:
-            wave = values["psi"]
-            density = _squared(wave)
-            slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
-            empty = density <= 0
-            quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
-            means = {"density": density, "quantum": quantum, "square": density**2}
-            place, drift = parameters
-            away = from_center(self.transform.grid, points, place)
-            if held:
-                means["virial"] = self._virial(values, away, drift)
-            if external is not None:
-                # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
-                trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
-                means |= {"external": density * trap, "tension": density * slope_of_trap}
-            return Local({}, {"largest": density}, means)
-
-        evaluated = self.transform.evaluate(inputs, local, (place, drift))
+        evaluated = self._measured(psi, self._change(psi, v, drift) if held else None, place, drift)
         a = jnp.float64(1) if self.background is None else self.background.scale_factor(time)
         motion = 0.5 * self.hbar**2 * layout.sum(layout.k_squared(psi.real.dtype) * _squared(psi))
         quantum = 0.5 * self.hbar**2 * evaluated.means["quantum"]
@@ -296,6 +268,35 @@ class SchrodingerPoisson(SplitModel):
         if self.background is not None:
             columns["scale_factor"] = a
         return columns | {"rate": self._rate(v)}
+
+    def _measured(
+        self, psi: jax.Array, change: jax.Array | None, place: Sequence[jax.Array], drift: Sequence[jax.Array]
+    ) -> Evaluated:
+        """Means and the largest density, about the centre of mass at `place`, which moves with `drift`; `change` is
+        that of `_change`, if a virial ratio is wanted."""
+        layout, external = self.transform.layout, self._external
+        inputs = {"psi": psi, "gradient": gradient(layout, psi)}
+        if change is not None:
+            inputs |= {"change": change, "change_gradient": gradient(layout, change)}
+
+        def local(values, points: Points, parameters) -> Local:
+            wave = values["psi"]
+            density = _squared(wave)
+            slope = (jnp.conj(wave) * values["gradient"]).real  # grad rho / 2
+            empty = density <= 0
+            quantum = jnp.where(empty, 0, squared(slope) / jnp.where(empty, 1, density))
+            means = {"density": density, "quantum": quantum, "square": density**2}
+            place, drift = parameters
+            away = from_center(self.transform.grid, points, place)
+            if change is not None:
+                means["virial"] = self._virial(values, away, drift)
+            if external is not None:
+                # (x - c) . grad V: the derivative of V(c + s (x - c)) at s = 1.
+                trap, slope_of_trap = jax.jvp(external, tuple(points), tuple(away))
+                means |= {"external": density * trap, "tension": density * slope_of_trap}
+            return Local({}, {"largest": density}, means)
+
+        return self.transform.evaluate(inputs, local, (place, drift))
 
     def _change(self, psi: jax.Array, v: jax.Array, drift: Sequence[jax.Array]) -> jax.Array:
         """Coefficients of psi_t + V . grad psi, with V = `drift` the velocity of the centre of mass: the wave's rate

@@ -25,25 +25,26 @@ from simulator.physics.models.fields import (
     along_axes,
     by_name,
 )
+from simulator.physics.models.flow import tail_fraction
 from simulator.physics.models.fluid import advection_rate, curl_fields, transfer
 from simulator.physics.models.model import Balance, Model, Shift
-from simulator.physics.models.resolution import tail_fraction
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
 from simulator.spectral import Layout, Local, Points, Transform
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
 from simulator.spectral.operators import (
+    Green,
     curl,
     divergence,
     dot,
     gradient,
     hermitian,
     project,
+    solve_poisson,
     squared,
     symmetric_pairs,
     wavenumbers,
 )
-from simulator.spectral.poisson import Green, solve_poisson
 from simulator.spectral.transform import Evaluated
 
 
@@ -135,8 +136,8 @@ class SelfGravitatingGas(Model):
                     "gives no density; one that does is needed, or model.background_density: NUMBER for the same "
                     "everywhere"
                 )
-            zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
-            fields = {**fields, "density": layout.constrain(jnp.where(zero, background, fields["density"]))}
+            density = jnp.where(layout.zero, background, fields["density"])
+            fields = {**fields, "density": layout.constrain(density)}
 
         def product(values, points, parameters) -> Local:
             return Local(values["density"] * values["velocity"])

@@ -2,19 +2,9 @@
 `PARTICLES`."""
 
 from simulator.physics.particles.domain import Domain
-from simulator.physics.particles.inertial import Inertial
 from simulator.physics.particles.particle_set import ParticleSet
-from simulator.physics.particles.species import Species
-from simulator.physics.particles.tracers import Tracers
+from simulator.physics.particles.species import Inertial, Species, Tracers
 
-PARTICLES: dict[str, type[Species]] = {
-    "tracer": Tracers,
-    "inertial": Inertial,
-}
+PARTICLES: dict[str, type[Species]] = {"tracer": Tracers, "inertial": Inertial}
 
-__all__ = [
-    "PARTICLES",
-    "Domain",
-    "ParticleSet",
-    "Species",
-]
+__all__ = ["PARTICLES", "Domain", "ParticleSet", "Species"]

@@ -110,14 +110,8 @@ class Assignment:
         def local(position: jax.Array, mass: jax.Array, scale: jax.Array | None) -> jax.Array:
             return domain.folded(self._local(position, mass, scale, (below, above)), below, above)
 
-        everywhere = jax.sharding.PartitionSpec()
-        values = jax.shard_map(
-            local,
-            mesh=domain.physical.mesh,
-            in_specs=(domain.spec(2), domain.spec(1), everywhere),
-            out_specs=domain.physical.spec,
-            check_vma=False,
-        )(position, mass, scale)
+        given = domain.spec(2), domain.spec(1), jax.sharding.PartitionSpec()
+        values = domain.mapped(local, given, domain.physical.spec)(position, mass, scale)
         return self._unscaled(values, scale)
 
     def _unscaled(self, values: jax.Array, scale: jax.Array | None) -> jax.Array:

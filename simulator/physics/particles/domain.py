@@ -1,10 +1,10 @@
 """The distribution of particles: each lives on the device that owns its plane of the grid. Also the exchange of ghost
 planes between neighbouring devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -106,13 +106,7 @@ class Domain:
     def cuts(self) -> tuple[Cut, ...]:
         layout = self.physical
         return tuple(
-            Cut(
-                i,
-                layout.sharded[a],
-                layout.valid[i],
-                layout.parts(a),
-                layout.shape[i] // layout.parts(a),
-            )
+            Cut(i, layout.sharded[a], layout.valid[i], layout.parts(a), layout.shape[i] // layout.parts(a))
             for i, a in enumerate(AXES)
             if a in layout.sharded and layout.parts(a) > 1
         )
@@ -139,6 +133,11 @@ class Domain:
     @property
     def everywhere(self) -> NamedSharding:
         return NamedSharding(self.physical.mesh, PartitionSpec())
+
+    def mapped(self, local: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+        """The function on global arrays that applies `local` to every device's blocks (`jax.shard_map`)."""
+        mesh = self.physical.mesh
+        return jax.shard_map(local, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     @cached_property
     def owners(self) -> np.ndarray:
@@ -175,13 +174,7 @@ class Domain:
             return array
         spec = self.spec(array.ndim)
         place = {0: PartitionSpec(), 3: self.physical.spec}.get(before.ndim, self.spec(max(before.ndim, 1)))
-        return jax.shard_map(
-            after,
-            mesh=self.physical.mesh,
-            in_specs=(spec, place),
-            out_specs=spec,
-            check_vma=False,
-        )(array, before)
+        return self.mapped(after, (spec, place), spec)(array, before)
 
     def extended(self, block: jax.Array, below: int, above: int, before: jax.Array) -> jax.Array:
         """A device's block (..., x, y, z), extended by its neighbours' planes along every cut axis, corners included.

@@ -1,4 +1,4 @@
-"""Migration of particles to the devices where they live, by hops between neighbours.
+"""Migration of particles to the devices where they live, by hops between neighbours, and their order in a buffer.
 
 Along every cut axis the owners of planes form a ring. In a round every device sends up to `message` particles up and
 as many down, each the shorter way, and takes in the particles of its neighbours; rounds follow until every particle
@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec
 
 from simulator.physics.particles.domain import Cut, Domain, after
 from simulator.physics.particles.particle_set import NOBODY, ParticleSet
-from simulator.spectral.native.particles import select
+from simulator.spectral.native import particles as native_kernels
 
 
 class _Travellers(NamedTuple):
@@ -75,13 +75,8 @@ def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) ->
     def local(number: jax.Array, valid: jax.Array) -> jax.Array:
         return jnp.zeros(total, jnp.int32).at[jnp.where(valid, number, total)].add(1, mode="drop")[None]
 
-    counts = jax.shard_map(
-        local,
-        mesh=domain.physical.mesh,
-        in_specs=(domain.spec(1), domain.spec(1)),
-        out_specs=PartitionSpec(domain.names),
-        check_vma=False,
-    )(number, valid)
+    given = domain.spec(1), domain.spec(1)
+    counts = domain.mapped(local, given, PartitionSpec(domain.names))(number, valid)
     return counts.sum(0).max().astype(jnp.int32)
 
 
@@ -90,16 +85,15 @@ def _along(
 ) -> tuple[_Travellers, jax.Array]:
     """All particles on their device along one axis, or `full`: some device has no room."""
     specs = jax.tree.map(lambda array: domain.spec(array.ndim), travellers)
-    shared = partial(jax.shard_map, mesh=domain.physical.mesh, check_vma=False)
     per_device = domain.spec(1)
     messages: Any = _Messages(cast(Any, domain.spec(2)), cast(Any, per_device))
-    look = shared(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
-    exchange = shared(
+    look = domain.mapped(partial(_far_away, number=number, cut=cut), in_specs=(specs,), out_specs=per_device)
+    exchange = domain.mapped(
         partial(_exchanged, number=number, cut=cut, native=domain.native),
         in_specs=(specs,),
         out_specs=(messages, per_device),
     )
-    write = shared(
+    write = domain.mapped(
         partial(_written, number=number, cut=cut),
         in_specs=(specs, messages, PartitionSpec()),
         out_specs=(specs, per_device),
@@ -160,7 +154,7 @@ def _exchanged(travellers: _Travellers, number: int, cut: Cut, native: bool) -> 
 def _first(up: jax.Array, down: jax.Array, most: int, native: bool) -> tuple[jax.Array, jax.Array]:
     """The places of the first `most` entries where `up`, and where `down`, padded with the number of entries."""
     if native:
-        return select(jnp.where(up, 1, jnp.where(down, 2, 0)).astype(jnp.int8), most)
+        return native_kernels.select(jnp.where(up, 1, jnp.where(down, 2, 0)).astype(jnp.int8), most)
     a, b = (jnp.nonzero(mask, size=most, fill_value=len(mask))[0] for mask in (up, down))
     return a, b
 
@@ -227,3 +221,30 @@ def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
         values = lax.bitcast_convert_type(packed[at : at + rows], jnp.float64)
         records[name], at = (values if record.ndim > 1 else values[0]), at + rows
     return _Travellers(records, home, packed[0], None)
+
+
+ORDER = "yzx"
+"""The axis that runs fastest is the one along which native code reads the values of a velocity."""
+
+
+def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:
+    """The particles of every device in the order of the cells of the grid, where `due`: neighbours in space are then
+    neighbours in memory, so that interpolation finds the grid's values in cache. Only native code needs this order;
+    the results do not depend on it."""
+    if not domain.native:
+        return particles
+    grid = domain.physical.grid
+    names = [name for name in particles.records if name != "position"]
+
+    def local(due: jax.Array, count: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return native_kernels.sorted_by_cell(
+            due, count, arrays[0], arrays[1:], order=ORDER, cells=grid.shape, spacing=grid.spacing
+        )
+
+    given = [particles.records["position"], particles.id, *(particles.records[name] for name in names)]
+    if domain.cuts:
+        specs = tuple(domain.spec(array.ndim) for array in given)
+        local = domain.mapped(local, (PartitionSpec(), domain.spec(1), *specs), specs)
+    position, ids, *others = local(due, particles.count, *given)
+    records = {"position": position, **dict(zip(names, others, strict=True))}
+    return replace(particles, records={name: records[name] for name in particles.records}, id=ids)

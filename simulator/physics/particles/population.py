@@ -112,13 +112,8 @@ class Population:
 
         if domain.devices == 1:
             return local(particles.id, values)[0]
-        parts = jax.shard_map(
-            local,
-            mesh=domain.physical.mesh,
-            in_specs=(domain.spec(1), domain.spec(2)),
-            out_specs=PartitionSpec(domain.names),
-            check_vma=False,
-        )(particles.id, values)
+        given = domain.spec(1), domain.spec(2)
+        parts = domain.mapped(local, given, PartitionSpec(domain.names))(particles.id, values)
         return parts.sum(0)
 
     # ---- growing -----------------------------------------------------------------------------------------

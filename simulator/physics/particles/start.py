@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from simulator.errors import UserError
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.particle_set import ParticleSet
+from simulator.physics.user_function import UserFunction
 from simulator.settings import InputPath, Seed, Settings
 
 Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
@@ -20,8 +21,8 @@ Positions = Callable[[jax.Array], Mapping[str, jax.Array]]
 class ParticleFiles(Protocol):
     """Opens the files that a start names; passed in by the run."""
 
-    def function(self, path: str, name: str) -> Callable[..., Any]:
-        """The function `name` of a Python file."""
+    def function(self, path: str, name: str, what: Literal["function", "class"] = ...) -> Callable[..., Any]:
+        """The function or class `name` of a Python file."""
         ...
 
     def particles(self, path: str, name: str) -> "StoredParticles":
@@ -131,31 +132,18 @@ def lattice_positions(count: int, domain: Domain) -> Positions:
     return positions
 
 
-class PythonFile(Protocol):
-    """A function of a user's file."""
-
-    path: Any
-    function: str
-    parameters: dict[str, Any]
-
-
-def python_positions(start: PythonFile, files: ParticleFiles, takes: Mapping[str, int]) -> Positions:
-    """The result of a user's function. `takes`: the records that a start may set, with their numbers of components
-    (0: a scalar)."""
-    function, where = files.function(str(start.path), start.function), f"{start.path}: {start.function}"
+def python_positions(start: Any, files: ParticleFiles, takes: Mapping[str, int]) -> Positions:
+    """The result of the user's function that the settings `start` name. `takes`: the records that a start may set,
+    with their numbers of components (0: a scalar)."""
+    function = UserFunction.of(files, start, "the ids")
 
     def positions(ids: jax.Array) -> dict[str, jax.Array]:
-        try:
-            result = function(ids, **start.parameters)
-        except jax.errors.JAXTypeError as error:
-            raise UserError(f"{where}: uses numpy, or an if, on the ids; use jax.numpy instead") from error
-        except Exception as error:
-            raise UserError(f"{where}: {type(error).__name__}: {error}") from error
+        result = function(ids)
         values = dict(result) if isinstance(result, Mapping) else {"position": result}
         unknown = values.keys() - takes.keys()
         if "position" not in values or unknown:
             given = f"{unknown.pop()!r}" if unknown else "no position"
-            raise UserError(f"{where}: gives {given}; these particles take {', '.join(takes)}")
+            raise function.refused(f"gives {given}; these particles take {', '.join(takes)}")
         records = {}
         for name, value in values.items():
             if not takes[name]:
@@ -163,7 +151,7 @@ def python_positions(start: PythonFile, files: ParticleFiles, takes: Mapping[str
                 continue
             parts = list(value)
             if len(parts) != takes[name]:
-                raise UserError(f"{where}: {name} has {len(parts)} components; {takes[name]} are needed")
+                raise function.refused(f"{name} has {len(parts)} components; {takes[name]} are needed")
             records[name] = jnp.stack(
                 [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
             )

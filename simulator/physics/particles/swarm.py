@@ -10,12 +10,10 @@ import jax.numpy as jnp
 from simulator.errors import UserError
 from simulator.physics.particles import PARTICLES
 from simulator.physics.particles.domain import Domain
-from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.migration import settled
+from simulator.physics.particles.interpolation import Sampler, SpectralFluid
+from simulator.physics.particles.migration import settled, sorted_by_cell
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population, Sets
-from simulator.physics.particles.sampled import SpectralFluid
-from simulator.physics.particles.sorting import sorted_by_cell
 from simulator.physics.particles.species import Species
 from simulator.physics.particles.start import (
     LatticePlaces,

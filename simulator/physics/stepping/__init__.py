@@ -16,7 +16,4 @@ INTEGRATORS: dict[str, type[Integrator]] = {
     "composition6": Composition6,
 }
 
-__all__ = [
-    "INTEGRATORS",
-    "Integrator",
-]
+__all__ = ["INTEGRATORS", "Integrator"]

@@ -143,7 +143,7 @@ class RungeKutta2(Integrator):
 
     In pure advection energy grows slowly, by (k v dt)^4 / 8 per step, which viscosity has to outweigh. Both stages
     have equal weights, so that errors of opposite sign in a and b cancel to order dt^2: see
-    `simulator.physics.stepping.shifts`.
+    `simulator.spectral.moved`.
     """
 
     order = 2

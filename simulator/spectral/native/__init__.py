@@ -1,11 +1,17 @@
 """Stages of distributed transforms in native code, for processors."""
 
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Literal
+
+import jax
+import numpy as np
 
 from simulator.errors import UserError
 from simulator.spectral.candidates import Kernels
-from simulator.spectral.native.build import Unavailable
-from simulator.spectral.native.library import load, missing
+from simulator.spectral.native.build import Unavailable, library, sources_hash
 
 __all__ = ["Unavailable", "chosen", "described", "load", "missing"]
 
@@ -27,3 +33,74 @@ def described(kernels: str, platform: str) -> str:
         return f"native ({load().variant})"
     reason = missing() if platform == "cpu" else None
     return "xla" if reason is None else f"xla ({reason})"
+
+
+STAGE, BLANK = "simulator_stage", "simulator_blank"
+WEAVE, GATHER, SELECT, SORT = "simulator_weave", "simulator_gather", "simulator_select", "simulator_sort"
+"""Targets of `jax.ffi.ffi_call`."""
+
+
+class Library:
+    """The kernels' functions. Raises Unavailable if they cannot be built or loaded."""
+
+    def __init__(self, environ: Mapping[str, str]):
+        try:
+            self._functions = self._loaded(str(library(environ)))
+        except OSError:  # built for another system, or truncated
+            try:
+                self._functions = self._loaded(str(library(environ, anew=True)))
+            except OSError as error:
+                raise Unavailable(f"the compiled library does not load: {error}") from None
+        for name in (STAGE, BLANK, WEAVE, GATHER, SELECT, SORT):
+            target = jax.ffi.pycapsule(getattr(self._functions, name))
+            jax.ffi.register_ffi_target(name, target, platform="cpu")
+
+    @staticmethod
+    def _loaded(path: str) -> ctypes.CDLL:
+        functions = ctypes.CDLL(path)
+        functions.simulator_key.restype = ctypes.c_char_p
+        if functions.simulator_key().decode() != sources_hash():
+            raise OSError("built from other sources")
+        functions.simulator_variant.restype = ctypes.c_char_p
+        functions.simulator_scratch.restype = ctypes.c_int64
+        functions.simulator_scratch.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int]
+        return functions
+
+    @property
+    def variant(self) -> str:
+        """The instructions in use: avx512, avx2 or baseline."""
+        return self._functions.simulator_variant().decode()
+
+    def choose(self, variant: str) -> bool:
+        """Selects another variant; False if this processor lacks it. For tests."""
+        return bool(self._functions.simulator_choose(variant.encode()))
+
+    def scratch_bytes(self, geometry: Sequence[int], double: bool) -> int:
+        """Scratch memory of a stage in bytes."""
+        numbers = np.asarray(geometry, np.int64)
+        size = self._functions.simulator_scratch(numbers.ctypes.data, len(numbers), double)
+        if size < 0:
+            raise ValueError(f"a stage has no {len(numbers)} numbers")
+        return size
+
+
+@cache
+def _outcome() -> Library | Unavailable:
+    try:
+        return Library(os.environ)
+    except Unavailable as reason:
+        return reason
+
+
+def load() -> Library:
+    """The library of this process, built and loaded by the first call. Raises Unavailable."""
+    outcome = _outcome()
+    if isinstance(outcome, Unavailable):
+        raise outcome
+    return outcome
+
+
+def missing() -> str | None:
+    """The reason why there are no native kernels; None if there are."""
+    outcome = _outcome()
+    return str(outcome) if isinstance(outcome, Unavailable) else None

@@ -155,11 +155,7 @@ class NativeTransform(LocalTransform):
         return modes, reduced
 
     def evaluate_keeping(
-        self,
-        array: jax.Array,
-        pointwise: Pointwise,
-        components: int,
-        keep: Sequence[tuple[int, int]],
+        self, array: jax.Array, pointwise: Pointwise, components: int, keep: Sequence[tuple[int, int]]
     ) -> tuple[jax.Array | None, Reductions, tuple[jax.Array, ...]]:
         """`evaluate`, and the values (components, *points_order) of the ranges (first, number) of components in
         `keep`."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from simulator.spectral.grid import AXES
-from simulator.spectral.native.library import GATHER, SELECT, SORT, WEAVE, load
+from simulator.spectral.native import GATHER, SELECT, SORT, WEAVE, load
 
 
 def woven(block: jax.Array, below: Sequence[int], above: Sequence[int], *, around: bool) -> jax.Array:

@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from simulator.spectral.grid import AXES
-from simulator.spectral.native.library import BLANK, STAGE, load
+from simulator.spectral.native import BLANK, STAGE, load
 
 
 @dataclass(frozen=True)

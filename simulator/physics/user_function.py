@@ -1,13 +1,82 @@
-"""Checks that a function of values on the grid is pointwise, from its traced operations and without a device.
+"""Functions of users' Python files: calls whose errors name file and line, and a check that they work point by point.
 
 Nonlinear terms are evaluated in blocks of points, separately on each device. A mean over the box, a finite difference
-or a transform in them would silently see the points of one block only.
+or a transform in them would silently see the points of one block only. The check reads the traced operations of a
+function and needs no device.
 """
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from simulator.errors import UserError
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function of a user's file, which is called with `parameters` as keyword arguments."""
+
+    function: Callable[..., Any]
+    path: Path | str
+    name: str
+    given: str
+    """The arguments in words, for a message about numpy."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
+    """The beginning of messages, such as "subgrid: "."""
+    line: int | None = None
+    """The line in messages about a result."""
+
+    @classmethod
+    def of(cls, files: Any, settings: Any, given: str, key: str = "") -> "UserFunction":
+        """The function that settings with `path`, `function` and `parameters` name; `files` opens the file."""
+        function = files.function(str(settings.path), settings.function)
+        return cls(function, settings.path, settings.function, given, settings.parameters, key)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The result. Raises UserError, with the user's line, for any error in the function."""
+        try:
+            return self.function(*arguments, **self.parameters)
+        except UserError:
+            raise
+        except jax.errors.JAXTypeError as error:
+            raise self.refused(
+                f"uses numpy, or an if, on {self.given}; use jax.numpy instead, with jnp.where for an if",
+                error,
+            ) from error
+        except Exception as error:
+            first = str(error).partition("\n")[0]
+            raise self.refused(f"{type(error).__name__}: {first}", error) from error
+
+    def refused(self, problem: str, error: BaseException | None = None) -> UserError:
+        """The error about a problem of the function; `error` gives the line."""
+        place = str(self.path) if error is None else line_of(error, self.path)
+        if place == str(self.path) and self.line is not None:
+            place = f"{place}:{self.line}"
+        return UserError(f"{self.key}{place}: {self.name}: {problem}")
+
+    def check_pointwise(self, traced: ClosedJaxpr, advice: str) -> None:
+        """Raises UserError if the function, `traced` on a block of `POINTS`, uses values at several points."""
+        if (mixed := mixing(traced)) is None:
+            return
+        operation, trace = mixed
+        lines = [f.line_num for f in getattr(trace, "frames", ()) if f.file_name == str(self.path)]
+        place = f"{self.path}:{lines[0]}: {self.name}" if lines else None
+        problem = f"uses {operation}, but it sees the points of one block only; {advice}"
+        raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
+
+
+def line_of(error: BaseException, path: Path | str) -> str:
+    """`file:line` of the innermost line in the user's file that led to the error; else the file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
 
 POINTS = (101, 103, 107)
 """Extents of a block that no other axis has, so that axes of points are recognized by their length."""

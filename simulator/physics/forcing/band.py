@@ -1,0 +1,262 @@
+"""Forces on the modes of a band: random ones with a correlation time, and forces along the flow.
+
+Forces along the flow use its Hermitian part only: the anti-Hermitian part is invisible on the grid and would grow
+without limit.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from simulator.errors import UserError, shown
+from simulator.physics.forcing.forcing import Forcing, needs_velocity
+from simulator.physics.initial.initial import StartFiles
+from simulator.physics.models import Fields, Model
+from simulator.settings import NonNegative, Positive, Real, Seed, Settings
+from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral.operators import hermitian
+from simulator.spectral.random import mode_normals
+
+
+def momentum(fields: Fields) -> jax.Array:
+    """The momentum density: the box mean of its product with the acceleration is the power per volume. In an
+    incompressible flow of density 1 it is the velocity."""
+    return fields["momentum"] if "momentum" in fields else fields["velocity"]
+
+
+def _two(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"two wavenumbers are needed, lowest and highest, not {shown(value)}")
+    return value
+
+
+def _rising(band: tuple[float, float]) -> tuple[float, float]:
+    if band[0] > band[1]:
+        raise ValueError(f"lowest and highest wavenumber, not {band[0]:g} before {band[1]:g}")
+    return band
+
+
+Band = Annotated[tuple[NonNegative, NonNegative], BeforeValidator(_two), AfterValidator(_rising)]
+"""Lowest and highest wavenumber |k| (1/length) of the modes that are forced, both included; k = 0 never is."""
+
+_MARGIN = 1e-9
+
+
+def in_band(layout: Layout, band: tuple[float, float]) -> jax.Array:
+    """True at the modes of a band."""
+    k2 = layout.k_squared()
+    low, high = band[0] ** 2 * (1 - _MARGIN), band[1] ** 2 * (1 + _MARGIN)
+    return (k2 >= low) & (k2 <= high) & (k2 > 0) & layout.mask
+
+
+MOST_MODES = 2**22
+"""Modes in the box around a band whose coefficients every device holds: wavenumbers up to about 100."""
+
+
+def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:
+    """The largest integer wavenumber along each axis."""
+    return [
+        int(min(kept, band[1] * (1 + _MARGIN) / unit))
+        for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
+    ]
+
+
+def _volume(reach: Sequence[int]) -> int:
+    return (2 * reach[0] + 1) * (2 * reach[1] + 1) * (reach[2] + 1)
+
+
+def check_band(grid: Grid, band: tuple[float, float]) -> None:
+    """Raises UserError if a band contains no mode of the grid. Wide bands are checked without listing their modes."""
+    reach = _reach(grid, band)
+    lowest = band[0] * (1 - _MARGIN)
+    on_an_axis = any(n and n * unit >= lowest for n, unit in zip(reach, grid.fundamental, strict=True))
+    if not on_an_axis and _volume(reach) <= MOST_MODES:
+        band_modes(grid, band)
+
+
+def band_modes(grid: Grid, band: tuple[float, float]) -> np.ndarray:
+    """Signed integer wavenumbers (M, 3) of a band's modes, one of each pair k, -k, in a fixed order.
+
+    Raises UserError if there are none.
+    """
+    reach = _reach(grid, band)
+    if _volume(reach) > MOST_MODES:
+        raise UserError(
+            f"band: [{band[0]:g}, {band[1]:g}] reaches over {_volume(reach):.2g} modes, which every device would "
+            f"hold; a lower highest wavenumber is needed (at most {MOST_MODES} modes)"
+        )
+    ranges = np.arange(-reach[0], reach[0] + 1), np.arange(-reach[1], reach[1] + 1), np.arange(reach[2] + 1)
+    mode_numbers = np.stack(np.meshgrid(*ranges, indexing="ij"), -1).reshape(-1, 3)
+    k2 = ((mode_numbers * np.array(grid.fundamental)) ** 2).sum(1)
+    kx, ky, kz = mode_numbers.T
+    first = (kz > 0) | ((kz == 0) & ((ky > 0) | ((ky == 0) & (kx > 0))))
+    inside = (k2 >= band[0] ** 2 * (1 - _MARGIN)) & (k2 <= band[1] ** 2 * (1 + _MARGIN))
+    if grid.spherical:
+        inside &= ((2 * mode_numbers / np.array(grid.shape)) ** 2).sum(1) < 8 / 9 - 1e-12
+    modes = mode_numbers[first & inside]
+    if not len(modes):
+        lowest = min(u for u, kept in zip(grid.fundamental, grid.kept, strict=True) if kept)
+        raise UserError(
+            f"band: [{band[0]:g}, {band[1]:g}] holds no mode of this grid; "
+            f"wavenumbers begin at {lowest:g}, and {grid.largest_wavenumber:g} is kept in all directions"
+        )
+    return modes
+
+
+class Embedding:
+    """Scatters the coefficients of a few modes, which every device has, into spectral arrays."""
+
+    def __init__(self, layout: Layout, modes: np.ndarray):
+        self._layout, self._modes = layout, modes
+        self._reach = np.abs(modes).max(0)
+
+    def __call__(self, coefficients: jax.Array) -> jax.Array:
+        """Spectral array (components, *order) from (M, components) of one mode of each pair k, -k."""
+        layout, reach = self._layout, self._reach
+        at, conjugate = (self._modes + reach).T, (-self._modes + reach).T
+        cube = jnp.zeros((coefficients.shape[1], *(2 * reach + 1)), coefficients.dtype)
+        cube = cube.at[:, *at].set(coefficients.T).at[:, *conjugate].set(coefficients.conj().T)
+        field = jnp.transpose(cube, (0, *(1 + "xyz".index(a) for a in layout.order)))
+        # Axis by axis, each device selects its own wavenumbers, without communication.
+        for position, axis in enumerate(layout.order, 1):
+            n = int(reach["xyz".index(axis)])
+            mode_numbers = layout.integers(axis).ravel()
+            taken = jnp.take(field, jnp.clip(mode_numbers + n, 0, 2 * n), axis=position)
+            shape = [-1 if i == position else 1 for i in range(4)]
+            field = jnp.where((abs(mode_numbers) <= n).reshape(shape), taken, 0)
+        return layout.constrain(field)
+
+
+class OrnsteinUhlenbeckSettings(Settings):
+    kind: Literal["ornstein_uhlenbeck"] = "ornstein_uhlenbeck"
+    rate: Positive
+    """Mean power per mass injected into a flow that does not respond within the correlation time."""
+    correlation_time: Positive
+    """T, the correlation time of the force."""
+    band: Band = (0.0, 2.5)
+    """Wavenumbers |k| that are driven, both ends included (1/length)."""
+    solenoidal_weight: Annotated[Real, Field(ge=0, le=1)] = 1.0
+    """1: a solenoidal force, as incompressible flows need; 0: a compressive one; a mixture between them (gas)."""
+    seed: Seed = 0
+    """Seed of the random force."""
+
+
+class OrnsteinUhlenbeck(Forcing):
+    """Every mode of the band has a complex vector b that follows an Ornstein-Uhlenbeck process,
+
+    b(t + dt) = b(t) exp(-dt / T) + sqrt(1 - exp(-2 dt / T)) xi,  <xi_i* xi_j> = delta_ij,
+
+    and during a step f(k) = A [w P b + (1 - w) (1 - P) b] with the solenoidal projection P. A sets the variance of
+    f to rate / T, so that a flow with du/dt = f gains energy at `rate`; a flow that turns over within T gains
+    less. Eswaran & Pope, Comput. Fluids 16, 257 (1988); the weight w as in Federrath et al., Astron. Astrophys.
+    512, A81 (2010).
+
+    xi is keyed by seed, mode and step number, so that the history is the same on any number of devices and after
+    a restart.
+    """
+
+    Settings = OrnsteinUhlenbeckSettings
+
+    def __init__(
+        self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles
+    ):
+        needs_velocity(model, "ornstein_uhlenbeck")
+        weight = settings.solenoidal_weight
+        if "velocity" in model.solenoidal and weight != 1:
+            raise UserError(
+                f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
+            )
+        super().__init__(settings, transform, model, files)
+        self._modes = band_modes(transform.grid, settings.band)
+        self._embed = Embedding(transform.layout, self._modes)
+        self._dtype = np.result_type(transform.dtype, np.complex64)
+        k = self._modes * np.array(transform.grid.fundamental)
+        k = np.stack(transform.grid.seen([*k.T]), 1)
+        self._direction = k / np.linalg.norm(k, axis=1, keepdims=True)
+        # <|f|^2> is (d - 1) w^2 + (1 - w)^2 for each mode; every listed mode stands for two, k and -k.
+        self._dimensions = k.shape[1]
+        variance = 2 * len(k) * ((self._dimensions - 1) * weight**2 + (1 - weight) ** 2)
+        self._amplitude = (settings.rate / settings.correlation_time / variance) ** 0.5
+
+    def _noise(self, step: jax.Array | int) -> jax.Array:
+        normal = mode_normals(self._modes, self.settings.seed, step, self._dimensions)
+        return (normal[..., 0] + 1j * normal[..., 1]) * 0.5**0.5
+
+    def memory(self) -> dict[str, jax.Array]:
+        return {"forcing": self._noise(0)}
+
+    def renewed(self, memory: dict[str, Any], step: jax.Array, dt: jax.Array) -> dict[str, Any]:
+        passed = dt / self.settings.correlation_time
+        fresh = jnp.sqrt(-jnp.expm1(-2 * passed))
+        return {"forcing": memory["forcing"] * jnp.exp(-passed) + fresh * self._noise(step)}
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        b, weight = memory["forcing"], self.settings.solenoidal_weight
+        compressive = (b * self._direction).sum(1, keepdims=True) * self._direction
+        f = self._amplitude * (weight * (b - compressive) + (1 - weight) * compressive)
+        return {"velocity": self._embed(f).astype(self._dtype)}
+
+
+class LinearSettings(Settings):
+    kind: Literal["linear"] = "linear"
+    coefficient: Positive
+    """A in f = A u (1/time); a steady flow dissipates 2 A times its kinetic energy."""
+
+
+class Linear(Forcing):
+    """f = A (u - U), where U is the mean velocity, <u> or for gas <rho u> / <rho>, so that the net force is zero.
+
+    Lundgren, CTR Annual Research Briefs, 461 (2003); for gas: Petersen & Livescu, Phys. Fluids 22, 116101 (2010).
+    """
+
+    Settings = LinearSettings
+
+    def __init__(self, settings: LinearSettings, transform: Transform, model: Model, files: StartFiles):
+        needs_velocity(model, "linear")
+        super().__init__(settings, transform, model, files)
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        layout = self.transform.layout
+        u = hermitian(layout, self.model.velocity(fields))
+        k2 = layout.k_squared(self.transform.dtype)
+        whole = layout.at_zero(momentum(fields)).real
+        if "density" in fields:
+            whole = whole / layout.at_zero(fields["density"]).real
+        whole = whole.reshape(-1, 1, 1, 1).astype(u.dtype)
+        return {"velocity": self.settings.coefficient * jnp.where(k2 == 0, u - whole, u)}
+
+
+class ConstantPowerSettings(Settings):
+    kind: Literal["constant_power"] = "constant_power"
+    rate: Positive
+    """Power, which is kept exactly: per mass, the box mean of f . u; for gas per volume, that of rho u . f."""
+    band: Band = (0.0, 2.5)
+    """Wavenumbers |k| that are driven, both ends included (1/length)."""
+
+
+class ConstantPower(Forcing):
+    """f = rate u_band / <u_band^2>, where u_band has the modes of the band: the box mean of f . u is the rate.
+
+    Machiels, Phys. Rev. Lett. 79, 3411 (1997), at a given rate. The velocity must have energy in the band. In gas the
+    modes of the momentum replace those of the velocity, so that the box mean of rho u . f is the rate for any density
+    and the force never opposes the flow.
+    """
+
+    Settings = ConstantPowerSettings
+
+    def __init__(
+        self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles
+    ):
+        needs_velocity(model, "constant_power")
+        check_band(transform.grid, settings.band)
+        super().__init__(settings, transform, model, files)
+
+    def acceleration(self, fields: Fields, time: jax.Array, memory: dict[str, Any]) -> Fields:
+        layout = self.transform.layout
+        flow = hermitian(layout, momentum(fields))
+        inside = jnp.where(in_band(layout, self.settings.band), flow, 0)
+        return {"velocity": inside * (self.settings.rate / layout.inner(inside, inside).sum())}

@@ -1,0 +1,300 @@
+"""Closures of large-eddy simulations: the effect of the scales below the grid on those that it holds.
+
+A new closure is a class here, or in a file of its own, a line in `CLOSURES` and one in `SubgridSettings`.
+"""
+
+import io
+import math
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import Field
+
+from simulator.errors import UserError
+from simulator.physics.models.fields import Fields
+from simulator.physics.user_function import POINTS, UserFunction
+from simulator.settings import InputPath, Positive, Settings
+from simulator.spectral import Grid, Layout, Transform
+from simulator.spectral.operators import squared
+
+
+class Closure:
+    """The force -div tau of the subgrid stress tau_ij = <u_i u_j> - <u_i> <u_j> on a filtered velocity, up to a
+    gradient, and -div q of the subgrid flux q = <u theta> - <u> <theta> of a transported scalar (Pope, Turbulent
+    Flows, section 13.2).
+
+    A closure states either `stress` and `flux`, pointwise functions of the values of `inputs`, or, with `modal`,
+    `modal_damping`. One for magnetohydrodynamics also states `electromotive_force`. `__init__` raises UserError if
+    its settings do not suit the run.
+    """
+
+    Settings: ClassVar[type[Settings]]
+    modal: ClassVar[bool] = False
+    """The closure damps each mode at a rate that follows from the velocity's coefficients alone."""
+
+    def __init__(self, settings: Any, transform: Transform, files: Any) -> None:
+        """`files` opens the user's files."""
+        self.settings, self.transform = settings, transform
+
+    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
+        """Coefficients of the fields whose values `stress` needs."""
+        return {}
+
+    def stress(self, values: Fields) -> jax.Array:
+        """tau at a point as (5, ...): tau_ij - tau_zz delta_ij in the order xx, yy, xy, xz, yz."""
+        raise TypeError(f"{type(self).__name__} does not define stress")
+
+    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+        """q at a point (3, ...), for a scalar's value and its gradient (3, ...) with that of its mean."""
+        raise TypeError(f"{type(self).__name__} does not define flux")
+
+    def electromotive_force(self, values: Fields) -> jax.Array:
+        """<u x b> - <u> x <b> at a point (3, ...); `values` hold `current` = curl b, too."""
+        raise TypeError(f"{type(self).__name__} does not define electromotive_force")
+
+    def pointwise_rate(self, values: Fields, *, scalars: bool) -> jax.Array | float:
+        """What the closure adds at a point to the rate (1/time) that limits dt, with or without scalars."""
+        return 0.0
+
+    def modal_damping(self, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The rates (order) at which modes of the velocity and of scalars are damped (1/time)."""
+        raise TypeError(f"{type(self).__name__} does not define modal_damping")
+
+    def modal_rate(self, velocity: jax.Array, *, scalars: bool) -> jax.Array | float:
+        """What the damping adds to the rate (1/time) that limits dt."""
+        return 0.0
+
+
+def filter_width(grid: Grid) -> float:
+    """The geometric mean over the axes of pi / k_max, the width of the filter that keeps the modes of the state
+    (Pope, section 13.2)."""
+    kept = [n * unit for n, unit in zip(grid.kept, grid.fundamental, strict=True) if n > 0]
+    return math.pi / math.prod(kept) ** (1 / len(kept)) if kept else min(grid.box)
+
+
+def diffusive_rate(grid: Grid, viscosity: jax.Array) -> jax.Array:
+    """nu sum_i k_i / dx_i (1/time) with the largest kept k_i: a viscosity of the explicit terms limits dt as a speed
+    of nu k_i along each axis does."""
+    scales = zip(grid.kept, grid.fundamental, grid.spacing, strict=True)
+    return viscosity * sum(n * unit / h for n, unit, h in scales)
+
+
+class SmagorinskySettings(Settings):
+    kind: Literal["smagorinsky"] = "smagorinsky"
+    coefficient: Positive = 0.17
+    """C_s; 0.17 for an inertial range up to the filter (Lilly)."""
+    filter_width: Positive | None = None
+    """Delta (length); by default pi / k_max, of boxes with unequal modes the geometric mean over the axes."""
+    turbulent_prandtl: Positive = 0.42
+    """nu_t / D_t of scalars and of the buoyancy (also called the turbulent Schmidt number); 0.42 for inertial ranges
+    of velocity and scalar up to the filter (Schmidt and Schumann)."""
+    resistive_coefficient: Positive | None = None
+    """C_eta of the eddy resistivity (C_eta Delta)^2 |j|; required for mhd, which has no generally accepted value."""
+
+
+class Smagorinsky(Closure):
+    """tau_ij = -2 nu_t S_ij with nu_t = (C_s Delta)^2 |S|, |S| = sqrt(2 S_ij S_ij) and the strain S.
+
+    Scalars have the flux -(nu_t / Pr_t) grad theta. Constants of Kolmogorov and Obukhov-Corrsin of 1.6 and 1.34 / 2
+    give Pr_t = 1.34 / (2 * 1.6), as nu_t and D_t then take the whole dissipation of the inertial ranges. Magnetic
+    fields have the electromotive force -eta_t j with eta_t = (C_eta Delta)^2 |j|.
+
+    Smagorinsky 1963, Mon. Weather Rev. 91, 99; Pope, Turbulent Flows, section 13.4; Schmidt and Schumann 1989, J.
+    Fluid Mech. 200, 511; Theobald, Fox and Sofia 1994, Phys. Plasmas 1, 3016.
+    """
+
+    Settings = SmagorinskySettings
+
+    def __init__(self, settings: SmagorinskySettings, transform: Transform, files: object):
+        super().__init__(settings, transform, files)
+        width = settings.filter_width or filter_width(transform.grid)
+        self._length = settings.coefficient * width
+        self._resistive_length = (settings.resistive_coefficient or 0.0) * width
+
+    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
+        """The strain (5, *order): xx, yy, xy, xz, yz; without divergence zz = -(xx + yy)."""
+        k, u = layout.wavenumbers(velocity.real.dtype), velocity
+        pairs = ((0, 0), (1, 1), (0, 1), (0, 2), (1, 2))
+        return {"strain": 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in pairs])}
+
+    def _viscosity(self, strain: jax.Array) -> jax.Array:
+        xx, yy, xy, xz, yz = strain
+        square = 2 * (xx * xx + yy * yy + (xx + yy) ** 2) + 4 * (xy * xy + xz * xz + yz * yz)
+        return self._length**2 * _root(square)
+
+    def _resistivity(self, current: jax.Array) -> jax.Array:
+        return self._resistive_length**2 * _root((current**2).sum(0))
+
+    def stress(self, values: Fields) -> jax.Array:
+        xx, yy, xy, xz, yz = strain = values["strain"]
+        return -2 * self._viscosity(strain) * jnp.stack([2 * xx + yy, xx + 2 * yy, xy, xz, yz])
+
+    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+        return -(self._viscosity(values["strain"]) / self.settings.turbulent_prandtl) * gradient
+
+    def electromotive_force(self, values: Fields) -> jax.Array:
+        return -self._resistivity(values["current"]) * values["current"]
+
+    def pointwise_rate(self, values: Fields, *, scalars: bool) -> jax.Array:
+        """Changes of the strain meet up to twice the eddy viscosity, because that grows with the strain; likewise
+        changes of the current. The diffusivity of scalars does not depend on them."""
+        factor = max(2.0, 1 / self.settings.turbulent_prandtl) if scalars else 2.0
+        largest = factor * self._viscosity(values["strain"])
+        if self._resistive_length:
+            largest = jnp.maximum(largest, 2 * self._resistivity(values["current"]))
+        return diffusive_rate(self.transform.grid, largest)
+
+
+def _root(square: jax.Array) -> jax.Array:
+    """The square root; its derivative at 0 is taken as 0, like that of nu_t S."""
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+class SpectralSettings(Settings):
+    kind: Literal["spectral"] = "spectral"
+    kolmogorov_constant: Positive = 1.4
+    """C_K of the spectrum C_K dissipation^(2/3) k^(-5/3) below the cut-off."""
+    turbulent_prandtl: Positive = 0.6
+    """nu_t / D_t of scalars and of the buoyancy (also called the turbulent Schmidt number); 0.6 by the same theory of
+    turbulence (Lesieur and Metais)."""
+
+
+class Spectral(Closure):
+    """-nu_t(k) k^2 u with nu_t = 0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c).
+
+    k_c is the radius of the sphere of kept modes and E(k_c) the energy spectrum in the last shell that lies in it.
+    Beyond k_c, in the corners of the modes, nu_t is that at k_c. Scalars are damped with nu_t / Pr_t.
+
+    Chollet and Lesieur 1981, J. Atmos. Sci. 38, 2747; Lesieur, Turbulence in Fluids (2008), section 12.3; Lesieur and
+    Metais 1996, Annu. Rev. Fluid Mech. 28, 45.
+    """
+
+    Settings = SpectralSettings
+    modal = True
+
+    def __init__(self, settings: SpectralSettings, transform: Transform, files: object):
+        super().__init__(settings, transform, files)
+        self._cut = transform.grid.largest_wavenumber
+        width = transform.layout.shell_width
+        self._shell = max(1, math.floor(self._cut / width - 0.5 + 1e-9))
+
+    def _scale(self, velocity: jax.Array) -> jax.Array:
+        """0.441 C_K^(-3/2) sqrt(E(k_c) / k_c), length^2 / time."""
+        layout = self.transform.layout
+        last = layout.shell_numbers() == self._shell
+        energy = layout.sum(jnp.where(last, 0.5 * squared(velocity), 0)) / layout.shell_width
+        # The derivative of the root at 0 is not finite.
+        root = jnp.where(energy > 0, jnp.sqrt(jnp.where(energy > 0, energy, 1) / self._cut), 0)
+        return 0.441 * self.settings.kolmogorov_constant**-1.5 * root
+
+    def modal_damping(self, velocity: jax.Array) -> tuple[jax.Array, jax.Array]:
+        layout = self.transform.layout
+        k2 = layout.k_squared()
+        ratio = self._cut / jnp.sqrt(jnp.clip(k2, 1e-300, self._cut**2))
+        rate = k2 * (1 + 34.5 * jnp.exp(-3.03 * ratio))
+        damping = (self._scale(velocity) * rate).astype(velocity.real.dtype)
+        return damping, damping / self.settings.turbulent_prandtl
+
+    def modal_rate(self, velocity: jax.Array, *, scalars: bool) -> jax.Array:
+        most = 1 + 34.5 * math.exp(-3.03)
+        factor = max(1.0, 1 / self.settings.turbulent_prandtl) if scalars else 1.0
+        return diffusive_rate(self.transform.grid, factor * most * self._scale(velocity))
+
+
+class PythonStressSettings(Settings):
+    kind: Literal["python"] = "python"
+    path: InputPath
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
+    function: str
+    """function(velocity, gradient, width, **parameters) gives the stress: xx, yy, zz, xy, xz, yz."""
+    flux: str | None = None
+    """flux(velocity, gradient, scalar, scalar_gradient, width, **parameters) gives a scalar's flux along x, y and z;
+    required with scalars or a buoyancy."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of both functions."""
+    arrays: InputPath | None = None
+    """A .npz file, of which the run keeps a copy: its arrays are keyword arguments, too, such as the weights of a
+    network."""
+
+
+class PythonStress(Closure):
+    """tau at a point as a function of the velocity (3, ...), its gradient A_ij = du_i/dx_j (3, 3, ...) and the filter
+    width pi / k_max, by `function(velocity, gradient, width, **parameters)`: six arrays xx, yy, zz, xy, xz, yz. The
+    flux of a scalar is three arrays, by `flux(velocity, gradient, scalar, scalar_gradient, width, **parameters)`.
+
+    Both work point by point with jax.numpy. What they limit in dt is not known.
+    """
+
+    Settings = PythonStressSettings
+
+    def __init__(self, settings: PythonStressSettings, transform: Transform, files: Any):
+        super().__init__(settings, transform, files)
+        self._width = filter_width(transform.grid)
+        arguments = dict(settings.parameters)
+        if settings.arrays is not None:
+            arguments |= _arrays(files.read(str(settings.arrays)), str(settings.arrays))
+        own = UserFunction.of(files, settings, "values", "subgrid: ")
+        self._function = self._flux = replace(own, parameters=arguments)
+        velocity, gradient, scalar = (
+            jax.ShapeDtypeStruct((*lead, *POINTS), transform.dtype) for lead in ((3,), (3, 3), ())
+        )
+        values, advice = {"velocity": velocity, "gradient": gradient}, "a closure works point by point"
+        self._function.check_pointwise(jax.make_jaxpr(self.stress)(values), advice)
+        if settings.flux is not None:
+            flux = files.function(str(settings.path), settings.flux)
+            self._flux = replace(self._function, function=flux, name=settings.flux)
+            self._flux.check_pointwise(jax.make_jaxpr(self.flux)(values, scalar, velocity), advice)
+
+    def inputs(self, layout: Layout, velocity: jax.Array) -> Fields:
+        k = layout.wavenumbers(velocity.real.dtype)
+        gradient = jnp.stack([jnp.stack([1j * k[j] * velocity[i] for j in range(3)]) for i in range(3)])
+        return {"velocity": velocity, "gradient": gradient}
+
+    def stress(self, values: Fields) -> jax.Array:
+        needed = "six are needed: xx, yy, zz, xy, xz, yz"
+        xx, yy, zz, xy, xz, yz = self._parts(self._function, 6, needed, values)
+        return jnp.stack([xx - zz, yy - zz, xy, xz, yz])
+
+    def flux(self, values: Fields, scalar: jax.Array, gradient: jax.Array) -> jax.Array:
+        return jnp.stack(self._parts(self._flux, 3, "three are needed: x, y, z", values, scalar, gradient))
+
+    def _parts(
+        self, user: UserFunction, count: int, needed: str, values: Fields, *scalar: jax.Array
+    ) -> list[jax.Array]:
+        """The arrays that a function of the user's returns, each of the shape of the points."""
+        velocity = values["velocity"]
+
+        def parts(*arguments: Any, **parameters: Any) -> list[jax.Array]:
+            found = user.function(*arguments, **parameters)
+            return [jnp.broadcast_to(jnp.asarray(part, velocity.dtype), velocity.shape[1:]) for part in found]
+
+        found = replace(user, function=parts)(velocity, values["gradient"], *scalar, self._width)
+        if len(found) != count:
+            raise user.refused(f"returned {len(found)} components; {needed}")
+        return found
+
+
+def _arrays(content: bytes, path: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(io.BytesIO(content)) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (ValueError, OSError, AttributeError):
+        raise UserError(f"subgrid: {path}: is no .npz file; numpy.savez writes one") from None
+
+
+CLOSURES: dict[str, type[Closure]] = {
+    "smagorinsky": Smagorinsky,
+    "spectral": Spectral,
+    "python": PythonStress,
+}
+SubgridSettings = Annotated[
+    SmagorinskySettings | SpectralSettings | PythonStressSettings, Field(discriminator="kind")
+]
+
+
+def make_closure(settings: Any, transform: Transform, files: Any) -> Closure:
+    """The closure that the settings describe."""
+    return CLOSURES[settings.kind](settings, transform, files)
