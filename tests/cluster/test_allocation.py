@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cluster import discover
-from simulator.cluster.gpus import visible_gpus
+from simulator.cluster.hardware import visible_gpus
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke
