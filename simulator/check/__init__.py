@@ -1,5 +1,5 @@
-"""Floor 7: published cases, which compare the program with exact solutions and numbers; timings of a step and of the
-transforms on this machine."""
+"""Floor 7: published cases, which compare the program with exact solutions and numbers; the timing of a
+step on this machine."""
 
 from simulator.check import jeans, taylor_green, turbulence, waves
 from simulator.check.case import Case

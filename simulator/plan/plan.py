@@ -21,6 +21,8 @@ START = 300.0
 MARGIN = 1.5
 """The ratio of a job's time limit to its planned duration."""
 DAY = 24 * 3600.0
+CACHED = 0.65
+"""The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,9 @@ class Seconds:
 
 def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
     """Assumes that a device does one thing after the other: it reads and writes at its bandwidth (on a processor,
-    transforms and blocks at that of its cache), and sends to devices on its own node and on others at the same
-    time."""
-    if machine.measured:  # by the same count of bytes
-        arrays = moved.bytes / machine.bandwidth
-    elif machine.cache:
-        arrays = moved.cached / machine.cache + (moved.bytes - moved.cached) / machine.bandwidth
-    else:
-        arrays = (moved.bytes + moved.passes) / machine.bandwidth
+    CACHED of the bytes at that of its cache), and sends to devices on its own node and on others at the same time."""
+    cached = CACHED if machine.cache else 0.0
+    arrays = moved.bytes * (cached / (machine.cache or 1.0) + (1 - cached) / machine.bandwidth)
     return Seconds(arrays, _exchange(moved, machine, devices), moved.kernels * machine.start)
 
 

@@ -7,7 +7,7 @@ one or a few seconds, whatever the size of the grid.
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import jax
 
@@ -30,19 +30,11 @@ _QUICK = {"xla_backend_optimization_level": 0}
 """Skips the optimization of a processor's code, which comes after the memory layout: the same answer in less time."""
 
 
-class Needs(NamedTuple):
-    """The needs of a compiled program on one device."""
-
-    bytes: int
-    """Memory that it holds, including the state and, on GPUs, as much again as the largest local transform."""
-    traffic: Traffic
-    """The traffic of one execution; of the loop over steps, that of one step."""
-
-
 def needs(
     config: RunConfig, devices: int, platform: Platform, program: CompiledProgram, target: str | None = None
-) -> Needs:
-    """The needs of one of `devices` devices: of the described GPUs `target`, else of a platform's program on virtual
+) -> int:
+    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, as much
+    again as the largest local transform: on the described GPUs `target`, else a platform's program on virtual
     processors, of which there are at most as many as `virtual_devices`.
 
     Raises UserError if the grid cannot be distributed over them.
@@ -59,13 +51,12 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 @lru_cache(maxsize=512)
 def _needs(
     key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
-) -> Needs:
+) -> int:
     simulation = _simulation(key, devices, platform, target)
     compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
     # The GPU's FFT library allocates its workspace when it runs: at most as much again.
     scratch = largest_transform(compiled) if platform == "gpu" else 0
-    moved = traffic(compiled) if program == "loop" else Traffic()
-    return Needs(Memory.of(compiled).total + scratch, moved)
+    return Memory.of(compiled).total + scratch
 
 
 def _lowered(simulation: Simulation, program: CompiledProgram) -> Any:
@@ -103,8 +94,8 @@ class Step:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """The bytes that the compiled step reads, writes, transforms and sends."""
-        return self.needs("loop").traffic
+        """The bytes that a step reads, writes and sends."""
+        return traffic(self.simulation, self.platform)
 
     @cached_property
     def state(self) -> float:
@@ -135,11 +126,7 @@ class Step:
         return max(self.memory, self.output_memory, self.diagnostics_memory)
 
     def held(self, program: CompiledProgram) -> float:
-        """Bytes that a compiled program holds on a device."""
-        return self.needs(program).bytes
-
-    def needs(self, program: CompiledProgram) -> Needs:
-        """The needs of a compiled program on a device, as XLA states them. Beyond the number of devices for which
+        """Bytes that a compiled program holds on a device, as XLA states them. Beyond the number of devices for which
         programs are compiled, those of fewer devices with as many points each, scaled by the ratio of the states,
         which padding may change."""
         if self.devices <= self._most:
@@ -149,8 +136,7 @@ class Step:
         if config.fft.backend == JAXDECOMP:
             points = prod(config.grid.shape) / self.devices
             share = points * counterpart.devices / prod(counterpart.config.grid.shape)
-        needed = counterpart.needs(program)
-        return Needs(round(share * needed.bytes), needed.traffic.scaled(share))
+        return round(share * counterpart.held(program))
 
     @property
     def _most(self) -> int:

@@ -1,4 +1,4 @@
-"""The nonlinear term of a flow by itself, as timed by `fft.backend: auto` and `simulator bench fft`."""
+"""The nonlinear term of a flow by itself, as timed by `fft.backend: auto`."""
 
 from time import perf_counter
 from typing import Any
