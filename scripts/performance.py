@@ -7,7 +7,8 @@
     scripts/performance.py [--check]
 
 Every file step_*.json is a row of the table of steps; every other file is a table: others_*.json of transforms and
-peers_*.json of steps, each beside those of other programs. With --check nothing is written, and the exit code is 1 where the page differs from the files.
+peers_*.json of steps, each beside those of other programs. With --check nothing is written, and the exit code is 1
+where the page differs from the files.
 """
 
 import argparse

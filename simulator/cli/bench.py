@@ -72,7 +72,7 @@ def validate(args: argparse.Namespace) -> int:
     example: simulator validate taylor_green_64 alfven_wave
     """
     from simulator.check import CASES
-    from simulator.check.report import HEADER, CaseOutcome, lines, row, write
+    from simulator.check.case import HEADER, CaseOutcome, lines, row, write
 
     if args.list:
         for case in CASES.values():

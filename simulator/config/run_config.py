@@ -22,10 +22,9 @@ from pydantic import (
     model_validator,
 )
 
+from simulator.config.discretization import USUAL_CFL, GridSettings, TimeSettings
 from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings, SlurmSettings
-from simulator.config.grid import GridSettings
 from simulator.config.output import OutputSettings, with_kinds
-from simulator.config.timing import USUAL_CFL, TimeSettings
 from simulator.errors import UserError, shown
 from simulator.measure import KINDS, Kind, requested
 from simulator.settings import Settings, wrong

@@ -12,11 +12,12 @@ from typing import Any, Literal, cast
 import jax
 
 from simulator.config import RunConfig
-from simulator.config.programs import Programs
+from simulator.config.compare import Programs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
 from simulator.plan.machines import MOST, OPTIONS, described_devices
+from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
-from simulator.simulation.memory import Memory
+from simulator.simulation.memory import ROOM, Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import largest_transform
@@ -162,3 +163,48 @@ class Step:
                 for axis, n in zip(transform.grid.axes, self.config.grid.shape, strict=True)
             )
         return Step(with_shape(config, shape), count, self.platform, self.target)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The needs of a run on one device, before anything is known about the machine."""
+
+    columns: tuple[str, ...] = field(repr=False)
+    """Columns of diagnostics.csv."""
+    room: int
+    """An upper bound of the memory of all its programs, in bytes."""
+    points: int
+    steps: int | None
+    """None if dt follows from the CFL number."""
+    _programs: Programs = field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """Memory in bytes. Programs are compiled for this."""
+        return _bytes(self._programs)
+
+    @property
+    def cost(self) -> float | None:
+        """Grid points times steps."""
+        return None if self.steps is None else float(self.points) * self.steps
+
+
+def estimate(config: RunConfig) -> Estimate:
+    """The needs of a run. Raises UserError if model, grid and initial condition are incompatible."""
+    programs = Programs(config)
+    columns, room = _measured(programs)
+    steps = fixed_steps(config).count if config.time.dt is not None else None
+    return Estimate(columns, room, prod(config.grid.shape), steps, programs)
+
+
+@lru_cache(maxsize=1024)
+def _measured(given: Programs) -> tuple[tuple[str, ...], int]:
+    """(columns of diagnostics.csv, an upper bound of the memory of all programs in bytes)."""
+    step = Step(given.config)
+    names = tuple(name for name in step.simulation.columns if name != "rate")
+    return ("step", "time", "dt", *names, "cfl"), round(ROOM * step.state)
+
+
+@lru_cache(maxsize=1024)
+def _bytes(given: Programs) -> int:
+    return round(Step(given.config).memory)

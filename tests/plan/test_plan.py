@@ -14,10 +14,17 @@ from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.plan import Plan, Steps, estimated_steps, machine
 from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing
-from simulator.plan.plan import CACHED, fewest_devices, seconds, slurm_time, snapshots_of, usable
-from simulator.plan.report import lines_of
-from simulator.plan.scaling import strong, weak
-from simulator.plan.suggest import suggested
+from simulator.plan.plan import (
+    CACHED,
+    fewest_devices,
+    seconds,
+    slurm_time,
+    snapshots_of,
+    strong,
+    usable,
+    weak,
+)
+from simulator.plan.report import lines_of, suggested
 from simulator.plan.traffic import Traffic
 
 SMALL = "grid.shape=32,32,32"
