@@ -139,52 +139,54 @@ def own_findings(
     allocation: Allocation, facts: Facts, environ: Mapping[str, str], *, gpu_plugin: bool
 ) -> list[Finding]:
     """Problems that one process detects without the others."""
-    findings = [Finding("discovery", warning) for warning in allocation.warnings]
-    if allocation.gpus.problem:
-        findings.append(Finding("GPUs", allocation.gpus.problem))
-    if facts.gpus_seen and not gpu_plugin:
-        findings.append(
-            Finding(
-                f"{len(facts.gpus_seen)} GPUs are given, but this JAX runs on the CPU only",
-                f"install the GPU version with {SETUP[gpu_vendor()]}",
-            )
-        )
-    elif facts.gpus_seen and (problem := plugin_problem(gpu_vendor())) is not None:
-        findings.append(Finding("GPUs are given, but JAX cannot use them", problem))
-    if facts.gpus_seen and environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu":
-        findings.append(Finding("JAX_PLATFORMS=cpu hides the GPUs", "unset it"))
-    if facts.gpus_on_node is not None and len(facts.gpus_seen) > facts.gpus_on_node:
-        findings.append(
-            Finding(
-                f"{len(facts.gpus_seen)} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node",
-                "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task",
-            )
-        )
+    seen, vendor = len(facts.gpus_seen), gpu_vendor()
     wanted = environ.get("SLURM_CPUS_PER_TASK", "")
-    if wanted.isdigit() and allocation.source == "slurm" and facts.cores < int(wanted) // 2:
-        findings.append(
-            Finding(
-                f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {facts.cores} cores",
-                "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)",
-            )
-        )
+    in_step = allocation.source == "slurm"
     both = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
-    if all(environ.get(name) for name in both):
-        findings.append(Finding(f"{' and '.join(both)} are both set", "unset the second, JAX refuses both"))
-    if facts.gpus_taken and facts.cores == 1 and allocation.source == "slurm":
-        findings.append(
-            Finding(
-                "one core for a process with GPUs, which compiles, writes files and drives the network too",
-                "ask for more with --cpus-per-task=4, of sbatch and of srun",
-            )
-        )
-    if not _resolves(facts.host):
-        findings.append(
-            Finding(
-                f"host name {facts.host} has no address", "add it to /etc/hosts: CPU collectives look it up"
-            )
-        )
-    return findings
+    plugin = plugin_problem(vendor) if seen and gpu_plugin else None
+    possible = (
+        (allocation.gpus.problem, "GPUs", allocation.gpus.problem),
+        (
+            seen and not gpu_plugin,
+            f"{seen} GPUs are given, but this JAX runs on the CPU only",
+            f"install the GPU version with {SETUP[vendor]}",
+        ),
+        (plugin, "GPUs are given, but JAX cannot use them", plugin),
+        (
+            seen and environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu",
+            "JAX_PLATFORMS=cpu hides the GPUs",
+            "unset it",
+        ),
+        (
+            facts.gpus_on_node is not None and seen > facts.gpus_on_node,
+            f"{seen} GPUs are visible, but Slurm gave {facts.gpus_on_node} of this node",
+            "unset CUDA_VISIBLE_DEVICES in the job script, or bind with --gpus-per-task",
+        ),
+        (
+            wanted.isdigit() and in_step and facts.cores < int(wanted) // 2,
+            f"SLURM_CPUS_PER_TASK is {wanted}, but this task may use {facts.cores} cores",
+            "give srun its own --cpus-per-task=$SLURM_CPUS_PER_TASK (it does not inherit sbatch's)",
+        ),
+        (
+            all(environ.get(name) for name in both),
+            f"{' and '.join(both)} are both set",
+            "unset the second, JAX refuses both",
+        ),
+        (
+            facts.gpus_taken and facts.cores == 1 and in_step,
+            "one core for a process with GPUs, which compiles, writes files and drives the network too",
+            "ask for more with --cpus-per-task=4, of sbatch and of srun",
+        ),
+        (
+            not _resolves(facts.host),
+            f"host name {facts.host} has no address",
+            "add it to /etc/hosts: CPU collectives look it up",
+        ),
+    )
+    return [
+        *(Finding("discovery", warning) for warning in allocation.warnings),
+        *(Finding(problem, str(cure)) for wrong, problem, cure in possible if wrong),
+    ]
 
 
 def shared_findings(processes: Sequence[Facts]) -> list[Finding]:
