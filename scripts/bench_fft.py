@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The transforms of this program against the FFTs of others, in one run, on one process's CPU devices.
+"""The transforms of this program, of every backend, plan and kind of kernel, against the FFTs of others, in one run.
 
-    .venv/bin/python scripts/bench_fft.py [--shape 256,256,256] [--devices 2] [--precision single] [--seconds 20]
+    .venv/bin/python scripts/bench_fft.py [--shape 256,256,256] [--devices 2] [--precision single] [--platform cpu]
 
 Others are the transform published for JAX (complex, back to its input layout), `scipy.fft.rfftn` in one process and,
 if $SIMULATOR_MPI4PY_FFT names a Python interpreter that has it, mpi4py-fft with FFTW on as many ranks as devices. All
-transform three components of a grid forward and back, in turns; medians are compared. `simulator bench fft` measures
-this program's transforms alone, on GPUs and on several processes too.
+transform three components of a grid forward and back, in turns; medians are compared. On GPUs, and in a step of
+several Slurm tasks, this program's transforms are measured alone.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 from peers.fftw_and_scipy import PYTHON, Scipy, mpi4py_fft
+from peers.own_transforms import COMPONENTS, Compiled, Contender, compare, table, transforms
 from peers.published_transform import published_transform
 
 from simulator.check.circumstances import circumstances
-from simulator.check.fft import COMPONENTS, Compiled, Contender, compare, table, transforms
 from simulator.cluster import discover
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.mesh import make_mesh
@@ -64,20 +64,24 @@ def main() -> int:
     parser.add_argument("--shape", default="256,256,256", metavar="NX,NY,NZ")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", choices=("single", "double"), default="single")
+    parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of the measurement")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to FILE")
     args = parser.parse_args()
     x, y, z = map(int, args.shape.split(","))
     dtype = np.float64 if args.precision == "double" else np.float32
-    cluster = start(discover(os.environ), platform="cpu", count=args.devices)
+    cluster = start(discover(os.environ), platform=args.platform, count=args.devices)
+    alone = args.platform == "gpu" or cluster.num_processes > 1
     ours = transforms(Modes(Grid((x, y, z))), cluster.devices, dtype)
-    with peers((x, y, z), cluster.devices, dtype) as others:
-        rows = compare([*ours, *others], args.seconds)
-    print(
-        f"{x} x {y} x {z} {args.precision}, {args.devices} devices, on {platform.node()}: medians of three components"
-    )
-    print("\n".join(table(rows)))
-    if args.json is not None:
+    with contextlib.nullcontext([]) if alone else peers((x, y, z), cluster.devices, dtype) as others:
+        rows = compare([*ours, *others], args.seconds, cluster.broadcast)
+    if cluster.is_first:
+        print(
+            f"{x} x {y} x {z} {args.precision}, {args.devices} devices, on {platform.node()}: "
+            "medians of three components"
+        )
+        print("\n".join(table(rows)))
+    if args.json is not None and cluster.is_first:
         result = {
             "measured": circumstances(sys.argv[1:], "scripts/bench_fft.py"),
             "shape": [x, y, z],

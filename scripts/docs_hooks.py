@@ -6,7 +6,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from simulator.cli import build_parser
-from simulator.cli.pages import GENERATED, SECTIONS, page
+from simulator.cli.about import GENERATED, SECTIONS, page
 
 ROOT = Path(__file__).parents[1]
 

@@ -2,14 +2,13 @@
 """Writes the measured tables of simulator/docs/performance.md from the benchmarks' files in scripts/measured.
 
     simulator bench step configs/taylor_green.yaml --json scripts/measured/step_64.json
-    simulator bench fft --shape 128,128,128 --json scripts/measured/fft_128.json
     scripts/bench_peers.py --json scripts/measured/peers_128.json
     scripts/bench_fft.py --shape 128,128,128 --json scripts/measured/others_128.json
     scripts/performance.py [--check]
 
-Every file step_*.json is a row of the table of steps; every other file is a table: fft_*.json of transforms,
-others_*.json of transforms beside those of other programs, peers_*.json of steps beside those of other programs. With
---check nothing is written, and the exit code is 1 where the page differs from the files.
+Every file step_*.json is a row of the table of steps; every other file is a table: others_*.json of transforms and
+peers_*.json of steps, each beside those of other programs. With --check nothing is written, and the exit code is 1
+where the page differs from the files.
 """
 
 import argparse
@@ -133,7 +132,6 @@ def peers(results: Results) -> list[str]:
 
 PARTS: Mapping[str, Callable[[Results], list[str]]] = {
     "step": steps,
-    "fft": transforms,
     "others": transforms,
     "peers": peers,
 }

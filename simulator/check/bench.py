@@ -1,4 +1,4 @@
-"""The measurements of `simulator bench`.
+"""The measurement of `simulator bench step`.
 
 A child process measures a step. The first process never starts JAX, so that the memory of a GPU is free for the runs
 whose start is timed.
@@ -27,9 +27,6 @@ grid: {shape: [128, 128, 128]}
 initial: {kind: taylor_green}
 time: {stop: 20, cfl: 0.5}
 """
-
-
-# ---- a step ----------------------------------------------------------------------------------------------
 
 
 def _config(args: argparse.Namespace) -> Any:
@@ -234,82 +231,3 @@ def _rows(path: Path) -> int:
         return path.read_bytes().count(b"\n") - 1
     except FileNotFoundError:
         return 0
-
-
-# ---- transforms ------------------------------------------------------------------------------------------
-
-
-def fft(args: argparse.Namespace) -> int:
-    """Measure; returns the exit code."""
-    from simulator.cluster import discover
-    from simulator.spectral import Grid, Modes, largest_count
-    from simulator.spectral.backends import choose
-
-    modes = Modes(Grid(args.shape, dealias=args.dealias))
-    if args.devices is not None:
-        if args.devices < 1:
-            raise UserError(f"--devices: must be at least 1, not {args.devices}")
-        choose(modes, args.devices, "auto")
-    if args.processes is not None:
-        return _launch(args.arguments, args.processes, args.devices)
-
-    from simulator.cluster import failure
-    from simulator.cluster.hardware import usable_cores
-    from simulator.cluster.start import start
-
-    allocation = discover(os.environ)
-    failure.install(allocation)
-    most = largest_count(modes, usable_cores() * allocation.num_processes, "auto")
-    cluster = start(allocation, platform=args.platform, count=args.devices or "auto", limit=most)
-    choose(modes, len(cluster.devices), "auto")
-    _measure_fft(args, modes, cluster)
-    cluster.close()
-    return 0
-
-
-def _launch(arguments: list[str], processes: int, devices: int | None) -> int:
-    from simulator.cluster.launcher import launch, without_processes
-
-    if processes < 1:
-        raise UserError(f"--processes: must be at least 1, not {processes}")
-    if devices is not None and devices % processes:
-        raise UserError(f"--devices: {devices} is not a multiple of {processes} processes")
-    return launch([sys.executable, "-m", "simulator", *without_processes(arguments)], processes)
-
-
-def _measure_fft(args: argparse.Namespace, modes: Any, cluster: Any) -> None:
-    import numpy as np
-
-    from simulator.check.fft import COMPONENTS, compare, compare_blocks, table, transforms
-
-    say = print if cluster.is_first else lambda line: None
-    dtype = np.float64 if args.precision == "double" else np.float32
-    devices, device = cluster.devices, cluster.devices[0].device_kind
-    shape = " x ".join(map(str, args.shape))
-    say(
-        f"{shape} {args.precision}, {len(devices)} devices ({device}) of {cluster.num_processes} "
-        f"processes, on {platform.node()}: {COMPONENTS} components, medians"
-    )
-    rows = compare(transforms(modes, devices, dtype), args.seconds, cluster.broadcast)
-    for line in table(rows):
-        say(line)
-    blocks = compare_blocks(modes, devices, dtype, seconds=args.seconds / 4, agree=cluster.broadcast)
-    for name, median, temporary in blocks:
-        say(
-            f"nonlinear term {name:25} {median:6.1f} ms {'':27} {median / blocks[1][1]:6.2f} {temporary:6.0f} MB"
-        )
-    if args.json is not None and cluster.is_first:
-        from simulator.check.circumstances import circumstances
-
-        result = {
-            "shape": args.shape,
-            "precision": args.precision,
-            "devices": len(devices),
-            "processes": cluster.num_processes,
-            "device": device,
-            "host": platform.node(),
-            "measured": circumstances(args.arguments),
-            "transforms": [vars(row) for row in rows],
-            "term": [dict(zip(("name", "milliseconds", "temporary_mb"), b, strict=True)) for b in blocks],
-        }
-        args.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -10,20 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec
 
-from simulator.check.anatomy import Anatomy, anatomy, exchange_alone, part_alone
-from simulator.check.rounds import timed_in_rounds
 from simulator.errors import RunFailure
+from simulator.plan.traffic import Anatomy, TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
 from simulator.simulation.memory import Memory, words
 from simulator.simulation.simulation import Simulation
+from simulator.spectral import Local
 from simulator.spectral.collectives import Collective, collectives
+from simulator.spectral.program import Program
 
 ROUND = 0.2
 """Minimum duration of a round of steps in seconds."""
@@ -122,6 +124,92 @@ class _Calls:
         began = perf_counter()
         jax.block_until_ready(self._compiled(*self._arguments))
         return (perf_counter() - began) / self._times
+
+
+# ---- the parts of a step, each alone ---------------------------------------------------------------------
+
+
+def part_alone(part: TimedPart) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+    """The part with the least work at the points that keeps every transform from being optimized away, and its
+    arguments."""
+    transform = part.transform
+    forward = part.direction == "forward"
+    source = transform.physical if forward else transform.layout
+    real = forward and transform.layout.real
+    kind = transform.dtype if real else jnp.result_type(transform.dtype, jnp.complex64)
+    argument = jax.ShapeDtypeStruct((part.given, *source.shape), kind, sharding=source.sharding(4))
+
+    def spread(values, points, parameters) -> Local:
+        fields = values["f"]
+        if not part.made:
+            return Local({}, means={"f": fields.real.sum(0)})
+        rest = fields[part.made :]
+        products = [fields[i % part.given] for i in range(part.made)]
+        for i in range(len(rest)):
+            products[i % part.made] = products[i % part.made] + rest[i]
+        return Local({"f": jnp.stack(products)})
+
+    def run(array: jax.Array) -> Any:
+        if part.direction == "evaluate":
+            return transform.evaluate_once({"f": array}, spread)
+        return transform.forward(array) if forward else transform.inverse(array)
+
+    run.__name__ = f"{part.direction}_{transform.name}_{part.given}_{part.made}"  # for the compile cache
+    return run, [argument]
+
+
+def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[jax.ShapeDtypeStruct]]:
+    """The all-to-all alone, and its arguments: one array for each block that is sent."""
+    mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
+    spec = PartitionSpec(mesh.axis_names)
+    # In the form in which transforms pass them: see `LocalTransform._separated`.
+    argument = jax.ShapeDtypeStruct(
+        (mesh.size, *shape), exchange.dtype, sharding=jax.sharding.NamedSharding(mesh, spec)
+    )
+
+    def local(*parts: jax.Array) -> tuple[jax.Array, ...]:
+        received = lax.all_to_all(jnp.concatenate(parts), exchange.axis, 0, 0, tiled=True)
+        return tuple(received[i : i + 1] for i in range(blocks))
+
+    program = Program(local, mesh, [spec] * blocks, [spec] * blocks, name="exchange", linear=True)
+
+    def run(*parts: jax.Array) -> Any:
+        return program(*parts)
+
+    return run, [argument] * blocks
+
+
+# ---- rounds: every contender runs once in each, so that a disturbance of the machine affects all alike ----
+
+
+class Timed(Protocol):
+    """A contender."""
+
+    def round(self) -> Any:
+        """Run once; returns the seconds, or a tuple of seconds where several parts are timed."""
+        ...
+
+
+def timed_in_rounds(
+    contenders: Sequence[Timed], seconds: float, agree: Callable[[Any], Any] = lambda value: value
+) -> list[list]:
+    """The results of every contender's rounds. Rounds go on for about `seconds`, and there are at least five.
+
+    A warm-up round comes first and is not counted. `agree` broadcasts the first process's value, so that all
+    processes run the same number of rounds.
+    """
+    results: list[list] = [[] for _ in contenders]
+    for contender in contenders:
+        contender.round()
+    start, go = perf_counter(), True
+    while go:
+        for times, contender in zip(results, contenders, strict=True):
+            times.append(contender.round())
+        go = agree(len(results[0]) < 5 or perf_counter() - start < seconds)
+    return results
+
+
+# ---- the measurement -------------------------------------------------------------------------------------
 
 
 def measure_step(simulation: Simulation, compiled: Any, seconds: float = 10.0) -> StepCosts:

@@ -35,6 +35,7 @@ GROUPS: dict[str, dict[str, str]] = {
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 GONE = {
     "merge": "open_run(RUN).to_xarray().isel(time=-1).to_netcdf('out.nc') in Python writes a snapshot as one file",
+    "bench fft": "scripts/bench_fft.py of the sources times the transforms of every backend",
     "devices": "simulator doctor [CONFIG] shows processes, devices and the part of a field on each",
 }
 """What to type instead of the commands of version 0.1."""
@@ -103,8 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str], began: float) -> int:
     first = arguments[0] if arguments else ""
-    if first in GONE:
-        raise UserError(f"simulator {first}: this command is gone; {GONE[first]}")
+    for name in (first, " ".join(arguments[:2])):
+        if name in GONE:
+            raise UserError(f"simulator {name}: this command is gone; {GONE[name]}")
     if first and not first.startswith("-") and first not in COMMANDS:
         raise unknown_command(first, list(COMMANDS))
     # A command needs only its own module; --help needs all of them.

@@ -19,28 +19,6 @@ def _shape(text: str) -> tuple[int, int, int]:
 
 
 @command(
-    "distributed transforms: every backend, plan and kind of kernel",
-    arg("--shape", type=_shape, default=(256, 256, 256), metavar="NX,NY,NZ"),
-    arg("--precision", choices=("single", "double"), default="single"),
-    arg("--dealias", choices=("two_thirds", "spherical", "none"), default="two_thirds"),
-    arg("--platform", choices=("auto", "cpu", "gpu"), default="auto"),
-    arg("--devices", type=int, metavar="N", help="devices over all processes (default: all)"),
-    arg("--processes", type=int, metavar="N", help="start N local processes"),
-    arg("--seconds", type=float, default=20.0, help="duration of the measurement (default: 20)"),
-    arg("--json", type=Path, metavar="FILE", help="also write every round to FILE"),
-)
-def fft(args: argparse.Namespace) -> int:
-    """Times three-component transforms, forward and back, with every backend, plan and kind of kernel that works on
-    these devices. scripts/bench_fft.py compares them with other FFT libraries.
-
-    example: simulator bench fft --shape 128,128,128 --devices 2 --json fft.json
-    """
-    from simulator.check.bench import fft
-
-    return fft(args)
-
-
-@command(
     "a whole step of a configuration: time, memory, compilation, start",
     *config_arguments(required=False),
     arg("--shape", type=_shape, metavar="NX,NY,NZ", help="the same as grid.shape=NX,NY,NZ"),
@@ -66,11 +44,11 @@ def step(args: argparse.Namespace) -> int:
 
 
 bench = Command(
-    "measure a step, or the transforms, on this machine",
+    "measure a step on this machine",
     None,
-    commands={"fft": fft, "step": step},
-    about="Measure on this machine: a whole step and its parts, or the transforms of every backend.\n\n"
-    "example: simulator bench fft --shape 256,256,256 --devices 2 --precision single",
+    commands={"step": step},
+    about="Measure on this machine.\n\n"
+    "example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single",
 )
 
 
@@ -94,7 +72,7 @@ def validate(args: argparse.Namespace) -> int:
     example: simulator validate taylor_green_64 alfven_wave
     """
     from simulator.check import CASES
-    from simulator.check.report import HEADER, CaseOutcome, lines, row, write
+    from simulator.check.case import HEADER, CaseOutcome, lines, row, write
 
     if args.list:
         for case in CASES.values():

@@ -53,13 +53,13 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
-    from simulator.cluster import doctor, process_facts
+    from simulator.cluster import doctor
     from simulator.cluster.hardware import has_gpu_plugin
     from simulator.cluster.start import start
     from simulator.simulation.placement import connect, division_lines, place
     from simulator.spectral import Grid, make_transform
 
-    facts = process_facts.collect(allocation, os.environ, str(args.folder) if args.folder else None)
+    facts = doctor.collect(allocation, os.environ, str(args.folder) if args.folder else None)
     findings = doctor.own_findings(allocation, facts, os.environ, gpu_plugin=has_gpu_plugin())
     time.sleep(min(0.01 * allocation.process_id, 1.0))  # so that the lines usually come in order
     print("\n".join([facts.line, *(f"  wrong: {finding}" for finding in findings)]), flush=True)
@@ -71,7 +71,7 @@ def _examine(allocation: Any, args: argparse.Namespace, config: Any) -> int:
         cluster = start(allocation, platform=args.platform, folder=args.folder, report=lambda line: None)
         transform = make_transform(Grid((64, 64, 64)), cluster.devices)
     collected = cluster.gather(json.loads(json.dumps(asdict(facts))))
-    everyone = [process_facts.Facts(**_tuples(item)) for item in collected]
+    everyone = [doctor.Facts(**_tuples(item)) for item in collected]
     shared = doctor.shared_findings(everyone)
     results = [doctor.exchange(cluster.devices), _transform(cluster.devices)]
     if cluster.is_first:

@@ -44,8 +44,8 @@ def plan(args: argparse.Namespace) -> int:
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
+    from simulator.plan.plan import strong, weak
     from simulator.plan.report import as_json, lines_of, scaling_lines
-    from simulator.plan.scaling import strong, weak
     from simulator.simulation.placement import most_devices
 
     for name, value in (("--devices", args.devices), ("--steps", args.steps)):

@@ -126,7 +126,7 @@ def submit(args: argparse.Namespace) -> int:
             )
     config, site, lines = load_config(args.config, overrides), site_settings(), []
     if device := args.device or config.slurm.device or site.device:
-        from simulator.plan.suggest import suggested
+        from simulator.plan.report import suggested
 
         config, lines = suggested(config, site, device)
     job = prepare(config, site)

@@ -5,6 +5,6 @@ host lists, job scripts and the queue of Slurm.
 because commands for login nodes must not load JAX.
 """
 
-from simulator.cluster.allocation import Allocation, Job, discover, slurm_variables
+from simulator.cluster.allocation import Allocation, Job, discover
 
-__all__ = ["Allocation", "Job", "discover", "slurm_variables"]
+__all__ = ["Allocation", "Job", "discover"]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from simulator.cluster.gpus import GpuShare, is_mig, step_share, visible_gpus
+from simulator.cluster.hardware import GpuShare, is_mig, step_share, visible_gpus
 from simulator.cluster.hostlist import expand, tasks_per_node
 from simulator.cluster.variables import whole
 from simulator.errors import UserError, shortened, shown
@@ -119,11 +119,6 @@ def discover(
         job=_job(environ),
         warnings=(step,) if step else (),
     )
-
-
-def slurm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The SLURM_* (and SLURMD_*) variables that are set, sorted by name."""
-    return {name: environ[name] for name in sorted(environ) if re.match(r"SLURMD?_", name)}
 
 
 @dataclass(frozen=True)

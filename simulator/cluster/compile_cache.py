@@ -85,15 +85,15 @@ def private_folder(folder: Path) -> Path:
     mode = 0o700 if os.geteuid() else 0o755  # anybody may use what root has made, as in a container
     folder.parent.mkdir(mode, parents=True, exist_ok=True)
     folder.mkdir(mode, exist_ok=True)
-    _check_private(folder.parent, sticky=stat.S_ISVTX)
-    if stat.S_IMODE(_check_private(folder)) & 0o077:  # else nobody gets to the files
+    check_private(folder.parent, sticky=stat.S_ISVTX)
+    if stat.S_IMODE(check_private(folder)) & 0o077:  # else nobody gets to the files
         for path in folder.rglob("*"):
             with contextlib.suppress(FileNotFoundError):  # another run may prune at the same time
-                _check_private(path)
+                check_private(path)
     return folder
 
 
-def _check_private(path: Path, sticky: int = 0) -> int:
+def check_private(path: Path, sticky: int = 0) -> int:
     """The mode of a private file or folder; in a folder with the bit `sticky` others may only add entries. Raises
     PermissionError if it is not private."""
     status = path.stat()

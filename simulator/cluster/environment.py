@@ -28,16 +28,12 @@ _CPU_FLAGS = {
 }
 _GPU_MEMORY = "0.9"  # fraction of the GPU's memory for XLA's pool (default 0.75)
 
-# Prefixes of variables that are recorded, but left to the site and the user
-_RECORDED = ("XLA_", "JAX_", "NCCL_", "GLOO_", "MALLOC_", "GLIBC_TUNABLES", "UCX_", "FI_", "OMP_", "CUDA_")
-
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings made here and settings of the user (name -> value), and the cache's folder."""
+    """Settings made here (name -> value), and the cache's folder."""
 
     made: dict[str, str] = field(default_factory=dict)
-    found: dict[str, str] = field(default_factory=dict)
     cache: Path | None = None
 
 
@@ -54,7 +50,6 @@ def apply(
     first: whether this is process 0, which alone reports and prunes the cache.
     devices: number of GPUs of all processes together.
     """
-    found = {name: environ[name] for name in sorted(environ) if name.startswith(_RECORDED)}
     made = _cpu_settings(environ) if platform == "cpu" else _gpu_settings(environ, devices)
     folder = None
     try:
@@ -65,7 +60,7 @@ def apply(
         if first:
             report(f"warning: compiled programs are not kept ({error}); name a folder in SIMULATOR_CACHE")
     compile_cache.use(folder)
-    return Environment(made, found, folder)
+    return Environment(made, folder)
 
 
 def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:

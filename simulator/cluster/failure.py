@@ -6,6 +6,7 @@ the missing heartbeat, and Slurm or the launcher ends them.
 """
 
 import contextlib
+import faulthandler
 import os
 import re
 import signal
@@ -18,12 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from simulator.cluster import meeting, shared_refusal
+from simulator.cluster import meeting
 from simulator.cluster.allocation import Allocation
 from simulator.cluster.launcher import log_name
 from simulator.errors import RunFailure, UserError
 
 _TOGETHER = 3.0  # seconds to wait for the others to fail in the same way
+FIRST_WAITS = 10.0  # seconds for which process 0 waits for the others, which may still be starting
+OTHERS_TRY = 3.0  # seconds in which the others try to reach process 0
 _AFTER_FIRST = 0.3  # seconds by which the others let the reporting process exit first
 # messages of CPU and GPU collectives and of JAX's coordination service when a process has disappeared
 _LOST = re.compile(r"Gloo \w+ failed|(closed|reset) by peer|NCCL.*remote|CoordinationService|heartbeat")
@@ -76,11 +79,9 @@ def _end(error: BaseException, allocation: Allocation) -> NoReturn:
     if not _joined():
         if process_id == 0:
             print(error, file=sys.stderr, flush=True)
-            shared_refusal.told_all(allocation)
+            _told_all(allocation)
             leave(code)
-        leave(code) if shared_refusal.told_by_first(allocation) else leave(
-            code, f"simulator: {name}: {error}"
-        )
+        leave(code) if _told_by_first(allocation) else leave(code, f"simulator: {name}: {error}")
     if not _left_together():
         leave(code, f"simulator: {name}: {error}")
     if process_id > 0:
@@ -158,3 +159,110 @@ def to_log_file(folder: Path, process_id: int) -> Path:
     os.dup2(log, 2)
     os.close(log)
     return path
+
+
+# ---- an error of all processes ---------------------------------------------------------------------------
+
+# When all processes of a step raise before they have met, as for a mistake in the configuration, the error is printed
+# once: process 0 prints it and waits at the step's derived port, and a process that reaches it there exits
+# silently. A process that does not has an error of its own and prints it. Process 0 exits last, so that
+# `srun --kill-on-bad-exit` does not kill the others.
+
+
+def _told_all(allocation: Allocation, patience: float = FIRST_WAITS) -> None:
+    """Process 0, after printing the error: returns when all others know of it, or after `patience` seconds."""
+    if allocation.port is None or allocation.coordinator is not None:
+        return
+    end = time.monotonic() + patience
+    with contextlib.suppress(OSError), socket.create_server(("", allocation.port)) as server:
+        for _ in range(allocation.num_processes - 1):
+            server.settimeout(max(end - time.monotonic(), 0.01))
+            with server.accept()[0] as other:
+                other.sendall(_token(allocation))
+
+
+def _told_by_first(allocation: Allocation, patience: float = OTHERS_TRY) -> bool:
+    """Another process: whether process 0 has printed the error."""
+    if allocation.port is None or allocation.coordinator is not None:
+        return False
+    end, token = time.monotonic() + patience, _token(allocation)
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            address = (allocation.coordinator_host or "localhost", allocation.port)
+            with socket.create_connection(address, timeout=patience) as first:
+                first.settimeout(patience)
+                with first.makefile("rb") as answer:
+                    if answer.read(len(token)) == token:
+                        return True
+        time.sleep(0.05)
+    return False
+
+
+def _token(allocation: Allocation) -> bytes:
+    return f"simulator refuses {allocation.rendezvous}\n".encode()
+
+
+# ---- a process that is stuck -----------------------------------------------------------------------------
+
+_STDERR = 2  # the descriptor, which follows a redirection to a log file
+_WAITING = 2.0
+_SECOND_LINE = 5.0  # extra seconds after which faulthandler's timer acts if the thread could not
+
+
+class Watchdog:
+    """If it is not fed for `seconds`, writes the stack of every thread to stderr and exits with 1.
+
+    name: the name of this process in the last line. Use it as a context manager around the loop that it guards.
+
+    The watching thread needs Python's interpreter lock. If a stuck extension never releases it, faulthandler's timer,
+    which does not need it, does the same 5 s later, without the last line.
+    """
+
+    def __init__(self, seconds: float, name: str) -> None:
+        self._seconds = seconds
+        self._name = name
+        self._fed = time.monotonic()
+        self._doing = "start"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def feed(self, doing: str) -> None:
+        """Restarts the timer. `doing` names the activity that begins now, e.g. `step 120`."""
+        self._doing = doing
+        self._fed = time.monotonic()
+        faulthandler.dump_traceback_later(self._seconds + _SECOND_LINE, exit=True, file=_STDERR)
+
+    def __enter__(self) -> "Watchdog":
+        self.feed(self._doing)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        faulthandler.cancel_dump_traceback_later()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while (left := self._fed + self._seconds - time.monotonic()) > 0:
+            if self._stop.wait(left):
+                return
+        where, waits = _main_thread()
+        # processes that wait for a stuck one are as late as it is; it should be reported first
+        if self._stop.wait(_WAITING if waits else 0.0):
+            return
+        faulthandler.dump_traceback(_STDERR)
+        leave(
+            1,
+            f"simulator: {self._name} is stuck in {where}: no progress for {self._seconds:.0f} s "
+            f"(run.watchdog) since {self._doing}; its stacks are in its log",
+        )
+
+
+def _main_thread() -> tuple[str, bool]:
+    """The main thread's position, and whether it seems to wait for devices or other processes there."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "its end", False
+    path = Path(frame.f_code.co_filename)
+    waits = "jax" in path.parts or path == Path(__file__).with_name("start.py")
+    return f"{frame.f_code.co_name} ({path.name}:{frame.f_lineno})", waits

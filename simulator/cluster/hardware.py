@@ -1,13 +1,24 @@
-"""The hardware of this host: usable cores, GPUs, the processor's model."""
+"""The hardware of this host: usable cores, the processor's model, GPUs, and which of them a process uses.
+
+Slurm assigns GPUs in several ways. With `--gpus-per-task`, `--gpu-bind=single` and the like each task sees only its
+own; with `--gpus-per-node` or `--gres` alone every task of a node sees all of them and has to take its share.
+CUDA_VISIBLE_DEVICES looks the same in both cases (`0` may be the node's only GPU or the task's), so the number of
+GPUs on the node and the binding decide.
+"""
 
 import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from simulator.cluster.variables import whole
 
 _ROOT = Path("/")
 Vendor = Literal["cuda", "rocm"]
@@ -110,3 +121,132 @@ def cpu_model(root: Path = _ROOT) -> str:
             lines.setdefault(name.strip(), value.strip())
     model = [lines[key] for key in ("model name", "CPU part", "flags", "Features") if key in lines]
     return " ".join([platform.machine(), *model])
+
+
+# ---- the GPUs of a process -------------------------------------------------------------------------------
+
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""The variables that restrict a process to some of a node's GPUs; Slurm sets the second for AMD GPUs."""
+
+
+@dataclass(frozen=True)
+class GpuShare:
+    """The GPUs of a process according to the environment.
+
+    visible: the names that CUDA shows, None if nothing restricts it; then expected is the number that Slurm gave the
+    job on this node, if known.
+    rank, sharers: this process is number `rank` of `sharers` processes that divide the visible GPUs.
+    problem: the reason why there is no share, and the flag that cures it.
+    """
+
+    visible: tuple[str, ...] | None = None
+    rank: int = 0
+    sharers: int = 1
+    problem: str | None = None
+    expected: int | None = None
+
+    def take(self, present: int) -> tuple[int, ...]:
+        """Ordinals of this process's GPUs among the `present` visible ones.
+
+        If the sharers do not divide their number, the last GPUs stay idle.
+        """
+        each = present // self.sharers
+        return tuple(range(self.rank * each, (self.rank + 1) * each))
+
+
+def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Entries of CUDA_VISIBLE_DEVICES, or of AMD's variables, that the driver accepts (numbers, GPU- and MIG- names);
+    None if they are unset.
+
+    CUDA ignores the first entry that it cannot read (`-1`, `NoDevFiles`) and everything after it.
+    """
+    text = next((environ[name] for name in VISIBLE if name in environ), None)
+    if text is None:
+        return None
+    entries: list[str] = []
+    for entry in (part.strip() for part in text.split(",")):
+        if not re.fullmatch(r"\d+|(GPU|MIG)-[0-9A-Za-z/-]+", entry):
+            break
+        entries.append(entry)
+    return tuple(entries)
+
+
+def is_mig(visible: tuple[str, ...] | None) -> bool:
+    """Whether the visible devices are MIG slices, of which a process can use only one."""
+    return bool(visible) and visible[0].startswith("MIG-")
+
+
+def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) -> GpuShare:
+    """The GPUs of one task of a Slurm step, from the environment that `srun` gave it."""
+    visible = visible_gpus(environ)
+    on_node = _on_node(environ)
+    if visible is None and on_node is None:
+        return GpuShare()
+    # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees all GPUs of the job on the node
+    seen = len(visible) if visible is not None else on_node or 0
+    expected = on_node if visible is None else None
+    if seen == 0 or local_tasks == 1:
+        return GpuShare(visible, expected=expected)
+    kind, _, argument = _binding(environ).partition(":")
+    total = on_node if on_node is not None else seen
+    if kind in ("per_task", "single", "map_gpu", "mask_gpu") or seen < total:
+        problem = _overlap(kind, argument, seen, total, local_tasks)
+        return GpuShare(visible, problem=problem)
+    if seen < local_tasks:
+        return GpuShare(
+            visible,
+            problem=f"{local_tasks} tasks share {_gpus(seen)} on this node; "
+            f"ask for --ntasks-per-node={seen} or --gpus-per-node={local_tasks}",
+        )
+    return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
+
+
+def _on_node(environ: Mapping[str, str]) -> int | None:
+    """GPUs that the step has on this node."""
+    return whole(environ.get("SLURM_GPUS_ON_NODE"))
+
+
+def _binding(environ: Mapping[str, str]) -> str:
+    """Slurm's notation for the binding of tasks to GPUs: `single:1`, `map_gpu:2,3`, ... or nothing."""
+    binding = re.search(r"\bgpu:(?:verbose,)?([^+;]*)", environ.get("SLURMD_TRES_BIND", ""))
+    return binding[1] if binding else ""
+
+
+def _overlap(kind: str, argument: str, seen: int, total: int, local_tasks: int) -> str | None:
+    """The reason why two tasks bound to GPUs would share one; None if they do not, or if the binding cannot be
+    parsed."""
+    form = {"map_gpu": r"\d+(\*\d{1,6})?", "mask_gpu": r"(0x)?[0-9a-fA-F]+(\*\d{1,6})?"}.get(kind)
+    if form is not None and not re.fullmatch(f"{form}(,{form})*", argument, re.ASCII):
+        return None
+    cure = "give each task its own with --gpus-per-task=1, or let the program divide with --gpu-bind=none"
+    if kind == "map_gpu":
+        chosen = _per_task(argument, local_tasks)
+        if len(set(chosen)) < local_tasks:
+            return f"--gpu-bind=map_gpu:{argument} puts two tasks on one GPU; {cure}"
+    elif kind == "mask_gpu":
+        masks = [int(mask, 16) for mask in _per_task(argument, local_tasks)]
+        if sum(mask.bit_count() for mask in masks) > _union(masks).bit_count():
+            return f"--gpu-bind=mask_gpu:{argument} puts two tasks on one GPU; {cure}"
+    elif seen * local_tasks > total:
+        return f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {cure}"
+    return None
+
+
+def _per_task(argument: str, local_tasks: int) -> list[str]:
+    """The entry of a map for each local task; Slurm repeats a short map and expands `2*3` to `2,2,2`."""
+    entries: list[str] = []
+    for part in argument.split(","):
+        value, _, times = part.partition("*")
+        entries += [value] * int(times or 1)
+    return [entries[i % len(entries)] for i in range(local_tasks)]
+
+
+def _union(masks: list[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+def _gpus(n: int) -> str:
+    return "1 GPU" if n == 1 else f"{n} GPUs"

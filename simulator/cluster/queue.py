@@ -13,31 +13,23 @@ from pathlib import Path
 from simulator.errors import RunFailure, UserError
 
 ENDED = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    }
+    (
+        *(
+            "BOOT_FAIL",
+            "CANCELLED",
+            "COMPLETED",
+            "DEADLINE",
+            "FAILED",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "PREEMPTED",
+        ),
+        *("REVOKED", "TIMEOUT"),
+    )
 )
 """States of jobs that have ended and will not be requeued."""
 WORKING = frozenset(
-    {
-        "COMPLETING",
-        "CONFIGURING",
-        "RESIZING",
-        "RUNNING",
-        "SIGNALING",
-        "STAGE_OUT",
-        "STOPPED",
-        "SUSPENDED",
-    }
+    ["COMPLETING", "CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"]
 )
 """States of jobs whose processes may be alive."""
 _WAITING = ("PENDING", "REQUEUED")

@@ -22,11 +22,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from simulator.cluster import environment, failure, meeting, rendezvous
 from simulator.cluster.allocation import LAUNCHER, Allocation
 from simulator.cluster.environment import Environment
-from simulator.cluster.gpus import is_mig
 from simulator.cluster.hardware import (
     SETUP,
     gpu_vendor,
     has_gpu_plugin,
+    is_mig,
     plugin_problem,
     present_gpus,
     usable_cores,

@@ -1,6 +1,7 @@
-"""Compares two configurations and decides whether a run can continue under the new one."""
+"""Compares configurations: whether a run can continue under another one, and whether two share their programs."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -70,3 +71,60 @@ def _differences(old: Any, new: Any, key: str) -> Iterator[Difference]:
             yield from _differences(before.get(name), after.get(name), f"{key}.{name}" if key else name)
     elif old != new:
         yield Difference(key, old, new, classify(key))
+
+
+VARIED = ("model", "forcing")
+"""Blocks whose numbers may differ between configurations that share programs."""
+TIME_STEP = ("dt", "cfl", "max_dt")
+_APART = ("name", "output", "initial", "run", "slurm")
+"""Blocks that a step does not depend on, `run.memory` excepted."""
+
+
+def programs(config: RunConfig) -> str:
+    """A text that is equal for configurations that share their programs: they differ only in numbers of `model`,
+    `forcing` and `time`, and in blocks that a step does not depend on (name, start, output, supervision).
+
+    It distinguishes zero from other numbers, because zero often turns a term off. It cannot distinguish the programs
+    of a model that branches on other values of a number.
+    """
+    whole = as_mapping(config)
+    shared = {name: block for name, block in whole.items() if name not in _APART}
+    for block in VARIED:
+        shared[block] = {key: _kind(item) for key, item in leaves(whole.get(block))}
+    time = whole["time"]
+    shared["time"] = [time["integrator"], [key for key in TIME_STEP if key in time]]
+    return json.dumps([shared, config.run.memory], sort_keys=True, default=str)
+
+
+def _kind(item: Any) -> Any:
+    if not isinstance(item, float):
+        return item
+    return "zero" if item == 0 else "number"
+
+
+def leaves(block: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The values in nested mappings and lists, by dotted key."""
+    items: Iterable[tuple[Any, Any]] | None = None
+    if isinstance(block, Mapping):
+        items = block.items()
+    elif isinstance(block, list):
+        items = enumerate(block)
+    if items is None:
+        yield key, block
+        return
+    for name, item in items:
+        yield from leaves(item, f"{key}.{name}" if key else str(name))
+
+
+class Programs:
+    """A configuration as a key of caches: equal to others that share its programs and write the same snapshots."""
+
+    def __init__(self, config: RunConfig):
+        self.config = config
+        self._text = programs(config), tuple(config.output.snapshots.fields or ())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Programs) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)

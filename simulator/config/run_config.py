@@ -22,10 +22,9 @@ from pydantic import (
     model_validator,
 )
 
+from simulator.config.discretization import USUAL_CFL, GridSettings, TimeSettings
 from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings, SlurmSettings
-from simulator.config.grid import GridSettings
 from simulator.config.output import OutputSettings, with_kinds
-from simulator.config.timing import USUAL_CFL, TimeSettings
 from simulator.errors import UserError, shown
 from simulator.measure import KINDS, Kind, requested
 from simulator.settings import Settings, wrong
@@ -298,31 +297,8 @@ def _fitting(registries: Registries) -> dict[str, Any]:
 
     def check(self: RunConfig) -> RunConfig:
         kind = self.model.kind
-        known = integrators(kind)
-        if self.time.integrator not in known:
-            raise wrong(
-                "time.integrator", f"{self.time.integrator} does not solve {kind}; {' or '.join(known)} do"
-            )
-        model = registries.models[kind]
-        if self.forcing is not None and model.split:
-            raise wrong("forcing", f"{kind} cannot be forced; leave the key out")
-        kinds = model.dealias or (self.grid.dealias,)
-        if self.grid.dealias not in kinds:
-            raise wrong("grid.dealias", f"{kind} takes {' or '.join(kinds)} only, not {self.grid.dealias}")
-        integrator, dealias, cfl = self.time.integrator, self.grid.dealias, self.time.cfl
-        limits = registries.integrators[integrator].max_cfl
-        if dealias not in limits:
-            others = [n for n in known if dealias in registries.integrators[n].max_cfl]
-            raise wrong(
-                "grid.dealias",
-                f"{dealias} works with time.integrator: {' or '.join(others)} only; "
-                f"{integrator} takes {' or '.join(limits)}",
-            )
-        if cfl is not None and cfl > limits[dealias]:
-            raise wrong(
-                "time.cfl",
-                f"must be at most {limits[dealias]:g} with {integrator} and grid.dealias: {dealias}, not {cfl:g}",
-            )
+        if misfit := _misfit(self, kind, registries.models[kind], integrators(kind), registries.integrators):
+            raise wrong(*misfit)
         return self
 
     return {
@@ -339,20 +315,38 @@ def _solvers(model: Any, integrators: Mapping[str, Any]) -> Sequence[str]:
     return [n for n, c in integrators.items() if c.split == split]
 
 
+def _misfit(
+    config: RunConfig, name: str, model: Any, known: Sequence[str], integrators: Mapping[str, Any]
+) -> tuple[str, str] | None:
+    """The key that does not fit the model, which the integrators `known` solve, and why; None if all do."""
+    integrator, dealias, cfl = config.time.integrator, config.grid.dealias, config.time.cfl
+    if integrator not in known:
+        return "time.integrator", f"{integrator} does not solve {name}; {' or '.join(known)} do"
+    if config.forcing is not None and model.split:
+        return "forcing", f"{name} cannot be forced; leave the key out"
+    if model.dealias and dealias not in model.dealias:
+        return "grid.dealias", f"{name} takes {' or '.join(model.dealias)} only, not {dealias}"
+    limits = integrators[integrator].max_cfl
+    if dealias not in limits:
+        others = " or ".join(n for n in known if dealias in integrators[n].max_cfl)
+        takes = " or ".join(limits)
+        return (
+            "grid.dealias",
+            f"{dealias} works with time.integrator: {others} only; {integrator} takes {takes}",
+        )
+    if cfl is not None and cfl > limits[dealias]:
+        most = f"{limits[dealias]:g} with {integrator} and grid.dealias: {dealias}"
+        return "time.cfl", f"must be at most {most}, not {cfl:g}"
+    return None
+
+
 def check_fitting(config: RunConfig, model: Any) -> None:
     """Refuses integrator, forcing and dealiasing that do not fit the model of a user's file, which was not known when
     the configuration was read."""
-    name, known = type(model).__name__, _solvers(model, registered().integrators)
-    if config.time.integrator not in known:
-        raise config.error(
-            "time.integrator", f"{config.time.integrator} does not solve {name}; {' or '.join(known)} do"
-        )
-    if config.forcing is not None and model.split:
-        raise config.error("forcing", f"{name} takes none; leave the key out")
-    if config.grid.dealias not in (kinds := model.dealias or (config.grid.dealias,)):
-        raise config.error(
-            "grid.dealias", f"{name} takes {' or '.join(kinds)} only, not {config.grid.dealias}"
-        )
+    integrators = registered().integrators
+    known = _solvers(model, integrators)
+    if misfit := _misfit(config, type(model).__name__, model, known, integrators):
+        raise config.error(*misfit)
 
 
 def assemble(registries: Registries) -> type[RunConfig]:

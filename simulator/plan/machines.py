@@ -102,7 +102,7 @@ MOST = 512
 SKIP_CHECKS = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
 """Environment variable: with it, loading the plugin does not query a driver for its version."""
 OPTIONS = {"xla_gpu_enable_latency_hiding_scheduler": True, "xla_backend_optimization_level": 0}
-"""The schedule of a run on GPUs (see `processes.environment`); the code of kernels, which is generated after memory
+"""The schedule of a run on GPUs (see `cluster.environment`); the code of kernels, which is generated after memory
 and schedule are settled, in less time."""
 
 _COMMON = {

@@ -1,6 +1,8 @@
-"""The needs of a run on given devices: memory, files and time; alternatives that fit; and the request to Slurm."""
+"""The needs of a run on given devices: memory, files and time; alternatives that fit; the request to Slurm; and
+predicted scaling: the same grid on more devices (strong), and the same number of points per device (weak)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, floor, prod
 from typing import Any
@@ -8,8 +10,20 @@ from typing import Any
 import jax
 
 from simulator.config import RunConfig
+from simulator.errors import UserError
 from simulator.measure.kind import Cadence
-from simulator.plan.fitting import fewest_devices, largest_shape, step_on, surely_fits, usable
+from simulator.plan.abstract_run import with_shape
+from simulator.plan.fitting import (
+    MOST_DEVICES,
+    NICE,
+    POWERS,
+    fewest_devices,
+    fits,
+    largest_shape,
+    step_on,
+    surely_fits,
+    usable,
+)
 from simulator.plan.machines import PEER_LATENCY, Machine
 from simulator.plan.step import Step
 from simulator.plan.steps import Steps
@@ -21,6 +35,8 @@ START = 300.0
 MARGIN = 1.5
 """The ratio of a job's time limit to its planned duration."""
 DAY = 24 * 3600.0
+CACHED = 0.65
+"""The fraction of the bytes of a processor's step that its transforms and blocks find in the cache."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +81,9 @@ class Seconds:
 
 def seconds(moved: Traffic, machine: Machine, devices: int) -> Seconds:
     """Assumes that a device does one thing after the other: it reads and writes at its bandwidth (on a processor,
-    transforms and blocks at that of its cache), and sends to devices on its own node and on others at the same
-    time."""
-    if machine.measured:  # by the same count of bytes
-        arrays = moved.bytes / machine.bandwidth
-    elif machine.cache:
-        arrays = moved.cached / machine.cache + (moved.bytes - moved.cached) / machine.bandwidth
-    else:
-        arrays = (moved.bytes + moved.passes) / machine.bandwidth
+    CACHED of the bytes at that of its cache), and sends to devices on its own node and on others at the same time."""
+    cached = CACHED if machine.cache else 0.0
+    arrays = moved.bytes * (cached / (machine.cache or 1.0) + (1 - cached) / machine.bandwidth)
     return Seconds(arrays, _exchange(moved, machine, devices), moved.kernels * machine.start)
 
 
@@ -240,3 +251,66 @@ def slurm_time(duration: float) -> str:
     unit = 60 if duration <= 3600 else 900
     minutes = ceil(duration / unit) * unit // 60
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+
+
+@dataclass(frozen=True)
+class Point:
+    devices: int
+    shape: tuple[int, ...]
+    transform: str
+    memory: float
+    """Memory of a device in bytes."""
+    fits: bool
+    seconds: float
+    """Duration of a step."""
+    exchange: float
+    """The part of it that exchanges take."""
+    efficiency: float
+    """Points per second and device, relative to the first row."""
+
+
+def strong(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
+    """The configuration's grid on 1, 2, 4, ... devices, starting with the first number on which it fits."""
+    return _compared(_points(config, machine, [(n, config.grid.shape) for n in POWERS if n <= most]))
+
+
+def weak(config: RunConfig, machine: Machine, most: int = MOST_DEVICES) -> list[Point]:
+    """The configuration's grid on one device, or the largest with its proportions that fits there, and grids with the
+    same number of points per device on 8, 64, 512, ... devices (two-dimensional ones on 4, 16, 64, ...)."""
+    shape = config.grid.shape if fits(config, machine, 1) else largest_shape(config, machine, 1)
+    base = shape or config.grid.shape
+    more, cases = 2 ** len(base), []
+    for i in range(most.bit_length()):
+        if more**i <= most:
+            cases.append((more**i, tuple(_nice(n * 2**i, n) for n in base)))
+    return _compared(_points(config, machine, cases))
+
+
+def _nice(n: int, before: int) -> int:
+    return 1 if before == 1 else max((m for m in NICE if m <= n), default=n)
+
+
+def _points(
+    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]
+) -> Iterator[Point]:
+    for devices, shape in cases:
+        try:
+            step = step_on(with_shape(config, shape), machine, devices)
+        except UserError:
+            continue  # the grid cannot be distributed over so many devices
+        took = seconds(step.traffic, machine, devices)
+        fits = step.memory <= usable(machine)
+        name = step.simulation.transform.name.removeprefix("custom_partitioning_")
+        yield Point(devices, shape, name, step.memory, fits, took.all, took.exchange, 1.0)
+
+
+def _compared(points: Iterator[Point]) -> list[Point]:
+    predicted = list(points)
+    first = next((p for p in predicted if p.fits), predicted[0] if predicted else None)
+    if first is None:
+        return []
+
+    def rate(p: Point) -> float:
+        return prod(p.shape) / (p.seconds * p.devices)
+
+    return [replace(p, efficiency=rate(p) / rate(first)) for p in predicted if p.devices >= first.devices]

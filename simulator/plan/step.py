@@ -7,16 +7,17 @@ one or a few seconds, whatever the size of the grid.
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import jax
 
 from simulator.config import RunConfig
-from simulator.config.programs import Programs
+from simulator.config.compare import Programs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
 from simulator.plan.machines import MOST, OPTIONS, described_devices
+from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
-from simulator.simulation.memory import Memory
+from simulator.simulation.memory import ROOM, Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import largest_transform
@@ -30,19 +31,11 @@ _QUICK = {"xla_backend_optimization_level": 0}
 """Skips the optimization of a processor's code, which comes after the memory layout: the same answer in less time."""
 
 
-class Needs(NamedTuple):
-    """The needs of a compiled program on one device."""
-
-    bytes: int
-    """Memory that it holds, including the state and, on GPUs, as much again as the largest local transform."""
-    traffic: Traffic
-    """The traffic of one execution; of the loop over steps, that of one step."""
-
-
 def needs(
     config: RunConfig, devices: int, platform: Platform, program: CompiledProgram, target: str | None = None
-) -> Needs:
-    """The needs of one of `devices` devices: of the described GPUs `target`, else of a platform's program on virtual
+) -> int:
+    """Bytes that a compiled program holds on one of `devices` devices, including the state and, on GPUs, as much
+    again as the largest local transform: on the described GPUs `target`, else a platform's program on virtual
     processors, of which there are at most as many as `virtual_devices`.
 
     Raises UserError if the grid cannot be distributed over them.
@@ -59,13 +52,12 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 @lru_cache(maxsize=512)
 def _needs(
     key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
-) -> Needs:
+) -> int:
     simulation = _simulation(key, devices, platform, target)
     compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
     # The GPU's FFT library allocates its workspace when it runs: at most as much again.
     scratch = largest_transform(compiled) if platform == "gpu" else 0
-    moved = traffic(compiled) if program == "loop" else Traffic()
-    return Needs(Memory.of(compiled).total + scratch, moved)
+    return Memory.of(compiled).total + scratch
 
 
 def _lowered(simulation: Simulation, program: CompiledProgram) -> Any:
@@ -103,8 +95,8 @@ class Step:
 
     @cached_property
     def traffic(self) -> Traffic:
-        """The bytes that the compiled step reads, writes, transforms and sends."""
-        return self.needs("loop").traffic
+        """The bytes that a step reads, writes and sends."""
+        return traffic(self.simulation, self.platform)
 
     @cached_property
     def state(self) -> float:
@@ -135,11 +127,7 @@ class Step:
         return max(self.memory, self.output_memory, self.diagnostics_memory)
 
     def held(self, program: CompiledProgram) -> float:
-        """Bytes that a compiled program holds on a device."""
-        return self.needs(program).bytes
-
-    def needs(self, program: CompiledProgram) -> Needs:
-        """The needs of a compiled program on a device, as XLA states them. Beyond the number of devices for which
+        """Bytes that a compiled program holds on a device, as XLA states them. Beyond the number of devices for which
         programs are compiled, those of fewer devices with as many points each, scaled by the ratio of the states,
         which padding may change."""
         if self.devices <= self._most:
@@ -149,8 +137,7 @@ class Step:
         if config.fft.backend == JAXDECOMP:
             points = prod(config.grid.shape) / self.devices
             share = points * counterpart.devices / prod(counterpart.config.grid.shape)
-        needed = counterpart.needs(program)
-        return Needs(round(share * needed.bytes), needed.traffic.scaled(share))
+        return round(share * counterpart.held(program))
 
     @property
     def _most(self) -> int:
@@ -176,3 +163,48 @@ class Step:
                 for axis, n in zip(transform.grid.axes, self.config.grid.shape, strict=True)
             )
         return Step(with_shape(config, shape), count, self.platform, self.target)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The needs of a run on one device, before anything is known about the machine."""
+
+    columns: tuple[str, ...] = field(repr=False)
+    """Columns of diagnostics.csv."""
+    room: int
+    """An upper bound of the memory of all its programs, in bytes."""
+    points: int
+    steps: int | None
+    """None if dt follows from the CFL number."""
+    _programs: Programs = field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """Memory in bytes. Programs are compiled for this."""
+        return _bytes(self._programs)
+
+    @property
+    def cost(self) -> float | None:
+        """Grid points times steps."""
+        return None if self.steps is None else float(self.points) * self.steps
+
+
+def estimate(config: RunConfig) -> Estimate:
+    """The needs of a run. Raises UserError if model, grid and initial condition are incompatible."""
+    programs = Programs(config)
+    columns, room = _measured(programs)
+    steps = fixed_steps(config).count if config.time.dt is not None else None
+    return Estimate(columns, room, prod(config.grid.shape), steps, programs)
+
+
+@lru_cache(maxsize=1024)
+def _measured(given: Programs) -> tuple[tuple[str, ...], int]:
+    """(columns of diagnostics.csv, an upper bound of the memory of all programs in bytes)."""
+    step = Step(given.config)
+    names = tuple(name for name in step.simulation.columns if name != "rate")
+    return ("step", "time", "dt", *names, "cfl"), round(ROOM * step.state)
+
+
+@lru_cache(maxsize=1024)
+def _bytes(given: Programs) -> int:
+    return round(Step(given.config).memory)

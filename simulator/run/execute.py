@@ -15,8 +15,7 @@ from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.output import Output
 from simulator.archive.recorder import series_of
 from simulator.archive.writer import Writer
-from simulator.cluster.failure import describe
-from simulator.cluster.watchdog import Watchdog
+from simulator.cluster.failure import Watchdog, describe
 from simulator.config import dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason

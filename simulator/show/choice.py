@@ -1,6 +1,6 @@
 """The choice of what is drawn, at which times, and into which files."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,7 +38,14 @@ class Selection:
 
     def shows(self, name: str) -> bool:
         """Whether a picture or variable of this name is chosen: if fields are named, its name must end with one."""
-        return not self.fields or any(name == field or name.endswith(f"_{field}") for field in self.fields)
+        return not self.fields or any(_is(name, field) for field in self.fields)
+
+    def refuse_unknown(self, drawn: Collection[str], known: Iterable[str]) -> None:
+        """Raises UserError if a named field has none of the pictures `drawn`; `known` are the names that exist."""
+        unknown = [field for field in self.fields if not any(_is(name, field) for name in drawn)]
+        if unknown:
+            there = ", ".join(sorted(set(known)))
+            raise UserError(f"--field: nothing of {', '.join(unknown)} to draw; there are: {there}")
 
     def rows(self, time: Sequence[float] | np.ndarray) -> np.ndarray:
         """The indices of the chosen times; either end is widened by its round-off."""
@@ -54,6 +61,11 @@ class Selection:
             there = f"its times go from {time[0]:g} to {time[-1]:g}" if len(time) else "it has no rows yet"
             raise UserError(f"--time: {where} has no row from {low:g} to {high:g}; {there}")
         return rows
+
+
+def _is(name: str, field: str) -> bool:
+    """Whether a picture or variable shows this field."""
+    return name == field or name.endswith(f"_{field}")
 
 
 class Window(SeriesReader):

@@ -1,6 +1,6 @@
 """`simulator plot RUN...`: the pictures of a run, finished or not; several runs in one picture; means over time."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -61,31 +61,33 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     """
     run = open_run(path)
     folder = output or run.path / "plots"
-    files: list[Path] = []
     missing: list[str] = []
     labels, diagnostics = Labels(_model(run)), _diagnostics(run, choice, missing)
     stored: Collection[str] = ()
-    for stem, build in _of_run(run, choice, labels, diagnostics, missing):
-        files.extend(draw(build, folder / f"{stem}.{kind}", choice.style) for kind in choice.formats)
+    chosen = list(_of_run(run, choice, labels, diagnostics, missing))
     if choice.takes("slices") and (run.path / "snapshots").is_dir():
         from simulator.show.frames import SnapshotPlanes, fields_in_snapshots, usual
 
-        there = [path.stem.removeprefix("slices_") for path in files]
+        there = [stem.removeprefix("slices_") for stem, _ in chosen]
         stored = fields_in_snapshots(run)
         for field in [f for f in choice.fields if f in stored and f not in there] or usual(run, there):
             if choice.shows(field):
                 build = partial(slices, window(SnapshotPlanes(run, field), choice), field, labels)
-                files.extend(
-                    draw(build, folder / f"slices_{field}.{k}", choice.style) for k in choice.formats
-                )
-    if not files:
-        known = sorted({*stored, *diagnostics})
-        if choice.fields:
-            raise UserError(
-                f"--field: nothing of {', '.join(choice.fields)} to draw; there are: {', '.join(known)}"
-            )
+                chosen.append((f"slices_{field}", build))
+    choice.refuse_unknown([stem for stem, _ in chosen], {*stored, *diagnostics})
+    if not chosen:
         raise UserError("\n".join(missing) or f"{run.path}: nothing to draw yet")
-    return Plotted(tuple(files), tuple(missing))
+    return Plotted(_drawn(chosen, folder, choice), tuple(missing))
+
+
+def _drawn(
+    chosen: Sequence[tuple[str, Callable[[], Figure]]], folder: Path, choice: Selection, suffix: str = ""
+) -> tuple[Path, ...]:
+    return tuple(
+        draw(build, folder / f"{stem}{suffix}.{kind}", choice.style)
+        for stem, build in chosen
+        for kind in choice.formats
+    )
 
 
 def _of_run(
@@ -152,14 +154,11 @@ def plot_runs(paths: Sequence[str | Path], choice: Selection = ALL, output: Path
     first = runs[0].path
     folder = output or (first if len(runs) == 1 else first.absolute().parent) / "plots"
     suffix = "_mean" if choice.average else "_compensated" if choice.compensate is not None else ""
-    files = [
-        draw(build, folder / f"{stem}{suffix}.{kind}", choice.style)
-        for stem, build in overlays(runs, choice)
-        for kind in choice.formats
-    ]
-    if not files:
+    chosen = list(overlays(runs, choice))
+    choice.refuse_unknown([stem for stem, _ in chosen], {name for run in runs for name in run.diagnostics})
+    if not chosen:
         raise UserError(f"{', '.join(map(str, paths))}: nothing to draw together")
-    return Plotted(tuple(files), ())
+    return Plotted(_drawn(chosen, folder, choice, suffix), ())
 
 
 def _runs_in(path: Path) -> list[Run]:
@@ -228,8 +227,7 @@ def _text(value: Any) -> str:
 def _columns(runs: Sequence[Run], choice: Selection) -> list[str]:
     found = [set(run.diagnostics) for run in runs]
     if choice.fields:
-        unknown = [name for name in choice.fields if not any(name in columns for columns in found)]
-        return [] if unknown else list(choice.fields)
+        return [name for name in choice.fields if any(name in columns for columns in found)]
     return [name for name in PANELS if any(name in columns for columns in found)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from simulator.errors import UserError
-from simulator.plan.scaling import Point
+from simulator.plan.plan import Point
 from simulator.show import style
 
 ENDINGS = (".png", ".pdf", ".svg")

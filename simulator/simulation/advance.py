@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from simulator.config.timing import EVENT_TOLERANCE
+from simulator.config.discretization import EVENT_TOLERANCE
 from simulator.measure.budget import RESIDUAL, budget, residual
 from simulator.physics.forcing import Forcing
 from simulator.physics.models import Fields, Model, SplitModel, State

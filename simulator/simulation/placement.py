@@ -12,6 +12,7 @@ from simulator.cluster import Allocation
 from simulator.cluster.compile_cache import base_folder
 from simulator.cluster.hardware import usable_cores
 from simulator.cluster.start import Cluster, start
+from simulator.cluster.variables import recorded
 from simulator.config import RunConfig
 from simulator.config.execution import MOST_DEVICES
 from simulator.errors import UserError
@@ -286,7 +287,7 @@ def division_lines(cluster: Cluster, transform: Any, environ: Mapping[str, str])
     mesh, grid = transform.layout.mesh, transform.grid
     per_process = len(cluster.devices) // cluster.num_processes
     kinds = sorted({device.device_kind for device in cluster.devices})
-    slurm = [f"{name}={value}" for name, value in sorted(environ.items()) if name.startswith("SLURM_")]
+    slurm = [f"{name}={value}" for name, value in recorded(environ).items() if name.startswith("SLURM_")]
     shape = " x ".join(map(str, grid.shape))
     rows = {
         "platform": f"{cluster.platform} ({', '.join(kinds)})",

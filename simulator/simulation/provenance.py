@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simulator.cluster.recorded_variables import RECORDED
+from simulator.cluster.variables import recorded
 from simulator.files import UNRECORDED, Journal, replace_json
 
 NAME = "provenance.json"
@@ -43,7 +43,7 @@ def collect(
         },
         "devices": dict(devices),
         "mesh": dict(mesh),
-        "environment": {name: environ[name] for name in sorted(RECORDED & environ.keys())},
+        "environment": recorded(environ),
         "environment_set": dict(environment_set),
     }
 

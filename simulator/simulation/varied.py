@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from simulator.config import RunConfig
-from simulator.config.programs import TIME_STEP
+from simulator.config.compare import TIME_STEP
 from simulator.errors import UserError, nearest
 from simulator.settings import Settings
 

@@ -7,6 +7,7 @@ name depends on everything that the timing depends on.
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.cluster.compile_cache import check_private
 from simulator.errors import UserError
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, choose
@@ -126,9 +128,14 @@ def _key(
 
 
 def _read(path: Path | None, key: str) -> dict[str, Any] | None:
+    """The kept choice; None if there is none, or if another user could have written it."""
+    if path is None:
+        return None
     try:
-        found = json.loads(path.read_text()) if path is not None else None
-        return found["choice"] if found and found["key"] == key else None
+        check_private(path.parent, sticky=stat.S_ISVTX)
+        check_private(path)
+        found = json.loads(path.read_text())
+        return found["choice"] if found["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -137,8 +144,9 @@ def _write(path: Path | None, key: str, choice: Choice) -> None:
     if path is None:
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.getpid()}")
+        beside.touch(0o600)
         beside.write_text(json.dumps({"key": key, "choice": asdict(choice)}))
         beside.replace(path)
     except OSError:

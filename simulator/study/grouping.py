@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simulator.config import RunConfig, as_mapping
-from simulator.config.programs import TIME_STEP, VARIED, leaves, programs
+from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
 from simulator.plan import paper_simulation
 from simulator.study.sweep import SweepRun
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from simulator.cluster.gpus import visible_gpus
-from simulator.cluster.hardware import has_gpu_plugin, present_gpus
+from simulator.cluster.hardware import has_gpu_plugin, present_gpus, visible_gpus
 from simulator.config import RunConfig
 from simulator.errors import UserError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.config import RunConfig
-from simulator.plan.estimate import Estimate
+from simulator.plan.step import Estimate
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
-from simulator.plan.estimate import Estimate, estimate
+from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
 from simulator.study import collect

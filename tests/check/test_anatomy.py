@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from simulator import Simulation
-from simulator.check.anatomy import anatomy, exchange_alone, part_alone
+from simulator.check.step import exchange_alone, part_alone
 from simulator.config import run_config_class
+from simulator.plan.traffic import anatomy
 from simulator.spectral.collectives import collectives
 
 

@@ -15,68 +15,9 @@ from simulator.config import load_config
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-def bench(*arguments, timeout=200):
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "simulator",
-            "bench",
-            "fft",
-            "--platform",
-            "cpu",
-            "--seconds",
-            "0.2",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-
-
-@pytest.mark.spmd
-def test_every_backend_and_kernel_is_measured(tmp_path):
-    done = bench("--shape", "16,16,16", "--devices", "2", "--json", str(tmp_path / "fft.json"))
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "fft.json").read_text())
-    rows = {row["name"]: row for row in found["transforms"]}
-    assert next(iter(rows)) == "custom_partitioning zx_y on 2, native"
-    assert {"custom_partitioning zx_y on 2, xla", "jaxdecomp slab on 1 x 2"} < set(rows)
-    # Half of the 16 x 11 x 6 modes kept in x and z (8 bytes each) of three components leave each device, in y half.
-    assert rows["custom_partitioning zx_y on 2, native"]["sent"] == 3 * 16 * 11 * 6 * 8 // 2 // 2
-    for row in rows.values():
-        assert row["forward"] > 0 and row["inverse"] > 0 and len(row["rounds"]) >= 5
-        assert row["name"] in done.stdout
-    assert [row["name"] for row in found["term"]] == ["in blocks", "whole fields"]
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_several_processes():
-    done = bench("--shape", "8,8,8", "--devices", "2", "--processes", "2")
-    assert done.returncode == 0, done.stderr
-    assert "2 devices (cpu) of 2 processes" in done.stdout
-    assert done.stdout.count("custom_partitioning zx_y on 2") == 1  # printed by the first alone
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--shape", "16,16"], "'16,16' is not a shape; write e.g. 256,256,256"),
-        (
-            ["--shape", "8,8,8", "--devices", "1000"],
-            "devices.count: 1000 devices cannot share a 8 x 8 x 8 grid",
-        ),
-        (["--devices", "0"], "--devices: must be at least 1, not 0"),
-        (["--devices", "3", "--processes", "2"], "--devices: 3 is not a multiple of 2 processes"),
-        (["--processes", "0"], "--processes: must be at least 1, not 0"),
-    ],
-)
-def test_refusals(arguments, message, capsys):
-    assert main(["bench", "fft", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error and "Traceback" not in error
+def test_the_command_that_is_gone_names_the_script(capsys):
+    assert main(["bench", "fft", "--shape", "8,8,8"]) == 2
+    assert "scripts/bench_fft.py" in capsys.readouterr().err
 
 
 def bench_step(tmp_path, *arguments):
@@ -139,6 +80,7 @@ def test_several_processes_measure_one_step(tmp_path):
         (["--devices", "0"], "devices.count"),
         (["--devices", "3", "--processes", "2"], "3 is not a multiple of 2 processes"),
         (["--processes", "0"], "--processes: must be at least 1, not 0"),
+        (["--shape", "16,16"], "'16,16' is not a shape; write e.g. 256,256,256"),
         (["no_such.yaml"], "no_such.yaml: no such file"),
         (["time.dtt=1"], "time.dtt: unknown key"),
     ],

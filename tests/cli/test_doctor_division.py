@@ -45,11 +45,13 @@ def test_a_pencil_has_two_ranges_on_each_side(capsys):
 
 
 def test_without_a_file_and_inside_a_job(capsys, monkeypatch):
+    """Only variables that are known to hold no secret are printed."""
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "blue")
+    monkeypatch.setenv("SLURM_JWT", "planted-secret")
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert "SLURM_CLUSTER_NAME=blue" in shown and "64 x 64 x 64" in shown
-    monkeypatch.delenv("SLURM_CLUSTER_NAME")
+    assert "SLURM_JWT" not in shown and "planted-secret" not in shown
 
 
 def test_a_count_that_cannot_be_shared_is_refused(capsys):

@@ -112,6 +112,7 @@ def test_the_folders_name_knows_sources_processor_and_platform(tmp_path, monkeyp
     monkeypatch.setattr(compile_cache, "cpu_model", lambda: "another processor")
     assert compile_cache.folder_name("cpu", tmp_path) != second
     assert compile_cache.folder_name("cpu", tmp_path).rpartition("-")[2] == second.rpartition("-")[2]
+    assert all((ROOT / "simulator" / part).is_dir() for part in compile_cache.SOURCES)
 
 
 @pytest.mark.smoke

@@ -10,8 +10,7 @@ import pytest
 
 import simulator
 from simulator.cluster import Allocation, discover
-from simulator.cluster.doctor import own_findings, shared_findings
-from simulator.cluster.process_facts import Facts, collect
+from simulator.cluster.doctor import Facts, collect, own_findings, shared_findings
 
 pytestmark = pytest.mark.smoke
 

@@ -77,16 +77,16 @@ GPU = """
     import os
     from simulator.cluster import environment
     done = environment.apply("gpu", print)
-    print(sorted(done.made), sorted(done.found))
+    print(sorted(done.made))
     print(os.environ.get("XLA_FLAGS"), os.environ.get("XLA_CLIENT_MEM_FRACTION"))
 """
 
 
 @pytest.mark.smoke
 def test_gpu_settings_are_made_and_recorded(tmp_path):
-    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path), NCCL_SOCKET_IFNAME="ib0").splitlines()
+    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines()
     assert lines == [
-        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS'] ['NCCL_SOCKET_IFNAME']",
+        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']",
         "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
     ]
 
@@ -106,8 +106,7 @@ def test_the_users_gpu_settings_are_left_alone(tmp_path):
         "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3",
     }
     lines = python(GPU, SIMULATOR_CACHE=str(tmp_path), **mine).splitlines()
-    assert lines[1] == "--xla_gpu_enable_latency_hiding_scheduler=false None"
-    assert lines[0].startswith("[] ")
+    assert lines == ["[]", "--xla_gpu_enable_latency_hiding_scheduler=false None"]
 
 
 def test_the_users_flags_are_left_alone_on_the_cpu_too(tmp_path):

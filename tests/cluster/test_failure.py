@@ -127,8 +127,8 @@ def test_a_failure_is_told_in_the_log_file_and_on_the_console(tmp_path):
 
 STUCK = """
     import sys, time
-    from simulator.cluster import watchdog as module
-    from simulator.cluster.watchdog import Watchdog
+    from simulator.cluster import failure as module
+    from simulator.cluster.failure import Watchdog
     module._SECOND_LINE = 1.0
     def spin_in_here():
         {stuck}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.config import RunConfig, as_mapping, assemble, dump_config, json_schema, load_config
+from simulator.config.discretization import TimeSettings
 from simulator.config.run_config import Registries
-from simulator.config.timing import TimeSettings
 from simulator.errors import UserError
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.cli.pages import FOLDER, GENERATED, names
+from simulator.cli.about import FOLDER, GENERATED, names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(FOLDER / f"{name}.md" for name in names() if name not in GENERATED)]

@@ -10,7 +10,7 @@ import pytest
 
 from simulator import Simulation, load_config
 from simulator.archive.recorder import series_of
-from simulator.cli.pages import FOLDER
+from simulator.cli.about import FOLDER
 
 FLOW = """
 output:

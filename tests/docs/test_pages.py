@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cli import build_parser, main
-from simulator.cli.about import find
-from simulator.cli.pages import FOLDER, GENERATED, names, page, title
+from simulator.cli.about import FOLDER, GENERATED, find, names, page, title
 from simulator.config.load import load_config
 from simulator.config.reference import keys
 from simulator.errors import UserError

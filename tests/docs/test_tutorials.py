@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from simulator.cli.pages import FOLDER
+from simulator.cli.about import FOLDER
 
 from .blocks import ROOT, blocks
 

@@ -6,8 +6,7 @@ import pytest
 
 from simulator.plan import Step
 from simulator.plan import step as module
-from simulator.plan.step import Needs, needs
-from simulator.plan.traffic import Traffic
+from simulator.plan.step import needs
 
 TIMES = {"loop": 16, "diagnostics": 14, "output": 7}
 LOW = 11
@@ -26,10 +25,8 @@ class Proportional:
         deviation = self.deviation * sin(sum(config.grid.shape) + 7 * devices)
         return (1 + deviation) * times * Step(config, devices, platform).state
 
-    def needs(self, config, devices, platform, program, target=None) -> Needs:
-        held = self.held(config, devices, platform, program)
-        sent = held if devices > 1 else 0.0
-        return Needs(round(held), Traffic(bytes=held, cached=held, sent=sent, exchanges=4.0))
+    def needs(self, config, devices, platform, program, target=None) -> int:
+        return round(self.held(config, devices, platform, program))
 
     def step(self, config, devices, platform) -> float:
         return self.held(config, devices, platform, "loop")

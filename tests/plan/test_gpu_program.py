@@ -13,12 +13,12 @@ from typing import Any
 import jax
 import pytest
 import yaml
+from hlo_traffic import Traffic, executed, moved_by, parsed, traffic
 from planning_cases import config_of, shipped
 
 from simulator.config import RunConfig
 from simulator.plan.abstract_run import paper_simulation
 from simulator.plan.machines import OPTIONS, described_devices, machine, missing
-from simulator.plan.traffic import Traffic, executed, moved_by, parsed, traffic
 from simulator.simulation.memory import Memory, words
 from simulator.spectral.collectives import collectives, largest_transform
 

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hlo_traffic import parsed, traffic
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from planning_cases import config_of, shipped
 
 from simulator.plan import Step
-from simulator.plan.traffic import parsed, traffic
+from simulator.plan.abstract_run import paper_simulation, virtual_devices
 
 N = 1024
 ROWS = jax.ShapeDtypeStruct((N, N), jnp.float32)
@@ -45,11 +46,9 @@ def test_loops_count_as_often_as_they_run() -> None:
     assert of(looped, ROWS, donate=(0,)).bytes == pytest.approx(7 * 2 * BYTES, rel=1e-3)
 
 
-def test_a_transform_is_one_pass_and_on_gpus_one_for_each_axis() -> None:
+def test_a_transform_is_one_pass() -> None:
     values = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
-    found = of(lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), values)
-    size = 8 * 64 * 64
-    assert found.cached == found.bytes == found.passes == 2 * 16 * size
+    assert of(lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), values).bytes == 2 * 16 * 8 * 64 * 64
 
 
 def test_what_is_sent_and_received() -> None:
@@ -62,7 +61,7 @@ def test_what_is_sent_and_received() -> None:
 
     run = jax.shard_map(exchanged, mesh=mesh, in_specs=spec, out_specs=spec)
     found = of(run, jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=NamedSharding(mesh, spec)))
-    assert found.exchanges == 1 and found.sent == 3 / 4 * BYTES / 4
+    assert found.sent == 3 / 4 * BYTES / 4
 
 
 def test_the_larger_branch_counts() -> None:
@@ -92,10 +91,20 @@ ENTRY %main () -> f32[2,4] {
     assert found.computations["main"]["c"].bytes == 32
 
 
-@pytest.mark.parametrize("kind", sorted(shipped()))
-def test_every_model_is_counted(kind) -> None:
-    """Twice the points of each axis: eight times the bytes. Truncation and blocks round: 2 (16 / 3) + 1 of 16 modes
-    become 2 (32 / 3) + 1 of 32."""
-    small, large = (Step(config_of(kind, f"grid.shape={n},{n},{n}"), 2).traffic for n in (16, 32))
-    assert 6 < large.bytes / small.bytes < 10
-    assert 6 < large.sent / small.sent < 9
+@pytest.mark.parametrize(("platform", "devices"), [("gpu", 1), ("gpu", 4), ("cpu", 2)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        k if k in ("mhd", "schrodinger_poisson") else pytest.param(k, marks=pytest.mark.slow)
+        for k in sorted(shipped())
+    ],
+)
+def test_a_plan_estimates_what_the_compiled_step_moves(kind, platform, devices) -> None:
+    """Bytes within a factor of 1.7, on few points of which more modes are kept; kernels of GPUs too. What the step
+    sends is exact, beside sums and maxima."""
+    step = Step(config_of(kind, "grid.shape=48,48,48", "run.memory=fast"), devices, platform)
+    simulation = paper_simulation(step.config, virtual_devices()[:devices], platform)
+    counted = traffic(simulation.lowered_loop().compile())
+    assert 1 / 1.7 < step.traffic.bytes / counted.bytes < 1.7
+    assert step.traffic.sent == pytest.approx(counted.sent, rel=0.02)
+    assert platform == "cpu" or 0.1 < step.traffic.kernels / counted.kernels < 2

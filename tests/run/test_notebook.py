@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator import Simulation, load_config, open_run
-from simulator.config.grid import GridSettings
+from simulator.config.discretization import GridSettings
 from simulator.equations import Equation, Positive
 from simulator.errors import UserError
 

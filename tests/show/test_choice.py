@@ -79,8 +79,12 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
     ]
     assert main(["plot", str(folder), "--what", "spectra"]) == 0
     assert "slices" not in capsys.readouterr().out
-    assert main(["plot", str(folder), "--field", "nothing"]) == 2
-    assert "nothing of nothing to draw; there are: dissipation, dye, energy" in capsys.readouterr().err
+    other = a_run(tmp_path / "other")
+    for arguments in ([folder, "--field", "nothing"], [folder, "--field", "dye,nothing"],
+                      [folder, other, "--field", "energy,nothing"]):  # fmt: skip
+        assert main(["plot", *map(str, arguments)]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and "nothing of nothing to draw; there are: dissipation, " in shown.err
     assert main(["plot", str(folder), "--time", "7:8"]) == 2
     assert "has no row from 7 to 8; its times go from 0 to 2" in capsys.readouterr().err
     assert main(["plot", str(folder), "--what", "spectrum"]) == 2

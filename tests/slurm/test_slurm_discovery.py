@@ -12,7 +12,7 @@ from simulator.errors import UserError
 
 pytestmark = pytest.mark.slurm
 
-RECORDED = json.loads((Path(__file__).parents[1] / "processes" / "environments.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[1] / "cluster" / "environments.json").read_text())
 SRUN = {
     case: found["command"].removeprefix("srun ")
     for case, found in RECORDED.items()

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from simulator.cluster import discover, failure
 from simulator.cluster.start import start
-from simulator.cluster.watchdog import Watchdog
+from simulator.cluster.failure import Watchdog
 from simulator.errors import RunFailure
 here = Path(sys.argv[1])
 allocation = discover(os.environ)

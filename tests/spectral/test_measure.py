@@ -1,5 +1,6 @@
 """`fft.backend: auto`: measured once, kept, decided by the first process."""
 
+import os
 from dataclasses import asdict
 
 import jax
@@ -48,6 +49,26 @@ def test_measured_once_and_kept(tmp_path):
     kept.write_text("{")  # cut short: as if it were not there
     once_more()
     assert seen == [None, None]
+
+
+@pytest.mark.parametrize("opened", ["file", "folder"])
+def test_a_choice_that_others_could_have_written_is_not_read(tmp_path, opened):
+    devices, seen, folder = jax.devices()[:1], [], tmp_path / "cache"
+
+    def measure() -> None:
+        measured(MODES, devices, np.float64, folder=folder, broadcast=lambda mine: seen.append(mine) or mine)
+
+    before = os.umask(0o002)
+    try:
+        measure()
+        measure()
+    finally:
+        os.umask(before)
+    (kept,) = folder.iterdir()
+    {"file": kept, "folder": folder}[opened].chmod(0o777)
+    measure()
+    first, _, second, third, _ = seen
+    assert (first, third) == (None, None) and second is not None
 
 
 @pytest.mark.spmd

@@ -1,7 +1,6 @@
-"""Times the transforms of this program (backends, plans, kernels) against each other in one run.
+"""The transforms of this program (backends, plans, kernels) as contenders of `bench_fft.py`, and the rounds of all.
 
-All contenders transform the same three components forward and back. `scripts/bench_fft.py` adds the FFT libraries
-and recipes of others.
+All contenders transform the same three components forward and back.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,12 +11,12 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from simulator.check.rounds import timed_in_rounds
+from simulator.check.step import timed_in_rounds
 from simulator.spectral import native, staged
 from simulator.spectral.backends import build, candidates, preferred
 from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes
 from simulator.spectral.collectives import collectives
-from simulator.spectral.measure import NonlinearTerm, random_array, temporary_bytes
+from simulator.spectral.measure import random_array, temporary_bytes
 from simulator.words import size
 
 COMPONENTS = 3
@@ -133,26 +132,4 @@ def table(rows: Sequence[Row]) -> list[str]:
         *lines,
         "ratio: time of the first row over the time of this row; sends: bytes that one device sends in a forward",
         "transform; temporary: temporary memory of a forward transform in units of its input.",
-    ]
-
-
-def compare_blocks(
-    modes: Modes,
-    devices: Devices,
-    dtype: Any,
-    *,
-    decomposition: str = "auto",
-    seconds: float = 5.0,
-    agree: Callable[[Any], Any] = lambda value: value,
-) -> list[tuple[str, float, float]]:
-    """The nonlinear term in blocks and with whole fields: name, median ms, temporary MB of one device."""
-    candidate = candidates(modes, len(devices), decomposition=decomposition)[0]
-    terms = [
-        NonlinearTerm("in blocks", build(modes, candidate, devices, dtype)),
-        NonlinearTerm("whole fields", build(modes, candidate, devices, dtype, block=modes.grid.shape[1])),
-    ]
-    rounds = timed_in_rounds(terms, seconds, agree)
-    return [
-        (term.name, 1e3 * float(np.median(times)), term.temporary / 1e6)
-        for term, times in zip(terms, rounds, strict=True)
     ]
