@@ -21,7 +21,7 @@ from simulator.check.anatomy import Anatomy, anatomy, exchange_alone, part_alone
 from simulator.check.rounds import timed_in_rounds
 from simulator.errors import RunFailure
 from simulator.simulation.advance import Until
-from simulator.simulation.memory import Memory, words
+from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import Collective, collectives
 

@@ -8,7 +8,7 @@ from simulator.config import RunConfig
 from simulator.config.programs import Programs
 from simulator.plan.step import Step
 from simulator.plan.steps import fixed_steps
-from simulator.simulation.memory import ROOM
+from simulator.simulation.compiling import ROOM
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from math import prod
 from simulator.plan.machines import missing
 from simulator.plan.plan import Plan, counted
 from simulator.plan.scaling import Point
-from simulator.simulation.memory import words
+from simulator.simulation.compiling import words
 from simulator.words import size
 
 _COLUMNS = "  {:<22}{:>14}{:>14}"

@@ -16,7 +16,7 @@ from simulator.config.programs import Programs
 from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devices, with_shape
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.traffic import Traffic, traffic
-from simulator.simulation.memory import Memory
+from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import largest_transform

@@ -1,5 +1,6 @@
 """Expands the blocks of a sweep's file into one set of values per run."""
 
+import hashlib
 import itertools
 import math
 import re
@@ -7,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import Path, dotted
 from simulator.errors import UserError, did_you_mean
 from simulator.settings import evaluate_number
-from simulator.study.sample import draw
-from simulator.study.settings import Blocks
+from simulator.study.settings import Blocks, Distribution, SampleSettings
 
 MOST_RUNS = 10_000
 
@@ -230,3 +232,41 @@ def normal(value: Any) -> Any:
         case dict():
             return {key: normal(item) for key, item in value.items()}
     return value
+
+
+def draw(settings: SampleSettings) -> list[dict[str, Any]]:
+    """`settings.n` points, each with a value for every key. They depend on the seed only, and the values of a
+    parameter do not depend on the other parameters."""
+    columns = {
+        key: [_value(distribution, u) for u in _uniform(settings, key)]
+        for key, distribution in settings.parameters.items()
+    }
+    return [{key: values[i] for key, values in columns.items()} for i in range(settings.n)]
+
+
+def _uniform(settings: SampleSettings, key: str) -> np.ndarray:
+    """`n` numbers in (0, 1) for one parameter, from its own random stream."""
+    stream = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
+    generator = np.random.default_rng([settings.seed, stream])
+    if settings.method == "latin_hypercube":
+        order = generator.permutation(settings.n)
+        numbers = (order + generator.random(settings.n)) / settings.n
+    else:
+        numbers = generator.random(settings.n)
+    return np.clip(numbers, 1e-12, 1 - 1e-12)
+
+
+def _value(distribution: Distribution, u: float) -> Any:
+    """The value at which the distribution's cumulative probability is `u`."""
+    if distribution.choice is not None:
+        return distribution.choice[int(u * len(distribution.choice))]
+    if distribution.normal is not None:
+        from statistics import NormalDist
+
+        return NormalDist(*distribution.normal).inv_cdf(float(u))
+    if distribution.log_uniform is not None:
+        low, high = np.log(distribution.log_uniform)
+        return float(np.exp(low + u * (high - low)))
+    assert distribution.uniform is not None
+    low, high = distribution.uniform
+    return float(low + u * (high - low))

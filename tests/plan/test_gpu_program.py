@@ -19,7 +19,7 @@ from simulator.config import RunConfig
 from simulator.plan.abstract_run import paper_simulation
 from simulator.plan.machines import OPTIONS, described_devices, machine, missing
 from simulator.plan.traffic import Traffic, executed, moved_by, parsed, traffic
-from simulator.simulation.memory import Memory, words
+from simulator.simulation.compiling import Memory, words
 from simulator.spectral.collectives import collectives, largest_transform
 
 NAME = "h100"
