@@ -26,10 +26,11 @@ from simulator.files import UNRECORDED, Journal, checksum, pieces_of, reason
 from simulator.run.folder import Action, Decision, RunFolder, claim
 from simulator.run.lock import RunLock
 from simulator.run.log import RunLog
-from simulator.run.loop import Loop, Moment, Outcome
+from simulator.run.loop import Calls, Loop, Moment, Outcome
 from simulator.run.prepare import Choices, find_start, forget_after, headline, prepare_folder, take_up
 from simulator.run.progress import Progress, summary, typed
 from simulator.run.refusals import check_memory, decision_of
+from simulator.run.run_status import job_of
 from simulator.run.signals import SignalFlags, Watch, job_deadline, lead
 from simulator.simulation import provenance
 from simulator.simulation.advance import Until
@@ -187,18 +188,12 @@ class _Run:
                 output.write(lambda: self.state_file.running(moment))
 
             ready = self._compiled(output)
-            loop = Loop(
-                self.simulation,
-                schedule,
-                output,
-                writer,
-                watch,
+            calls = Calls(
                 progress=wake,
                 committed=lambda folder: output.write(lambda: self.state_file.committed(folder)),
                 alive=lambda: watchdog.feed("the last wake of the loop"),
-                advance=ready[STEPS],
-                spent=self.spent,
             )
+            loop = Loop(self.simulation, schedule, output, writer, watch, calls, ready[STEPS], self.spent)
             self.spent.started()
             self.state_file.begin(first, int(self.simulation.state.step))
             outcome = loop.run(continued=chosen is not None)
@@ -357,7 +352,6 @@ class StateFile:
         before = read_state(self._folder)
         known = (before.last_checkpoint, before.last_checkpoint_time) if before else (None, None)
         step, at = self._checkpoint or known
-        array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
         write_state(
             self._folder,
             RunState(
@@ -368,7 +362,7 @@ class StateFile:
                 percent=percent(self._first_time, moment.time, self._stop),
                 steps_per_second=moment.steps_per_second,
                 dt=moment.dt,
-                job_id=f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID"),
+                job_id=job_of(os.environ),
                 restart_count=whole(os.environ.get("SLURM_RESTART_COUNT")) or 0,
                 last_checkpoint=step,
                 last_checkpoint_time=at,

@@ -226,6 +226,12 @@ def remember_job(folder: Path, job: str) -> None:
     (folder / JOB).write_text(json.dumps({"job": job}) + "\n")
 
 
+def job_of(environ: Mapping[str, str]) -> str | None:
+    """The job of this process; the task of an array as ARRAY_TASK."""
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
+
+
 def submitted_job(folder: Path) -> str | None:
     """The job that was submitted for the run in `folder`; the task of an array as ARRAY_TASK."""
     try:

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simulator.config import Change, RunConfig, as_mapping, classify
 from simulator.plan.estimate import Estimate
-from simulator.settings import Settings
+from simulator.simulation.varied import walk
 
 
 @dataclass(frozen=True)
@@ -98,25 +98,11 @@ def input_checksums(config: RunConfig) -> dict[str, str]:
 
 def input_paths(config: RunConfig) -> list[tuple[str, Path]]:
     """The keys and paths of the input files."""
-    return [(key, path) for key, path in _paths(config, "") if is_compared(key.partition(".")[0])]
-
-
-def _paths(settings: Any, key: str) -> Iterator[tuple[str, Path]]:
-    if isinstance(settings, Path):
-        yield key, settings
-        return
-    if isinstance(settings, Settings):
-        items: Iterable[tuple[Any, Any]] = (
-            (name, getattr(settings, name)) for name in type(settings).model_fields
-        )
-    elif isinstance(settings, Mapping):
-        items = settings.items()
-    elif isinstance(settings, list | tuple):
-        items = enumerate(settings)
-    else:
-        return
-    for name, item in items:
-        yield from _paths(item, f"{key}.{name}" if key else str(name))
+    return [
+        (key, item)
+        for key, item, _ in walk(config)
+        if isinstance(item, Path) and is_compared(key.partition(".")[0])
+    ]
 
 
 def _checksum(path: Path) -> str:

@@ -14,7 +14,7 @@ from simulator.archive.state import RunState, read_state
 from simulator.cluster.queue import waiting_tasks
 from simulator.errors import RunFailure, UserError
 from simulator.files import replace_json
-from simulator.run.run_status import is_written, process_lives, submitted_job
+from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
 
 NAME = "sweep.json"
 """The record of a run's starts, in `HASH/logs`: how a run ended that was refused or died before its first step, and
@@ -48,12 +48,10 @@ def read_record(folder: Path) -> Record | None:
 
 def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:
     """Records a start of the run in `folder` by the process `pid`."""
-    job = environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID")
-    task = environ.get("SLURM_ARRAY_TASK_ID")
     record = Record(
         socket.gethostname(),
         pid,
-        f"{job}_{task}" if job and task else job,
+        job_of(environ),
         os.fspath(log),
     )
     _write(folder, record)

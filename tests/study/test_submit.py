@@ -52,14 +52,7 @@ def _base_with_slurm() -> str:
 
 def test_only_what_is_missing_is_submitted(study) -> None:
     sweep = study(STUDY)
-    stages = [
-        MemberState.DONE,
-        MemberState.INTERRUPTED,
-        MemberState.RUNNING,
-        MemberState.FAILED,
-        MemberState.QUEUED,
-    ]
-    statuses = [MemberStatus(stage) for stage in stages]
+    statuses = [MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")]
     assert [run.index for run in to_submit(sweep, statuses)] == [1]
     assert [run.index for run in to_submit(sweep, statuses, failed=True)] == [1, 3]
 
