@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Compares an ensemble stepped together with its runs one by one: total wall time of `simulator sweep run`.
 
-    scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--members M] [--json FILE]
+    scripts/bench_ensemble.py [--runs 16] [--shape 32] [--stop 1.0] [--json FILE]
 
 The runs differ in viscosity and in the amplitude of the Taylor-Green vortex. Each variant starts with its own empty
 compile cache and includes everything that a run does: start-up, compilation, diagnostics, spectra, snapshots,
-checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5. With `--members`
-M the comparison is between the ensemble on one device and on M, each of which steps its share of the runs.
+checkpoints. "again" repeats it with the caches of the first time. The aim is a ratio of at most 0.5.
 """
 
 import argparse
@@ -44,9 +43,6 @@ def main() -> int:
     seconds: dict[str, list[float]] = {}
     tables: dict[str, list[dict[str, float]]] = {}
     ways = {"one by one": [], "together": ["--batch", "auto"]}
-    if (members := arguments.members) is not None:
-        together = ["--batch", "auto", "--members"]
-        ways = {"1 device": [*together, "1"], f"{members} devices": [*together, str(members)]}
     first, second = ways
     with tempfile.TemporaryDirectory() as folder:
         for way, options in ways.items():
@@ -81,7 +77,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--shape", type=int, default=32)
     parser.add_argument("--stop", type=float, default=1.0)
     parser.add_argument("--platform", default="cpu", choices=("cpu", "gpu"))
-    parser.add_argument("--members", type=int, metavar="M", help="devices for the ensemble, against one")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there too")
     return parser.parse_args()
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.archive.dataset import Axis
-from simulator.archive.manifest import FieldEntry, Manifest, commit, committed
+from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.shard import Block, build_shard

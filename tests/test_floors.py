@@ -10,8 +10,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "simulator/docs/developers.md"
 
 DEFERRED = {
-    "archive.open_run": "`open_run` answers for tables without loading the storage of arrays",
-    "archive.verify": "the configuration is read only where it is damaged",
     "cli": "each command loads what it needs",
     "check.bench": "the process that times the start of runs starts no JAX",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
@@ -20,9 +18,6 @@ DEFERRED = {
     "show.style": "only runs in an expanding box need the background",
     "cluster.doctor": "the doctor reports a JAX that cannot be loaded",
     "run.command": "the launcher of several processes starts no JAX of its own",
-    "run.fingerprint": "a new folder has no snapshot to hold against",
-    "run.folder": "a new folder has no snapshot to look at",
-    "study.grouping": "only batches compile a step",
     "study.local": "only batches compile a step",
 }
 """Modules that import inside functions, and why. Elsewhere imports stand at the top of a file."""

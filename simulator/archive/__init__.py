@@ -2,5 +2,5 @@
 
 A folder such as `snapshots/00000010` holds `manifest.json` and one HDF5 shard per process; the manifest is the only
 authority on its content. `writer.save` and `writer.Writer` write it; `reader.open_snapshot` and `restore.restore`
-read it. Tables and series are read without JAX.
+read it. Only `restore`, which puts fields onto devices, and the writers need JAX.
 """

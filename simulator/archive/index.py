@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,15 @@ import h5py
 import numpy as np
 import xxhash
 
-from simulator.archive.dataset import Axis
-from simulator.archive.manifest import FieldEntry, Manifest, committed_names, derived_files, read_manifest
-from simulator.archive.shard import LIBVER
+from simulator.archive.manifest import (
+    LIBVER,
+    Axis,
+    FieldEntry,
+    Manifest,
+    committed_names,
+    derived_files,
+    read_manifest,
+)
 from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, write_durably
@@ -55,23 +62,32 @@ def make_derived(folder: Path, manifest: Manifest) -> dict[Path, str]:
     made: dict[Path, str] = {}
     for path, fill in zip(derived_files(folder), (_fill_index, _fill_sidecar), strict=True):
         if manifest.index and (problem := derived_problem(path, folder, manifest)) is not None:
-            file = io.BytesIO()
-            with h5py.File(file, "w", libver=LIBVER) as opened:
-                fill(opened, folder, manifest)
-            described = folder.name.encode() + manifest.encode()
-            write_durably(path, [file.getbuffer(), _seal(file.getbuffer(), described)])
+            _write(path, partial(fill, folder=folder, manifest=manifest), _described(folder, manifest))
             made[path] = problem
     return made
 
 
 def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
     """Why a derived file is not that of its folder; None if it is."""
-    return _seal_problem(path, folder.name.encode() + manifest.encode())
+    return _seal_problem(path, _described(folder, manifest))
 
 
 def time_index_problem(parent: Path) -> str | None:
     """Why the index of all snapshots in `parent` is not as it was written; None if it is, or if there are none."""
     return _seal_problem(parent.with_name(NAME), b"") if committed_names(parent) else None
+
+
+def _described(folder: Path, manifest: Manifest) -> bytes:
+    """The bytes that a folder's derived files vouch for besides their own."""
+    return folder.name.encode() + manifest.encode()
+
+
+def _write(path: Path, fill: Callable[[h5py.File], None], described: bytes) -> None:
+    """Replaces `path` by an HDF5 file with the content that `fill` gives it, and a checksum behind it."""
+    image = io.BytesIO()
+    with h5py.File(image, "w", libver=LIBVER) as file:
+        fill(file)
+    write_durably(path, [image.getbuffer(), _seal(image.getbuffer(), described)])
 
 
 def _seal_problem(path: Path, described: bytes) -> str | None:
@@ -124,11 +140,7 @@ def virtual(
             part = tuple(slice(a, a + n) for a, n in zip(block.start, block.shape, strict=True))
             source = h5py.VirtualSource(f"{folder.name}/{shard.file}", f"{path}/{number}", block.shape, dtype)
             layout[(*part, *index)] = source
-    # a missing source reads as the fill value, which must not look like data
-    missing = (
-        dtype.type(complex(np.nan, np.nan) if dtype.kind == "c" else np.nan) if dtype.kind in "fc" else None
-    )
-    return group.create_virtual_dataset(name, layout, fillvalue=missing)
+    return _create(group, name, layout)
 
 
 def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
@@ -358,10 +370,7 @@ def write_time_index(parent: Path) -> Path | None:
     if newest is None:
         path.unlink(missing_ok=True)
         return None
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w", libver=LIBVER) as file:
-        _fill(file, parent, newest, entries)
-    write_durably(path, [buffer.getbuffer(), _seal(buffer.getbuffer(), b"")])
+    _write(path, partial(_fill, parent=parent, manifest=newest, entries=entries), b"")
     return path
 
 
@@ -447,5 +456,8 @@ def _type(name: str, entries: Sequence[_Listed]) -> np.dtype:
 
 def _create(group: h5py.Group, name: str, layout: h5py.VirtualLayout) -> h5py.Dataset:
     kind = layout.dtype
-    missing = kind.type(np.nan) if kind.kind in "fc" else None  # let a missing source be visible
+    # A missing source reads as the fill value, which must not look like data.
+    missing = (
+        kind.type(complex(np.nan, np.nan) if kind.kind == "c" else np.nan) if kind.kind in "fc" else None
+    )
     return group.create_virtual_dataset(name, layout, fillvalue=missing)

@@ -14,9 +14,7 @@ A run may be killed between the table and the replacement that it announces, so 
 the next table. `state.json` holds the newest `saves`, so that an older copy of the ledger is noticed.
 """
 
-import json
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,8 +28,6 @@ from simulator.archive.state import ALTERED, read_state, seal, unsealed
 from simulator.files import AppendedFile, Journal, checksum, pieces_of, reason, replace_file
 
 NAME = "ledger.json"
-EARLIER = "ledger.jsonl"
-"""The ledger of earlier versions: one line for each change."""
 GROWING = ("diagnostics.csv", "run.log")
 """Files that only grow; a record holds for the bytes that the file had then."""
 MARK_EVERY = 60.0
@@ -39,7 +35,6 @@ MARK_EVERY = 60.0
 Record = tuple[int, str]
 """Number of bytes, and xxh3."""
 _SAVES = ("snapshots/", "checkpoints/")
-_DERIVED = re.compile(r"snapshots/\d+\.(h5|vtkhdf)")
 
 
 def is_save(name: str) -> bool:
@@ -88,7 +83,7 @@ def read_ledger(folder: Path) -> Records | None:
     path = folder / NAME
     try:
         if not os.path.lexists(path):
-            return _earlier(folder / EARLIER) if (folder / EARLIER).is_file() else None
+            return None
         content = unsealed(path.read_bytes())
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Records(problem=f"cannot be read ({reason(error)})")
@@ -97,27 +92,6 @@ def read_ledger(folder: Path) -> Records | None:
     for records in (content["files"], content["before"]):
         records.update({name: tuple(record) if record else None for name, record in records.items()})
     return Records(**content)
-
-
-def _earlier(path: Path) -> Records:
-    """The ledger that an earlier version wrote; a half-written last line is left out."""
-    records = Records()
-    for line in path.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):
-            break
-        entry = json.loads(line)
-        if "writing" in entry:
-            records.before[entry["writing"]] = records.files.get(entry["writing"])
-            records.keep(entry["writing"], entry["is"])
-        for name, record in {**entry.get("kept", {}), **entry.get("upto", {})}.items():
-            records.before.pop(name, None)
-            records.keep(name, record)
-        if "removing" in entry:
-            records.remove(entry["removing"], entry["why"])
-        records.ended = entry.get("ended")
-        records.state |= "state" in entry
-    records.files = {name: record for name, record in records.files.items() if not _DERIVED.fullmatch(name)}
-    return records
 
 
 class Ledger(Journal):
@@ -142,7 +116,6 @@ class Ledger(Journal):
             if (name := self._name(path)) not in known.files and name not in GROWING:
                 self._records.keep(name, checksum(pieces_of(path)))
         self._save()
-        (folder / EARLIER).unlink(missing_ok=True)
 
     @property
     def saves(self) -> int:

@@ -6,32 +6,38 @@ detected like damage to a shard.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import xxhash
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from simulator.archive.dataset import Axis, component_names
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, reason, remove_tree, sync_folder, write_durably
 
 FORMAT = "simulator shards"
 VERSION = 1
+LIBVER = ("v110", "v110")
+"""The HDF5 format of shards and indices."""
 SUMS = "series_"
 """How the names of a series' sums begin. They may be NaN: a quantity that was undefined at one sample, such as a
 ratio of energies at rest, has no mean."""
 NAME = "manifest.json"
 COMMITTED = re.compile(r"\d{8,}")
 """Names of committed folders: the step."""
+NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+"""Names of data sets and axes."""
 _TAIL = re.compile(rb'"manifest_xxh3": "([0-9a-f]{16})"\n}\n\Z')
 
+COMPRESSIONS = ("none", "gzip", "blosc2")
 Hook = Callable[[str], None]
 
 
@@ -41,6 +47,52 @@ class Damaged(RunFailure):
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Axis(_Entry):
+    """One named axis of a stored array, without padding.
+
+    `size`: number of entries. Spectral axes: `labels`, the signed wavenumber of each entry, and `points`,
+    the number of grid points (it tells that +points/2 and -points/2 are the same mode). Physical axes:
+    entry i lies at `origin + i * spacing`, both in the run's unit of length.
+    """
+
+    name: str
+    size: int
+    labels: tuple[int, ...] | None = None
+    points: int | None = None
+    spacing: float | None = None
+    origin: float = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> "Axis":
+        if self.size < 0 or not NAMED.fullmatch(self.name):
+            raise ValueError(f"axis {self.name!r} of size {self.size}")
+        if self.labels is not None and (len(self.labels) != self.size or len(set(self.labels)) != self.size):
+            raise ValueError(f"axis {self.name}: {self.size} different labels are needed")
+        return self
+
+    @classmethod
+    def modes(
+        cls, name: str, labels: Sequence[int] | np.ndarray, size: int | None = None, points: int | None = None
+    ) -> "Axis":
+        """A spectral axis. `labels` may continue into the padding; the first `size` of them count."""
+        size = len(labels) if size is None else size
+        return cls(name=name, size=size, labels=tuple(int(k) for k in labels[:size]), points=points)
+
+    @classmethod
+    def uniform(cls, name: str, size: int, spacing: float, origin: float = 0.0) -> "Axis":
+        """An axis of physical space."""
+        return cls(name=name, size=size, spacing=spacing, origin=origin)
+
+    @property
+    def coordinates(self) -> np.ndarray:
+        """Wavenumber labels, positions, or plain indices, shape (size,)."""
+        if self.labels is not None:
+            return np.array(self.labels, dtype=np.int64)
+        if self.spacing is not None:
+            return self.origin + self.spacing * np.arange(self.size)
+        return np.arange(self.size)
 
 
 class BlockEntry(_Entry):
@@ -99,6 +151,13 @@ class FieldEntry(_Entry):
         return [
             (index, f"{field}/{name}" if name else field) for index, name in component_names(self.components)
         ]
+
+
+def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Index and name of every component: `(0,), "x"`; of a tensor `(0, 1), "xy"`; of a scalar `(), ""`."""
+    separator = "" if all(len(n) == 1 for names in components for n in names) else "_"
+    for index in itertools.product(*(range(len(names)) for names in components)):
+        yield index, separator.join(names[i] for names, i in zip(components, index, strict=True))
 
 
 class Piece(NamedTuple):
@@ -174,6 +233,30 @@ class Manifest(_Entry):
         # lists of integers go on one line, for people who read it (no JSON string contains a line end)
         body = re.sub(r"\[\n[\s\d,\-]+\]", lambda m: re.sub(r"\s+", "", m[0]), body).encode()
         return body + f'"manifest_xxh3": "{xxhash.xxh3_64_hexdigest(body)}"\n}}\n'.encode()
+
+
+def load_filters(compression: str) -> Mapping[str, Any]:
+    """Arguments of `create_dataset` for a compression; also registers the filter for reading.
+
+    Raises UserError for an unknown name, or if the filter's package is not installed.
+    """
+    match compression:
+        case "none":
+            return {}
+        case "gzip":
+            return {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+        case "blosc2":
+            try:
+                import hdf5plugin
+            except ImportError:
+                raise UserError(
+                    "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
+                ) from None
+            return {
+                **hdf5plugin.Blosc2(cname="zstd", clevel=1, filters=hdf5plugin.Blosc2.SHUFFLE),
+                "fletcher32": True,
+            }
+    raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
 
 
 def decode(data: bytes, origin: Path) -> Manifest:

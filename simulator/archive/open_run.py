@@ -1,26 +1,30 @@
 """Opens a run, finished or still running: `open_run("outputs/taylor_green")`.
 
-Nothing is cached: each access shows the present files. JAX is not needed except for snapshots.
+Nothing is cached: each access shows the present files. JAX is not needed.
 """
 
 import base64
 import html
 import io
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from simulator.archive.index import dimensions, write_time_index
+from simulator.archive.manifest import FieldEntry, committed
+from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
+from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.simulation import provenance
 
 if TYPE_CHECKING:
     import xarray
-
-    from simulator.archive.reader import Snapshot
 
 
 def open_run(path: str | Path) -> "Run":
@@ -49,8 +53,6 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The resolved configuration as nested mappings: `run.config["grid"]["shape"]`."""
-        from simulator.config import read_yaml
-
         return read_yaml(self.path / CONFIG).value
 
     @property
@@ -92,22 +94,11 @@ class Run:
         if the model states them, and the run's configuration among the attributes. A chunk is a block of one shard;
         nothing is read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
         yet, or if xarray or dask is not installed."""
-        from simulator.archive.data_set import data_set
-
         return data_set(self.path, self.snapshots[:])
-
-    def to_yt(self, index: int = -1) -> Any:
-        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
-        others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
-        from simulator.archive.data_set import yt_data
-
-        return yt_data(self.snapshots[index])
 
     def write_index(self) -> Path | None:
         """Write `snapshots.vtkhdf`, which shows all snapshots in ParaView and xarray without a copy; a run updates it
         itself. Returns None if there are no snapshots."""
-        from simulator.archive.index import write_time_index
-
         return write_time_index(self.path / "snapshots")
 
     @property
@@ -142,12 +133,10 @@ class Run:
         return f"<Run {self.path}: {progress}>"
 
 
-class Snapshots(Sequence["Snapshot"]):
+class Snapshots(Sequence[Snapshot]):
     """The snapshots that were committed when this object was made; `steps` lists their steps."""
 
     def __init__(self, folder: Path) -> None:
-        from simulator.archive.manifest import committed
-
         self._paths = tuple(committed(folder))
         self.steps = tuple(int(path.name) for path in self._paths)
 
@@ -155,12 +144,10 @@ class Snapshots(Sequence["Snapshot"]):
         return len(self._paths)
 
     @overload
-    def __getitem__(self, index: int) -> "Snapshot": ...
+    def __getitem__(self, index: int) -> Snapshot: ...
     @overload
-    def __getitem__(self, index: slice) -> list["Snapshot"]: ...
-    def __getitem__(self, index: int | slice) -> "Snapshot | list[Snapshot]":
-        from simulator.archive.reader import open_snapshot
-
+    def __getitem__(self, index: slice) -> list[Snapshot]: ...
+    def __getitem__(self, index: int | slice) -> Snapshot | list[Snapshot]:
         if isinstance(index, slice):
             return [open_snapshot(path) for path in self._paths[index]]
         return open_snapshot(self._paths[index])
@@ -219,3 +206,81 @@ def flat(block: Any, key: str = "") -> dict[str, Any]:
     for name, item in block.items():
         items |= flat(item, f"{key}.{name}" if key else str(name))
     return items
+
+
+_TEXT_LENGTH = 65536
+"""Longer text is left out of the attributes of a data set, which people print."""
+
+
+def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
+    """Every stored field of `snapshots` as (time, component, x, y, z), lazily: one dask task for each block in a
+    shard. A snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if
+    there are no snapshots.
+    """
+    try:
+        import dask.array
+        import xarray
+    except ImportError as error:
+        raise UserError(
+            f"to_xarray needs the package {error.name}: pip install 'simulator[readers]'"
+        ) from None
+    if not snapshots:
+        raise UserError(f"{path}: no snapshot yet")
+    variables: dict[str, Any] = {}
+    coordinates: dict[str, Any] = {
+        "time": ("time", np.array([s.time for s in snapshots])),
+        "step": ("time", np.array([s.step for s in snapshots])),
+    }
+    for name, entry in _meshes(snapshots).items():
+        kind = np.result_type(*(s[name].dtype for s in snapshots if name in s))
+        parts = []
+        for snapshot in snapshots:
+            if name not in snapshot or snapshot[name].shape != entry.shape:
+                parts.append(dask.array.full(entry.shape, np.nan, dtype=kind))
+                continue
+            stored = snapshot[name]
+            chunks: Any = (*((1,) * len(names) for names in entry.components), *_chunks(stored))
+            token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
+            lazy = dask.array.from_array(
+                stored,
+                chunks,
+                name=token,
+                lock=False,
+                asarray=False,
+                fancy=False,
+                meta=np.empty(0, stored.dtype),
+            )
+            parts.append(lazy.astype(kind))
+        axes = dimensions(entry)
+        variables[name] = (
+            ("time", *(axis for axis, _ in axes)),
+            dask.array.stack(parts),
+            dict(entry.attributes),
+        )
+        for axis, values in axes:
+            coordinates[axis] = (axis, values.astype(str) if values.dtype.kind == "S" else values)
+    attributes = {
+        key: value if isinstance(value, str | float | int) else json.dumps(value)
+        for key, value in snapshots[-1].attributes.items()
+        if key not in ("time", "dt", "step") and len(str(value)) < _TEXT_LENGTH
+    }
+    return xarray.Dataset(variables, coordinates, attributes)
+
+
+def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
+    """The fields over space or wavenumbers of all snapshots, each as the newest snapshot with that field describes
+    it."""
+    fields: dict[str, FieldEntry] = {}
+    for snapshot in snapshots:
+        fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
+    return fields
+
+
+def _chunks(stored: StoredField) -> list[tuple[int, ...]]:
+    """The extents of the blocks along each axis, such that every chunk lies in one shard."""
+    pieces = list(stored.pieces)
+    chunks = []
+    for axis, size in enumerate(stored.entry.extents):
+        bounds = sorted({piece.block.start[axis] for piece in pieces} | {size})
+        chunks.append(tuple(b - a for a, b in itertools.pairwise(bounds)))
+    return chunks

@@ -5,11 +5,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.dataset import Dataset
 from simulator.archive.index import write_time_index
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.recorder import Recorder
 from simulator.archive.series import Table
+from simulator.archive.shard import Dataset
 from simulator.archive.states import component_names, datasets, particle_datasets, physical_axes
 from simulator.archive.verify import prune
 from simulator.archive.writer import Options, Writer

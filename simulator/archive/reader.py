@@ -13,9 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from simulator.archive.dataset import Axis
-from simulator.archive.manifest import Damaged, FieldEntry, Manifest, Piece, read_manifest
-from simulator.archive.shard import load_filters, open_shard
+from simulator.archive.manifest import Axis, Damaged, FieldEntry, Manifest, Piece, load_filters, read_manifest
 from simulator.files import reason
 
 
@@ -156,7 +154,7 @@ class StoredField:
         for file, group in itertools.groupby(touched, key=lambda t: t[0].shard.file):
             path = self._folder / file
             try:
-                with open_shard(path) as shard:
+                with _opened(path) as shard:
                     for piece, (source, destination) in group:
                         for component, out in targets:
                             stored = shard[f"{component}/{piece.number}"]
@@ -171,6 +169,16 @@ class StoredField:
                 raise Damaged(f"{path}: missing; `simulator verify` lists everything that is") from None
             except (OSError, KeyError, RuntimeError, ValueError) as error:
                 raise Damaged(f"{path}: cannot be read ({reason(error)})") from error
+
+
+def _opened(path: Path) -> h5py.File:
+    """The HDF5 file, without locks, which file systems of clusters often lack. Raises OSError."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        if "locking flag" not in str(error):
+            raise
+        return h5py.File(path, "r")  # this process has it open already, with locks
 
 
 def _overlap(piece: Piece, ranges: list[range]) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:

@@ -10,10 +10,11 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.series import Series
+from simulator.archive.shard import Dataset
 from simulator.archive.states import component_names, physical_axes, spectral_axes
 from simulator.files import UNRECORDED, Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested

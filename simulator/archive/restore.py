@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from simulator.archive.dataset import Axis
+from simulator.archive.manifest import Axis
 from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.errors import UserError
 

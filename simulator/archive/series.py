@@ -288,13 +288,15 @@ class SeriesReader:
         return np.concatenate(list(self._read(name)))
 
     def at(self, index: int) -> dict[str, np.ndarray]:
-        """All variables of one row."""
-        return dict(self.row(index).values)
+        """All variables of one row; IndexError if it does not exist."""
+        number, place = self._place(index)
+        (row,) = self.rows(number, slice(place, place + 1))
+        return dict(row.values)
 
     def one(self, name: str, index: int) -> np.ndarray:
         """One variable of one row; nan if the row lacks it."""
-        part, place = self._place(index)
-        with h5py.File(self._file(part), "r", locking=False) as file:
+        number, place = self._place(index)
+        with h5py.File(self._file(self.parts[number]), "r", locking=False) as file:
             if name not in file:
                 return np.full(self._shape(name), np.nan, np.float32)
             return np.asarray(_dataset(file, name)[place])
@@ -309,40 +311,33 @@ class SeriesReader:
                         return f"{name} has {len(_dataset(file, name))} rows, not {part.rows}"
         return None
 
-    def _place(self, index: int) -> tuple[_Part, int]:
-        """The part that holds a row, and the row's number within it."""
+    def _place(self, index: int) -> tuple[int, int]:
+        """The number of the part that holds a row, and the row's number within it."""
         position = range(len(self))[index]
         ends = np.cumsum([part.rows for part in self.parts])
         number = int(np.searchsorted(ends, position, side="right"))
-        return self.parts[number], position - int(ends[number]) + self.parts[number].rows
+        return number, position - int(ends[number]) + self.parts[number].rows
 
-    def row(self, index: int) -> _Row:
-        """One row as it was appended; IndexError if it does not exist."""
-        position = range(len(self))[index]
-        part, place = self._place(index)
-        with h5py.File(self._file(part), "r", locking=False) as file:
-            known = {name: np.asarray(_dataset(file, name)[place]) for name in self.variables if name in file}
-        return _Row(int(self.step[position]), float(self.time[position]), self._complete(known))
-
-    def rows(self, number: int) -> list[_Row]:
-        """The rows of one of `parts`, as they were appended."""
+    def rows(self, number: int, places: slice = slice(None)) -> list[_Row]:
+        """The rows of one of `parts`, as they were appended; those in `places` of the part."""
         part = self.parts[number]
         first = sum(p.rows for p in self.parts[:number])
+        wanted = range(part.rows)[places]
         with h5py.File(self._file(part), "r", locking=False) as file:
-            known = {name: _dataset(file, name)[: part.rows] for name in self.variables if name in file}
+            known = {
+                name: _dataset(file, name)[wanted.start : wanted.stop]
+                for name in self.variables
+                if name in file
+            }
+        absent = {name: np.full(self._shape(name), np.nan, np.float32) for name in self.variables}
         return [
             _Row(
-                int(self.step[first + i]),
-                float(self.time[first + i]),
-                self._complete({name: np.asarray(values[i]) for name, values in known.items()}),
+                int(self.step[first + place]),
+                float(self.time[first + place]),
+                absent | {name: np.asarray(values[i]) for name, values in known.items()},
             )
-            for i in range(part.rows)
+            for i, place in enumerate(wanted)
         ]
-
-    def _complete(self, known: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {
-            name: known.get(name, np.full(self._shape(name), np.nan, np.float32)) for name in self.variables
-        }
 
     def _read(self, name: str) -> Iterator[np.ndarray]:
         for part in self.parts:

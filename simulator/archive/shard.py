@@ -1,4 +1,8 @@
-"""The shard of one process: its blocks of every field, copied to the host, as an HDF5 file, and the record of it.
+"""The arrays to be saved, and the shard of one process: its blocks of every array, copied to the host, as an HDF5
+file, and the record of it.
+
+A field on the devices is an array of shape (components..., n0, n1, ...) whose trailing axes are named. Sharded axes
+may be padded at their end; only the first `Axis.size` entries are stored.
 
 HDF5 makes only the structure, in memory: without compression data sets are contiguous, allocated early and never
 filled, so that HDF5 assigns their offsets and writes a few kilobytes into the pages kept here. The caller writes
@@ -12,8 +16,7 @@ import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import h5py
@@ -21,14 +24,74 @@ import jax
 import numpy as np
 import xxhash
 
-from simulator.archive.dataset import Dataset
-from simulator.archive.manifest import BlockEntry, FieldEntry, ShardEntry
-from simulator.errors import UserError
+from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEntry, ShardEntry, load_filters
 
-COMPRESSIONS = ("none", "gzip", "blosc2")
-LIBVER = ("v110", "v110")
 _CHUNK_BYTES = 1 << 20
 _PAGE = 1 << 12
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An array to be stored under `name`, with its named axes and their extents without padding.
+
+    `array`: jax.Array (sharded in any way over its trailing axes, replicated, or both), or any array-like
+    that has the same value on every process.
+    `axes`: descriptions of the trailing axes; an array without them (a counter, a time) is small and stored
+    exactly as it is.
+    `components`: names along each leading axis, e.g. `(("x", "y", "z"),)`.
+    `hermitian`: whether these are modes of a real field, with mode -k the conjugate of mode k.
+    `species`: name of the particles that this is a record of; None for fields.
+    `shares`: for particles, whose entries lie along the last axis in equal parts: the number of entries of each part
+    that are stored, counted from its first. In the file the parts follow each other, and the axis counts their sum.
+    `attributes`: further JSON values for readers.
+    """
+
+    name: str
+    array: Any
+    axes: tuple[Axis, ...] = ()
+    components: tuple[tuple[str, ...], ...] = ()
+    hermitian: bool = False
+    species: str | None = None
+    shares: tuple[int, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [self.name, *(a.name for a in self.axes)]
+        if not all(NAMED.fullmatch(n) for n in names):
+            raise ValueError(f"data set {self.name!r}: names start with a letter and contain no slash")
+        shape = self.shape
+        if not self.axes:
+            object.__setattr__(
+                self, "axes", tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
+            )
+        leading = tuple(len(c) for c in self.components)
+        if len(shape) != len(leading) + len(self.axes) or shape[: len(leading)] != leading:
+            raise ValueError(
+                f"data set {self.name}: shape {shape} for components {leading} and "
+                f"axes {[a.name for a in self.axes]}"
+            )
+        for axis, n in zip(self.axes, shape[len(leading) :], strict=True):
+            if axis.size > n:
+                raise ValueError(f"data set {self.name}: axis {axis.name} has {n} entries, not {axis.size}")
+        if self.shares and (sum(self.shares) != self.axes[-1].size or shape[-1] % len(self.shares)):
+            raise ValueError(f"data set {self.name}: {len(self.shares)} shares of {sum(self.shares)} entries")
+        if self.dtype.kind not in "biufc" or self.dtype.name == "float16":
+            raise ValueError(f"data set {self.name}: cannot store {self.dtype}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(np.shape(self.array))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this process can address the whole array."""
+        return not isinstance(self.array, jax.Array) or self.array.is_fully_addressable
+
+    @property
+    def dtype(self) -> np.dtype:
+        return (
+            np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype
+        )
 
 
 @dataclass
@@ -92,43 +155,6 @@ def _shares(dataset: Dataset, data: np.ndarray, first: int, dtype: np.dtype) -> 
 
 def shard_name(process_id: int) -> str:
     return f"shards/p{process_id:05d}.h5"
-
-
-def load_filters(compression: str) -> Mapping[str, Any]:
-    """Arguments of `create_dataset` for a compression; also registers the filter for reading.
-
-    Raises UserError for an unknown name, or if the filter's package is not installed.
-    """
-    match compression:
-        case "none":
-            return {}
-        case "gzip":
-            return {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
-        case "blosc2":
-            try:
-                import hdf5plugin
-            except ImportError:
-                raise UserError(
-                    "compression blosc2 needs the package hdf5plugin (pip install hdf5plugin); or use gzip"
-                ) from None
-            return {
-                **hdf5plugin.Blosc2(cname="zstd", clevel=1, filters=hdf5plugin.Blosc2.SHUFFLE),
-                "fletcher32": True,
-            }
-    raise UserError(f"compression {compression!r}: must be one of {', '.join(COMPRESSIONS)}")
-
-
-def open_shard(path: Path) -> h5py.File:
-    """Open an HDF5 file for reading, without locks, which file systems of clusters often lack.
-
-    Raises OSError.
-    """
-    try:
-        return h5py.File(path, "r", locking=False)
-    except OSError as error:
-        if "locking flag" not in str(error):
-            raise
-        return h5py.File(path, "r")  # this process has it open already, with locks
 
 
 def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -12,9 +12,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import Axis
 from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.restore import restore
+from simulator.archive.shard import Dataset
 from simulator.cluster.mesh import spatial
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import Model, State

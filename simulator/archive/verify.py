@@ -5,9 +5,8 @@ import itertools
 import json
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +40,7 @@ from simulator.archive.reader import snapshot_folder
 from simulator.archive.series import SeriesReader, series_names
 from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
 from simulator.archive.state import NAME as STATE
+from simulator.config import load_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, reason
 from simulator.simulation.inputs import altered
@@ -102,11 +102,8 @@ def verify(
         return report
     known = recorded(folder / MANIFEST)
     report.files.append(Checked(folder / MANIFEST, None if known else "not the one that was committed"))
-    if workers == 1 or len(manifest.shards) == 1:
-        report.files += [_check_shard(folder, shard) for shard in manifest.shards]
-    else:
-        with ThreadPoolExecutor(max_workers=workers) as threads:
-            report.files += threads.map(lambda shard: _check_shard(folder, shard), manifest.shards)
+    with ThreadPoolExecutor(max_workers=workers) as threads:
+        report.files += threads.map(partial(_check_shard, folder), manifest.shards)
     named = {folder / MANIFEST, *(folder / s.file for s in manifest.shards)}
     report.notes += [
         f"{path}: not part of the snapshot"
@@ -219,33 +216,33 @@ def verification(path: Path, cores: int | None = None) -> Verification:
     """
     cores = cores or len(os.sched_getaffinity(0))
     if any((path / name).exists() for name in (CONFIG, STATE, LEDGER)):
-        return _of_run(path, Audit(path), cores)
-    saved = stored_in(snapshot_folder(path))
-    audit = _audit_of(saved[0]) if saved else None
-    if saved == [snapshot_folder(path)]:
-        return Verification(1, (_verified(folder, audit, cores) for folder in saved))
-    return Verification(
-        len(saved), itertools.chain(_of_saves(saved, audit, cores, len(saved)), _leftovers(path))
-    )
-
-
-def _of_run(folder: Path, audit: Audit, cores: int) -> Verification:
-    names = _saves(folder, audit)
-    saves = _of_saves((Path(parent) / name for parent, name in names), audit, cores, len(names))
-    return Verification(1 + len(names), itertools.chain(_outside(folder, audit), saves, _leftovers(folder)))
+        audit = Audit(path)
+        folders = _saves(path, audit)
+        reports = itertools.chain(_outside(path, audit), _of_saves(folders, audit, cores), _leftovers(path))
+        return Verification(1 + len(folders), reports)
+    folders = stored_in(snapshot_folder(path))
+    known = _audit_of(folders[0]) if folders else None
+    if folders == [snapshot_folder(path)]:
+        return Verification(1, (_verified(folder, known, cores) for folder in folders))
+    return Verification(len(folders), itertools.chain(_of_saves(folders, known, cores), _leftovers(path)))
 
 
 def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
     """The report on all files that belong to no snapshot or checkpoint."""
-    notes = list(_remarks(folder, audit))
+    notes: list[str] = []
+    if not audit.expected:
+        notes.append(
+            f"{folder}: has no {LEDGER} (an earlier version wrote it): deleted files cannot be detected"
+        )
     yield Findings(folder, [*_files(folder, audit), *_time_index(folder / "snapshots", notes)], notes)
 
 
-def _of_saves(folders: Iterable[Path], audit: Audit | None, cores: int, count: int = 1) -> Iterator[Findings]:
+def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:
     """Reports on snapshots and checkpoints; if there are few, several threads read the shards of each."""
-    jobs = (partial(_report, folder, audit, max(1, cores // max(count, 1))) for folder in folders)
+    report = partial(_report, audit=audit, workers=max(1, cores // max(len(folders), 1)))
     with ThreadPoolExecutor(max_workers=cores) as threads:
-        yield from filter(None, _in_order(threads, jobs, ahead=2 * cores))
+        for first in range(0, len(folders), 2 * cores):  # few manifests are held at a time
+            yield from filter(None, threads.map(report, folders[first : first + 2 * cores]))
 
 
 def _leftovers(path: Path) -> Iterator[Findings]:
@@ -254,37 +251,20 @@ def _leftovers(path: Path) -> Iterator[Findings]:
             yield Findings(left, notes=[f"{left}: being written, or left by a killed run"])
 
 
-def _saves(path: Path, audit: Audit) -> list[tuple[str, str]]:
-    """Parent and name of all snapshots and checkpoints that exist or should exist, by kind and step."""
+def _saves(path: Path, audit: Audit) -> list[Path]:
+    """All snapshots and checkpoints that exist or should exist, by kind and step."""
     names = {kind: set(committed_names(path / kind)) for kind in KINDS}
     for name in audit.names(saves=True):
         kind, folder, *rest = name.split("/")
         if rest == [MANIFEST]:
             names[kind].add(folder)
-    return [(str(path / kind), name) for kind in KINDS for name in sorted(names[kind], key=int)]
+    return [path / kind / name for kind in KINDS for name in sorted(names[kind], key=int)]
 
 
 def _audit_of(saved: Path) -> Audit | None:
     """The audit for one snapshot or checkpoint if it lies in a run with a ledger, else None."""
     run = saved.parent.parent
     return Audit(run) if saved.parent.name in KINDS and (run / LEDGER).exists() else None
-
-
-def _in_order(
-    threads: ThreadPoolExecutor, jobs: Iterable[Callable[[], Findings | None]], ahead: int
-) -> Iterator[Findings | None]:
-    """The results of the jobs in order; at most `ahead` of them are held."""
-    waiting: deque[Future[Findings | None]] = deque()
-    try:
-        for job in jobs:
-            waiting.append(threads.submit(job))
-            if len(waiting) >= ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for left in waiting:
-            left.cancel()
 
 
 def _report(folder: Path, audit: Audit | None, workers: int) -> Findings | None:
@@ -318,13 +298,13 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         report.notes += [
             f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED
         ]
-    report.files = [_remade(c, made[c.file]) if c.file in made else c for c in report.files]
+    # A derived file that was altered stays a finding: something writes to the run's files.
+    again = {
+        path: Checked(path, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
+        for path, problem in made.items()
+    }
+    report.files = [again.get(c.file, c) for c in report.files]
     return report
-
-
-def _remade(checked: Checked, problem: str) -> Checked:
-    """A derived file that is good again. That it was altered stays a finding: something writes to the run's files."""
-    return Checked(checked.file, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
 
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
@@ -335,7 +315,10 @@ def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
         PROVENANCE: _json_problem,
         "diagnostics.csv": _table_problem,
     }
-    rules |= {f"{name}.h5": _series_problem for name in series_names(folder) if _is_there(folder, name)}
+    there = (
+        n for n in series_names(folder) if any((folder / f"{n}{end}").exists() for end in (".h5", ".parts"))
+    )
+    rules |= {f"{name}.h5": _series_problem for name in there}
     if audit.expected:  # files without a record were not written yet
         rules = {name: rule for name, rule in rules.items() if (folder / name).exists() or audit.knows(name)}
     if audit.has_state or (folder / STATE).exists():
@@ -376,15 +359,6 @@ def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
             yield Checked(path, f"{problem}; it cannot be made again ({reason(error)})", derived=True)
 
 
-def _remarks(folder: Path, audit: Audit) -> Iterator[str]:
-    if not audit.expected:
-        yield f"{folder}: has no {LEDGER} (an earlier version wrote it): deleted files cannot be detected"
-
-
-def _is_there(folder: Path, series: str) -> bool:
-    return (folder / f"{series}.h5").exists() or (folder / f"{series}.parts").exists()
-
-
 def _checked(path: Path, problem: Callable[[Path], str | None]) -> Checked:
     try:
         return Checked(path, problem(path))
@@ -397,16 +371,13 @@ def _checked(path: Path, problem: Callable[[Path], str | None]) -> Checked:
 
 
 def _config_problem(path: Path) -> str | None:
-    from simulator.config import load_config
-
     path.stat()
     load_config(path, check_files=False)
     return None
 
 
-def _json_problem(path: Path) -> str | None:
+def _json_problem(path: Path) -> None:
     json.loads(path.read_text())
-    return None
 
 
 def _state_problem(strict: bool, path: Path) -> str | None:

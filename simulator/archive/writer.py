@@ -26,10 +26,17 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from simulator.archive.dataset import Dataset
 from simulator.archive.index import make_derived
-from simulator.archive.manifest import FieldEntry, Hook, Manifest, ShardEntry, commit, folder_name
-from simulator.archive.shard import Block, build_shard, load_filters, own_blocks, shard_name
+from simulator.archive.manifest import (
+    FieldEntry,
+    Hook,
+    Manifest,
+    ShardEntry,
+    commit,
+    folder_name,
+    load_filters,
+)
+from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec
 from simulator.errors import RunFailure
 from simulator.plan.traffic import Anatomy, TimedExchange, TimedPart, anatomy
 from simulator.simulation.advance import Until
-from simulator.simulation.memory import Memory, words
+from simulator.simulation.compiling import Memory, words
 from simulator.simulation.simulation import Simulation
 from simulator.spectral import Local
 from simulator.spectral.collectives import Collective, collectives

@@ -7,19 +7,18 @@ from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
 RUNNING = (
-    arg("--jobs", type=int, default=1, metavar="N", help="runs at a time; they share the devices"),
+    arg(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes at a time; they share cores and GPUs",
+    ),
     arg(
         "--batch",
         choices=("auto", "off"),
         default="off",
         help="auto: runs that differ only in numbers are stepped together in one program",
-    ),
-    arg(
-        "--members",
-        type=int,
-        metavar="M",
-        help="with --batch auto: the number of runs stepped side by side, each on devices.count devices of its own; "
-        "further runs share these devices; default: as many as the GPUs allow, on processors 1",
     ),
     arg("--fail-fast", action="store_true", help="the first failure stops the others"),
 )
@@ -136,7 +135,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     example: simulator sweep run configs/sweep_viscosity.yaml --jobs 2
     """
     if args.index is not None:
-        from simulator.study.single import run_one
+        from simulator.study.local import run_one
 
         return run_one(_folder(args.file, args.index), args.arguments)
     from simulator.study import open_sweep
@@ -147,7 +146,6 @@ def run_sweep(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         fail_fast=args.fail_fast,
         batch=args.batch == "auto",
-        members=args.members,
     )
 
 
@@ -175,7 +173,6 @@ def retry_sweep(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         fail_fast=args.fail_fast,
         batch=args.batch == "auto",
-        members=args.members,
     )
 
 
@@ -220,12 +217,12 @@ def submit_runs(args: argparse.Namespace) -> int:
         print(f"{sweep.name}: {counted(statuses)}; nothing to submit")
         return 0
     sweep.check(runs)
-    submission = plan_submission(sweep, runs, largest_array())
+    chunks = plan_submission(sweep, runs, largest_array())
     if args.dry_run:
-        for script in submission.scripts:
-            print(script, end="")
+        for chunk in chunks:
+            print(chunk.script, end="")
         return 0
-    jobs = submit(sweep, submission)
+    jobs = submit(sweep, chunks)
     print(
         f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
     )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -44,10 +44,16 @@ def launch(
     """
     claim = claim_port(host="127.0.0.1")
     children: list[_Child] = []
-    signals = _Signals(children)
+
+    def send(number: int) -> None:
+        for child in children:
+            if child.process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.process.pid, number)
+
     began, secret = time.time(), secrets.token_hex(16)
     try:
-        with signals:
+        with Forwarding(send):
             for process in range(n):
                 env = dict(os.environ if environ is None else environ)
                 env |= {
@@ -160,11 +166,11 @@ def _end(children: Sequence[_Child], grace: float) -> None:
             child.process.wait()
 
 
-class _Signals:
-    """Forwards signals to the children while the context is open."""
+class Forwarding:
+    """Calls `send` with each signal that this process gets while the context is open, for its children."""
 
-    def __init__(self, children: list[_Child]) -> None:
-        self._children = children
+    def __init__(self, send: Callable[[int], None]) -> None:
+        self._send = send
         self._last_interrupt = float("-inf")
         self._before: dict[int, object] = {}
 
@@ -183,7 +189,4 @@ class _Signals:
             if now - self._last_interrupt < DOUBLE:
                 return
             self._last_interrupt = now
-        for child in self._children:
-            if child.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.process.pid, number)
+        self._send(number)

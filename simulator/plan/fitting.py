@@ -9,7 +9,7 @@ from simulator.errors import UserError
 from simulator.plan.abstract_run import scaled, with_memory, with_shape
 from simulator.plan.machines import USABLE_MEMORY, Machine, target_of
 from simulator.plan.step import Step
-from simulator.simulation.memory import ROOM
+from simulator.simulation.compiling import ROOM
 from simulator.simulation.placement import check_devices
 from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 

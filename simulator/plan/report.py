@@ -13,7 +13,7 @@ from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, machine, missing
 from simulator.plan.plan import Plan, Point, counted
 from simulator.plan.steps import Steps, fixed_steps
-from simulator.simulation.memory import words
+from simulator.simulation.compiling import words
 from simulator.words import size
 
 _COLUMNS = "  {:<22}{:>14}{:>14}"

@@ -17,7 +17,7 @@ from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devi
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
-from simulator.simulation.memory import ROOM, Memory
+from simulator.simulation.compiling import ROOM, Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import largest_transform

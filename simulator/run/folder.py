@@ -14,13 +14,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from simulator.archive.ledger import EARLIER as EARLIER_LEDGER
 from simulator.archive.ledger import NAME as LEDGER
 from simulator.archive.ledger import read_ledger
+from simulator.archive.manifest import NAME as MANIFEST
+from simulator.archive.manifest import committed, read_manifest
 from simulator.archive.series import series_names
 from simulator.archive.state import CONFIG, RunState, read_state, write_state
 from simulator.archive.state import NAME as STATE
-from simulator.errors import UserError
+from simulator.config import Change, Difference, RunConfig, diff_configs, load_config
+from simulator.config.compare import FROZEN
+from simulator.config.load import parse_config
+from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
@@ -31,7 +35,7 @@ _INDICES = ("snapshots.vtkhdf", "report.html")
 _ARRAYS = ("snapshots", "checkpoints")
 _SAVED = re.compile(rf"\d{{8,}}(\.h5|\.vtkhdf)?|{re.escape(TEMPORARY)}.*")
 _PART = re.compile(rf"\d{{8,}}\.h5|{re.escape(TEMPORARY)}.*")
-_BEFORE_CONFIG = (LEDGER, EARLIER_LEDGER, "run.log", "inputs")
+_BEFORE_CONFIG = (LEDGER, "run.log", "inputs")
 """Files that a start which was killed before it wrote `config.yaml` may have left."""
 # Entries that a folder may have before a run writes anything: start-up files, job scripts, Slurm's output.
 _AROUND = re.compile(
@@ -46,8 +50,8 @@ SWEEP = "simulator sweep"
 
 def own_names(series: Iterable[str]) -> frozenset[str]:
     """The names of everything that a run with these series writes into its folder."""
-    ledgers, folders = (LEDGER, EARLIER_LEDGER), (*_ARRAYS, "plots", "inputs", "logs", "analysis")
-    files = (CONFIG, STATE, *_WRITTEN, *_INDICES, *ledgers, *folders)
+    folders = (*_ARRAYS, "plots", "inputs", "logs", "analysis")
+    files = (CONFIG, STATE, LEDGER, *_WRITTEN, *_INDICES, *folders)
     return frozenset({*files, *(f"{name}{end}" for name in series for end in (".h5", ".parts"))})
 
 
@@ -84,10 +88,6 @@ class Decision:
         """Raise UserError with the lines of the decision if it is a refusal."""
         if self.action is Action.REFUSE:
             raise UserError("\n".join(self.lines))
-
-
-Difference = tuple[str, Any, Any, str]
-"""(key, old, new, class), the class one of frozen, changeable, free; as `config.diff_configs` gives them."""
 
 
 def decide(
@@ -160,10 +160,8 @@ class RunFolder:
         if all(_AROUND.fullmatch(name) for name in names):
             return Found.EMPTY
         if CONFIG not in names:
-            began = names & {LEDGER, EARLIER_LEDGER} and all(
-                name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names
-            )
-            return Found.EMPTY if began else Found.FOREIGN
+            ours = all(name in _BEFORE_CONFIG or _AROUND.fullmatch(name) for name in names)
+            return Found.EMPTY if LEDGER in names and ours else Found.FOREIGN
         if STATE in names:
             state = read_state(self.path)
             if state is None:
@@ -189,9 +187,6 @@ class RunFolder:
 
     def recorded(self) -> Iterator[Path]:
         """The files that a run's ledger records; of a snapshot or checkpoint the manifest."""
-        from simulator.archive.manifest import NAME as MANIFEST
-        from simulator.archive.manifest import committed
-
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
             if (path := self.path / name).is_file():
                 yield path
@@ -218,8 +213,8 @@ class RunFolder:
         ledger = read_ledger(self.path)
         recorded = (Path(name) for name in ledger.files) if ledger else ()
         series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
-        for name in (LEDGER, EARLIER_LEDGER):  # else it would report the files removed below as missing
-            (self.path / name).unlink(missing_ok=True)
+        # The ledger goes first, else it would report the files removed below as missing.
+        (self.path / LEDGER).unlink(missing_ok=True)
         for name in _ARRAYS:
             _remove_entries(self.path / name, _SAVED)
         for name in series:
@@ -316,3 +311,74 @@ def _remove_entries(folder: Path, pattern: re.Pattern[str]) -> None:
                 path.unlink()
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+# ---- the configuration with which the checkpoints were computed ------------------------------------------
+# Every checkpoint and snapshot carries the resolved configuration in its manifest, under the manifest's checksum.
+# Anybody can edit `RUN/config.yaml`; the blocks that may not change are therefore taken from the manifest.
+
+
+def stored_config(checkpoint: Path) -> RunConfig | None:
+    """The configuration in the manifest of a checkpoint; None if an earlier version wrote the checkpoint without one.
+
+    Raises the errors of `open_snapshot`, and UserError if this version cannot read the configuration.
+    """
+    text = read_manifest(checkpoint).attributes.get("configuration")
+    return parse_config(text, str(checkpoint / MANIFEST)) if text else None
+
+
+def computed_with(config_file: Path) -> RunConfig:
+    """The configuration of the run in the folder of `config_file`, with the frozen blocks of its newest checkpoint.
+
+    Raises UserError if the file cannot be read.
+    """
+    config = load_config(config_file, check_files=False)
+    for checkpoint in reversed(committed(config_file.parent / "checkpoints")):
+        try:
+            stored = stored_config(checkpoint)
+        except (RunFailure, UserError):  # damaged or of another version: the run does not continue from it
+            continue
+        frozen = {} if stored is None else {block: getattr(stored, block) for block in FROZEN}
+        return config.model_copy(update=frozen)
+    return config
+
+
+def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str] = ()) -> list[Difference]:
+    """The frozen keys in which `now` differs, except those that lie at or below a key in `allow`."""
+    return [
+        d
+        for d in diff_configs(stored, now)
+        if d.change is Change.FROZEN and not any(within(d.key, a) for a in allow)
+    ]
+
+
+def edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | None:
+    """The refusal of a run whose `config.yaml` was edited; None if the file agrees with the checkpoints."""
+    truth = computed_with(config_file)
+    wrong = frozen_differences(truth, now, allow)
+    changed = {d.key for d in frozen_differences(truth, load_config(config_file, check_files=False))}
+    if not wrong or not changed.issuperset(d.key for d in wrong):
+        return None
+    keys = ", ".join(
+        f"{d.key} is {in_words(d.new)}, but the checkpoints were computed with {in_words(d.old)}"
+        for d in wrong
+    )
+    return (
+        f"{config_file}: was edited: {keys}; put it back, or allow the change: "
+        f"simulator resume {config_file.parent} {_allowing(wrong)}"
+    )
+
+
+def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> None:
+    """Raises UserError if the frozen keys of `checkpoint` differ from those of `now`."""
+    stored = stored_config(checkpoint)
+    if stored is not None and (wrong := frozen_differences(stored, now, allow)):
+        keys = ", ".join(f"{d.key} (there {in_words(d.old)}, now {in_words(d.new)})" for d in wrong)
+        raise UserError(
+            f"{checkpoint}: was computed with another {keys}; continue with its value, or allow the change: "
+            f"{_allowing(wrong)}"
+        )
+
+
+def _allowing(differences: list[Difference]) -> str:
+    return " ".join(f"--allow {d.key}" for d in differences)

@@ -25,7 +25,7 @@ from simulator.archive.state import NAME as STATE
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
 from simulator.files import write_all
-from simulator.run.alive import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
+from simulator.run.run_status import LOCK, RENEW_EVERY, STALE_AFTER, Holder, read_holder, why_dead
 
 _BESIDE = ".lock-"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}

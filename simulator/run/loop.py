@@ -49,6 +49,15 @@ class Outcome:
     moment: Moment
 
 
+class Calls(NamedTuple):
+    """The functions that the loop calls: `progress` at every wake, `committed` for every snapshot and checkpoint, and
+    `alive` for a watchdog."""
+
+    progress: Callable[[Moment], None]
+    committed: Callable[[Path], None]
+    alive: Callable[[], None]
+
+
 class Loop:
     """Runs a simulation from its current state to the end, or until it is asked to stop."""
 
@@ -59,22 +68,14 @@ class Loop:
         output: Output,
         writer: Writer,
         watch: Watch,
-        *,
-        progress: Callable[[Moment], None] = lambda moment: None,
-        committed: Callable[[Path], None] = lambda folder: None,
-        alive: Callable[[], None] = lambda: None,
-        advance: Callable[[State, Until], State] | None = None,
-        spent: Stopwatch | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        calls: Calls,
+        advance: Callable[[State, Until], State],
+        spent: Stopwatch,
     ):
-        """`progress` is called at every wake, `committed` for every snapshot and checkpoint, and `alive` feeds a
-        watchdog; `advance` is the compiled `simulation.advance`."""
+        """`advance` is the compiled `simulation.advance`."""
         self._simulation, self._schedule, self._output, self._writer = simulation, schedule, output, writer
-        self._watch, self._progress, self._committed, self._alive = watch, progress, committed, alive
-        self._clock = clock
-        self._take_steps = advance or simulation.advance
-        self._spent = spent or Stopwatch()
-        self._wall = WallTimer(schedule.events, clock)
+        self._watch, self._calls, self._take_steps, self._spent = watch, calls, advance, spent
+        self._wall = WallTimer(schedule.events, time.monotonic)
         self._speed: float | None = None
         self._flags = np.zeros(len(Flag), np.int32)
 
@@ -131,7 +132,7 @@ class Loop:
         with self._spent.on("waiting for files"):
             folder = self._writer.wait()
         if folder is not None:
-            self._committed(folder)
+            self._calls.committed(folder)
 
     def _take(self, names: tuple[str, ...], moment: Moment) -> None:
         """Takes events."""
@@ -152,13 +153,13 @@ class Loop:
         with self._spent.on("waiting for other processes"):
             *agreed, busy, wake = self._simulation.cluster.any(mine).tolist()
         self._flags = np.array(agreed[: len(Flag)], np.int32)
-        self._alive()
+        self._calls.alive()
         self._watch.agreed(self._flags)
         if self._flags[Flag.FAILURE]:
             self._raise_trouble()
         if (folder := self._writer.poll(bool(busy))) is not None:
-            self._committed(folder)
-        self._progress(moment)
+            self._calls.committed(folder)
+        self._calls.progress(moment)
         until_due = self._schedule.steps_until_due(moment.step)
         steps = wake if until_due is None else min(wake, max(until_due, 1))
         return steps, tuple(n for n, d in zip(self._wall.names, agreed[len(Flag) :], strict=True) if d)
@@ -175,13 +176,13 @@ class Loop:
             np.float64(self._schedule.next_soft()),
             np.int64(steps),
         )
-        began = self._clock()
+        began = time.monotonic()
         with self._spent.on("steps"):
             state = self._take_steps(self._simulation.state, until)
             jax.block_until_ready(state)
         self._simulation.state = state
         grew = self._make_room(state)
-        seconds = self._clock() - began
+        seconds = time.monotonic() - began
         if not grew and float(state.time) <= moment.time and np.isfinite(dt := float(state.dt)):
             self._fail(
                 f"step {moment.step}, t = {moment.time:g}: dt = {dt:g} no longer advances the time; "

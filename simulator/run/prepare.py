@@ -19,8 +19,7 @@ from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import Journal
-from simulator.run import fingerprint
-from simulator.run.folder import RunFolder
+from simulator.run.folder import RunFolder, check_restored
 from simulator.run.log import RunLog
 from simulator.run.schedule import Schedule, events
 from simulator.simulation import provenance
@@ -71,7 +70,7 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> Path | None:
     if chosen is None:
         RunFolder(folder).clear()
     else:
-        fingerprint.check_restored(chosen, config, choices.allow)
+        check_restored(chosen, config, choices.allow)
     return chosen
 
 

@@ -23,9 +23,8 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
-from simulator.run import fingerprint
-from simulator.run.folder import Action, Decision, Found, RunFolder, decide, read_state
-from simulator.simulation.memory import ROOM, SMALL, Memory, free_everywhere
+from simulator.run.folder import Action, Decision, Found, RunFolder, computed_with, decide, edited, read_state
+from simulator.simulation.compiling import bytes_of
 from simulator.simulation.placement import check_devices, check_exchange
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import check_growth as growth_is_followed
@@ -33,8 +32,6 @@ from simulator.spectral import Grid, Transform
 from simulator.spectral.staged import NAME
 from simulator.words import size
 
-AT_LEAST = 2
-"""Every step holds at least this many times the state."""
 FEW = 1 << 24
 """The largest number of modes of a field whose linear term is evaluated on a login node."""
 
@@ -67,14 +64,14 @@ def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection
     folder = RunFolder(Path(config.output.directory))
     found, file = folder.found(), folder.path / CONFIG
     old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
-    differences = diff_configs(fingerprint.computed_with(file), config) if old else ()
+    differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
     decision = decide(
         folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow
     )
     if decision.action is not Action.REFUSE or not file.is_file():
         return decision
-    line = fingerprint.edited(file, config, allow)
+    line = edited(file, config, allow)
     return replace(decision, lines=(line,)) if line else decision
 
 
@@ -114,20 +111,10 @@ def check_memory(simulation: Simulation) -> None:
 
     Free memory is that of this moment; if it is unknown, nothing is refused.
     """
-    cluster, config = simulation.cluster, simulation.config
-    devices = len(cluster.devices)
-    state = _bytes(simulation.template) / devices
-    if ROOM * state <= SMALL:
+    config, devices = simulation.config, len(simulation.cluster.devices)
+    if (short := simulation.shortage()) is None:
         return
-    free = free_everywhere(cluster)
-    if free is None or ROOM * state <= free:
-        return
-    # A step makes at least one more state; the compilation is worthwhile only if that fits.
-    needs = AT_LEAST * state
-    if needs <= free:
-        needs = Memory.of(simulation.compiled_loop()).total
-    if needs <= free:
-        return
+    state, needs, free = short
     _check_particles(simulation, state, needs, free)
     shape = config.grid.shape
     side = next((n for n in reversed(NICE) if (n / max(shape)) ** len(shape) * needs <= free), None)
@@ -146,7 +133,7 @@ def check_memory(simulation: Simulation) -> None:
 def _check_particles(simulation: Simulation, state: float, needs: float, free: float) -> None:
     """Raises UserError if the particles are most of a device's `state` (bytes), with the number that would fit."""
     sets = simulation.template.particles
-    held = {name: _bytes(particles) / sets[name].devices for name, particles in sets.items()}
+    held = {name: bytes_of(particles) / sets[name].devices for name, particles in sets.items()}
     if 2 * sum(held.values()) < state:
         return
     name = max(held, key=lambda name: held[name])
@@ -163,10 +150,6 @@ def _check_particles(simulation: Simulation, state: float, needs: float, free: f
         f"{count} {name} are most of the {size(needs)} or more that a step needs on each of {_counted(devices)}, "
         f"which {'has' if devices == 1 else 'have'} {size(free)} free; what would fit: {', or '.join(cures)}",
     )
-
-
-def _bytes(tree: Any) -> int:
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(tree))
 
 
 def _counted(devices: int) -> str:

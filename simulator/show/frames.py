@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from simulator.archive.dataset import Axis
+from simulator.archive.manifest import Axis
 from simulator.archive.open_run import Run
 from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader

@@ -26,7 +26,7 @@ from simulator.show.kinds import over, wavenumbers
 from simulator.show.lines import PANELS, DrawnCurve, drawn, limits, panels
 from simulator.show.runs import series_of
 from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours, spectrum_of
-from simulator.study import collect
+from simulator.study import table as collect
 from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected

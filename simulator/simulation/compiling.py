@@ -1,12 +1,17 @@
-"""The programs of a run, compiled before its first step, several at a time."""
+"""The programs of a run: compiled before its first step, several at a time, and the memory that they need, as the
+compiler states it before anything is allocated."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import jax
 
 from simulator.cluster.hardware import usable_cores
+from simulator.config import RunConfig
 
 MOST = 4
 """The largest number of concurrent compilations. Each takes memory, and the compiler itself uses several threads."""
@@ -44,3 +49,97 @@ def compiled(
             say(f"compiling {', '.join(names)}")
         ready = {name: program.function for name, program in programs.items()}
         return ready | {name: future.result() for name, future in futures.items()}
+
+
+ROOM = 64
+"""An upper bound of a program's memory in multiples of the state: existing models need 3 to 20. If this much is free,
+nothing is compiled to see whether it fits."""
+AT_LEAST = 2
+"""Every step holds at least this many times the state."""
+SMALL = 1 << 30
+"""Bytes that every device is assumed to have free: smaller programs skip the check."""
+
+_LIMITS = (  # limit and present use of a control group
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a compiled program needs on one device."""
+
+    resident: int
+    """Arguments, and results that do not reuse the arguments' memory: the state."""
+    temporary: int
+
+    @property
+    def total(self) -> int:
+        return self.resident + self.temporary
+
+    @classmethod
+    def of(cls, compiled: Any) -> Self:
+        analysis = compiled.memory_analysis()
+        resident = (
+            analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        )
+        return cls(resident, analysis.temp_size_in_bytes)
+
+
+def free_bytes(cluster: Any) -> int | None:
+    """Free memory of each device of this process; None if it is unknown."""
+    device = cluster.local_devices[0]
+    if cluster.platform == "gpu":
+        with contextlib.suppress(Exception):  # not every driver reports it
+            stats = device.memory_stats()
+            return stats["bytes_limit"] - stats["bytes_in_use"]
+        return None
+    free = _free_host_bytes()
+    if free is None:
+        return None
+    return free // (max(cluster.allocation.local_processes, 1) * len(cluster.local_devices))
+
+
+def _free_host_bytes(root: Path = Path("/")) -> int | None:
+    """Available memory of this host, or of the control group if that is less."""
+    available: list[int] = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        available.append(1024 * int(next(x for x in lines if x.startswith("MemAvailable")).split()[1]))
+    for limit, used in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # "max": no limit
+            available.append(int((root / limit[1:]).read_text()) - int((root / used[1:]).read_text()))
+    return min(available, default=None)
+
+
+def shortage(
+    cluster: Any, template: Any, compiled_loop: Callable[[], Any]
+) -> tuple[float, float, float] | None:
+    """The bytes of a state like `template`, those that its step needs, and the free ones, on a device whose memory is
+    too small; None if a step fits, or if the free memory is unknown. All processes call this. `compiled_loop` is
+    called only if memory may be short and another state fits, without which no step does."""
+    state = bytes_of(template) / len(cluster.devices)
+    if ROOM * state <= SMALL:
+        return None
+    free = free_everywhere(cluster)
+    if free is None or ROOM * state <= free:
+        return None
+    needs = AT_LEAST * state
+    if needs <= free:
+        needs = Memory.of(compiled_loop()).total
+    return (state, needs, free) if needs > free else None
+
+
+def bytes_of(tree: Any) -> int:
+    """The bytes of all arrays of a tree, or of shapes and types in their place."""
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(tree))
+
+
+def free_everywhere(cluster: Any) -> int | None:
+    """The smallest `free_bytes` of all processes, on every process."""
+    return min((f for f in cluster.gather(free_bytes(cluster)) if f is not None), default=None)
+
+
+def words(count: float, config: RunConfig, points: int, devices: int) -> float:
+    """Memory in bytes of one device, as the equivalent number of values of the run's precision per grid point."""
+    return count / (8 if config.precision == "double" else 4) / (points / devices)

@@ -27,11 +27,8 @@ def check(number: int, parts: int) -> None:
         raise UserError(f"{number} members cannot be divided among {parts} parts of the devices; {near} can")
 
 
-def together(
-    function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0, shardings: Tree = None
-) -> Callable[..., Any]:
-    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled. `shardings`: of the
-    results of one member, if they have to be certain."""
+def together(function: Callable[..., Any], mesh: Mesh, in_axes: Any = 0) -> Callable[..., Any]:
+    """`function` over a leading axis of its arguments and results, laid over MEMBERS, compiled."""
     name = f"{getattr(function, '__name__', 'function')}_together"
     over = MEMBERS if MEMBERS in mesh.axis_names else None
 
@@ -45,7 +42,7 @@ def together(
 
     batched = jax.vmap(one if over else function, in_axes, spmd_axis_name=over)
     batched.__name__ = name
-    return jax.jit(batched, out_shardings=None if shardings is None else jax.tree.map(stacked, shardings))
+    return jax.jit(batched)
 
 
 def stacked(sharding: NamedSharding) -> NamedSharding:
@@ -82,26 +79,3 @@ def _unstacking(
         return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
 
     return jax.jit(unstacking, out_shardings=(jax.tree.unflatten(tree, places),) * count)
-
-
-def joined(parts: Sequence[Tree], shardings: Tree) -> Tree:
-    """One tree from those that `stack` made on each part of the devices, in the order of the parts; nothing is
-    copied. `shardings`: of one member on all devices."""
-
-    def join(sharding: NamedSharding, *leaves: jax.Array) -> jax.Array:
-        shape = (sum(map(len, leaves)), *leaves[0].shape[1:])
-        shards = [shard.data for leaf in leaves for shard in leaf.addressable_shards]
-        return jax.make_array_from_single_device_arrays(shape, stacked(sharding), shards)
-
-    return jax.tree.map(join, shardings, *parts)
-
-
-def parted(states: Tree, shardings: Sequence[Tree]) -> list[Tree]:
-    """The reverse of `joined`. `shardings`: of one member on the devices of each part."""
-
-    def part(states: jax.Array, sharding: NamedSharding) -> jax.Array:
-        shape = (len(states) // len(shardings), *states.shape[1:])
-        shards = [s.data for s in states.addressable_shards if s.device in sharding.device_set]
-        return jax.make_array_from_single_device_arrays(shape, stacked(sharding), shards)
-
-    return [jax.tree.map(part, states, places) for places in shardings]

@@ -1,8 +1,9 @@
 """Distributes a configuration's grid over devices: the possible device counts, the devices, the transform."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -205,16 +206,11 @@ def check_devices(
         chosen_kernels(config, "cpu")
 
 
-def can_have_members(config: RunConfig) -> bool:
-    """Whether the backend can lay an ensemble over devices."""
-    return config.fft.backend == CUSTOM_PARTITIONING
-
-
 def check_members(config: RunConfig, members: int) -> None:
     """Refuses an ensemble that cannot be laid over devices."""
     if members < 1:
         raise UserError(f"members: must be at least 1, not {members}")
-    if members > 1 and not can_have_members(config):
+    if members > 1 and config.fft.backend != CUSTOM_PARTITIONING:
         raise config.error(
             "fft.backend", f"{config.fft.backend} cannot lay members over devices; {CUSTOM_PARTITIONING} can"
         )
@@ -315,46 +311,24 @@ def _shares(order: str, layout: Any) -> str:
 
 
 def _parts(transform: Any) -> list[str]:
-    """Per device: process, its part of a physical and of a spectral field, and the bytes of one component."""
-    physical, layout = transform.physical, transform.layout
-    complex_size = 2 * transform.dtype.itemsize
-    inside = physical.sharding().devices_indices_map(physical.shape)
-    modes = layout.sharding().devices_indices_map(layout.shape)
-    axes = list(physical.sharded), list(layout.sharded)
-    header = ["device", "process", *axes[0], *(f"k{axis}" for axis in axes[1]), "physical", "spectral"]
-    rows = [header]
-    for number, device in enumerate(layout.mesh.devices.flat):
-        spaces = [_range(axis, physical, inside[device]) for axis in axes[0]]
-        waves = [_wavenumbers(axis, layout, modes[device]) for axis in axes[1]]
-        sizes = [
-            size(_count(inside[device], physical.shape) * transform.dtype.itemsize),
-            size(_count(modes[device], layout.shape) * complex_size),
-        ]
-        rows.append([str(number), str(device.process_index), *spaces, *waves, *sizes])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    """Per device: its process, and its part of a physical and of a spectral field with the bytes of one component."""
+    points = {axis: range(n) for axis, n in zip("xyz", transform.grid.shape, strict=True)}
+    spaces = (
+        ("", transform.physical, points, transform.dtype.itemsize),
+        ("k", transform.layout, transform.layout.mode_numbers, 2 * transform.dtype.itemsize),
+    )
+    names = [f"{k}{axis}" for k, layout, *_ in spaces for axis in layout.sharded]
+    rows = [["device", "process", *names, "physical", "spectral"]]
+    for number, device in enumerate(transform.layout.mesh.devices.flat):
+        ranges, sizes = [], []
+        for _, layout, entries, itemsize in spaces:
+            index = layout.sharding().devices_indices_map(layout.shape)[device]
+            bounds = [part.indices(n)[:2] for part, n in zip(index, layout.shape, strict=True)]
+            for axis in layout.sharded:
+                place = layout.order.index(axis)
+                first, last = bounds[place][0], min(bounds[place][1], layout.valid[place]) - 1
+                ranges.append(f"{entries[axis][first]}..{entries[axis][last]}" if first <= last else "none")
+            sizes.append(size(prod(stop - start for start, stop in bounds) * itemsize))
+        rows.append([str(number), str(device.process_index), *ranges, *sizes])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-
-
-def _bounds(axis: str, layout: Any, index: Sequence[slice]) -> tuple[int, int]:
-    """First and last valid entry of a device's part along `axis`; last < first if the part is all padding."""
-    place = layout.order.index(axis)
-    start, stop, _ = index[place].indices(layout.shape[place])
-    return start, min(stop, layout.valid[place]) - 1
-
-
-def _range(axis: str, layout: Any, index: Sequence[slice]) -> str:
-    first, last = _bounds(axis, layout, index)
-    return f"{first}-{last}" if first <= last else "none"
-
-
-def _wavenumbers(axis: str, layout: Any, index: Sequence[slice]) -> str:
-    first, last = _bounds(axis, layout, index)
-    mode_numbers = layout.mode_numbers[axis]
-    return f"{mode_numbers[first]}..{mode_numbers[last]}" if first <= last else "none"
-
-
-def _count(index: Sequence[slice], shape: Sequence[int]) -> int:
-    total = 1
-    for part, n in zip(index, shape, strict=True):
-        total *= len(range(*part.indices(n)))
-    return total

@@ -1,6 +1,6 @@
 """Quantities of a state, as functions to be compiled: its diagnostics, and the values of its fields on the grid."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -108,20 +108,3 @@ def are_finite(given: Mapping[str, jax.Array | ParticleSet]) -> dict[str, jax.Ar
         name: population.are_finite(a) if isinstance(a, ParticleSet) else jnp.isfinite(a).all()
         for name, a in given.items()
     }
-
-
-class PhysicalFields(Mapping[str, jax.Array]):
-    """Values of fields by name, (..., x, y, z) or, in two dimensions, (..., x, y), without padding; each is computed
-    on access."""
-
-    def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
-        self._names, self._shape, self._values = names, shape, values
-
-    def __getitem__(self, name: str) -> jax.Array:
-        return self._values(name)[(..., *(slice(n) for n in self._shape))]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)

@@ -1,7 +1,7 @@
 """A configured simulation: its devices, transform, model and state, without the files of a run."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,23 +13,22 @@ from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.config import RunConfig
 from simulator.physics.forcing import Forcing
-from simulator.physics.models import MODELS, Model, State
+from simulator.physics.models import MODELS, Fields, Model, State
 from simulator.physics.particles import population
 from simulator.physics.particles.population import Populations
 from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation import members, quantities, start
 from simulator.simulation.advance import TimeStep, Until, advance_of, step_of
-from simulator.simulation.compiled_quantities import CompiledQuantities
+from simulator.simulation.compiling import shortage
 from simulator.simulation.equation import make_forcing, make_model, make_swarm
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.memory import fits
 from simulator.simulation.placement import Placement, connect, place
 from simulator.simulation.varied import with_values
 
 Report = Callable[[str], None]
 
 
-class Simulation(CompiledQuantities):
+class Simulation:
     """A configuration on the available devices; `simulator.Simulation` can also run it, with all output.
 
         simulation = Simulation(load_config("run.yaml", ["time.stop=1"]))
@@ -58,7 +57,7 @@ class Simulation(CompiledQuantities):
         self.integrator = INTEGRATORS[config.time.integrator]()
         self.time_step = TimeStep(config.time.dt, config.time.cfl, config.time.max_dt)
         self._build(place(config, self.cluster, report, members))
-        if config.run.memory == "auto" and self.placement.saves_memory and not self._fits():
+        if config.run.memory == "auto" and self.placement.saves_memory and self.shortage():
             self._build(self.placement.with_low_memory())
         quantities.check_names(config, self.model)
         self._state: State | None = None
@@ -78,13 +77,11 @@ class Simulation(CompiledQuantities):
         other._state = None
         return other
 
-    def _fits(self) -> bool:
-        return fits(self.cluster, self.template, self.compiled_loop)
-
     def _build(self, placement: Placement) -> None:
         """Makes the model, forcing and particles on the devices."""
         for name in ("step", "advance", "template"):
             self.__dict__.pop(name, None)
+        self._compiled: dict[Any, Callable[[State], Any]] = {}
         self.placement, self.grid = placement, placement.grid
         self.model: Model = make_model(self.config, placement, self.inputs)
         self.transform = self.model.transform
@@ -108,7 +105,7 @@ class Simulation(CompiledQuantities):
     @property
     def fields(self) -> Mapping[str, jax.Array]:
         """Values of the current state's evolved and derived fields on the grid, by name."""
-        return quantities.PhysicalFields(
+        return PhysicalFields(
             self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state)
         )
 
@@ -135,6 +132,7 @@ class Simulation(CompiledQuantities):
 
     @cached_property
     def template(self) -> State:
+        """Shapes and types of a state, without computing one."""
         state = jax.eval_shape(self.begin, start.templates(self.model))
         return start.with_particle_templates(state, self.swarm)
 
@@ -154,6 +152,53 @@ class Simulation(CompiledQuantities):
     def placed(self, state: State) -> State:
         """The state with every array where the compiled loop leaves it, so that the loop compiles once."""
         return jax.jit(lambda s: s, out_shardings=self.shardings(state))(state)
+
+    # ---- quantities of a state, each compiled once -------------------------------------------------------
+
+    @cached_property
+    def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
+        """The compiled function from a state to the scalars of diagnostics.csv."""
+        return jax.jit(lambda state: quantities.diagnostics_of(self.model, self.forcing, state))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the diagnostics, in the model's order."""
+        return quantities.columns_of(self.model, self.forcing, self.template)
+
+    @cached_property
+    def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
+        """Compiled: the shell spectra of a state."""
+        return jax.jit(lambda state: self.model.spectra(self.model.contents(state)))
+
+    def sampled(self, name: str, names: tuple[str, ...]) -> Callable[[State], dict[str, jax.Array]]:
+        """The compiled function from a state to the fluid's quantities `names` at the positions of the particles
+        `name`, as records `fluid_velocity` and so on."""
+        if (name, names) not in self._compiled:
+            self._compiled[name, names] = jax.jit(
+                lambda state: quantities.sampled(self.model, self.forcing, self.swarm, state, name, names)
+            )
+        return self._compiled[name, names]
+
+    @cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """The fields that output may request."""
+        return tuple(self.model.specs())
+
+    def values(self, name: str) -> Callable[[State], jax.Array]:
+        """The compiled function from a state to the values of one field, evolved or derived, (..., x, y, z) or, in
+        two dimensions, (..., x, y), zero in padding."""
+        if name not in self.field_names:
+            self.model.spec(name)
+        if name not in self._compiled:
+            self._compiled[name] = jax.jit(
+                lambda state: self.model.field_values(name, self.model.contents(state))
+            )
+        return self._compiled[name]
+
+    @cached_property
+    def are_finite(self) -> Callable[[Fields], dict[str, jax.Array]]:
+        """The compiled function that tells for each field whether it is finite everywhere."""
+        return jax.jit(quantities.are_finite)
 
     # ---- ensembles ---------------------------------------------------------------------------------------
 
@@ -227,6 +272,10 @@ class Simulation(CompiledQuantities):
         """The compiled loop over steps, without a state. `name` distinguishes it from the program of a run."""
         return self.lowered_loop(name).compile()
 
+    def shortage(self) -> tuple[float, float, float] | None:
+        """Bytes on a device whose memory is too small for a step: of the state, needed, free; None if a step fits."""
+        return shortage(self.cluster, self.template, self.compiled_loop)
+
     def nonfinite(self) -> str | None:
         """The name of a field of the current state that is not finite; None if all are."""
         finite = jax.device_get(self.are_finite(self.state.fields))
@@ -244,3 +293,20 @@ class Simulation(CompiledQuantities):
             return reason
         cure = "A smaller time.cfl or time.dt, more viscosity or a finer grid"
         return f"{name or 'the rate of change'} is not finite", cure
+
+
+class PhysicalFields(Mapping[str, jax.Array]):
+    """Values of fields by name, (..., x, y, z) or, in two dimensions, (..., x, y), without padding; each is computed
+    on access."""
+
+    def __init__(self, names: tuple[str, ...], shape: tuple[int, ...], values: Callable[[str], jax.Array]):
+        self._names, self._shape, self._values = names, shape, values
+
+    def __getitem__(self, name: str) -> jax.Array:
+        return self._values(name)[(..., *(slice(n) for n in self._shape))]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

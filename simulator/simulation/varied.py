@@ -1,6 +1,6 @@
 """A configuration with other values of some keys; the values may be traced."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from simulator.config import RunConfig
@@ -19,10 +19,10 @@ def with_values(config: RunConfig, values: Mapping[str, Any], equation: Settings
     """
     known = {f"time.{key}" for key in TIME_STEP}
     for block in _BLOCKS:
-        known |= {key for key, number in _keys(block, getattr(config, block)) if number}
+        known |= _numbers(getattr(config, block), block)
     if equation is not None:
         known = {key for key in known if not key.startswith("model.parameters")}
-        known |= {key for key, number in _keys("model.parameters", equation) if number}
+        known |= _numbers(equation, "model.parameters")
     for key, value in values.items():
         # A function's parameters may be left out of the configuration; the call refuses unknown ones.
         if key not in known and f"{key.rpartition('.')[0]}.*" not in known:
@@ -39,19 +39,25 @@ def _refusal(key: str, known: set[str]) -> str:
     return "is not a number of this configuration; those of model, forcing and initial, and of time, can vary"
 
 
-def _keys(key: str, item: Any, annotation: Any = None) -> Iterator[tuple[str, bool]]:
-    """The dotted keys at and below an item, and whether they are numbers; `KEY.*` for a function's parameters."""
-    yield key, _takes_number(annotation) or _is_number(item)
+def walk(item: Any, key: str = "", annotation: Any = None) -> Iterator[tuple[str, Any, Any]]:
+    """An item and all items inside it, each with its dotted key and with its annotation if it is a setting."""
+    yield key, item, annotation
+    inner: Iterable[tuple[Any, Any, Any]] = ()
     if isinstance(item, Settings):
-        for name, field in type(item).model_fields.items():
-            yield from _keys(f"{key}.{name}", getattr(item, name), field.annotation)
+        inner = ((name, getattr(item, name), f.annotation) for name, f in type(item).model_fields.items())
     elif isinstance(item, Mapping):
-        yield f"{key}.*", True
-        for name, inner in item.items():
-            yield from _keys(f"{key}.{name}", inner)
+        inner = ((name, value, None) for name, value in item.items())
     elif isinstance(item, tuple | list):
-        for i, inner in enumerate(item):
-            yield from _keys(f"{key}.{i}", inner)
+        inner = ((i, value, None) for i, value in enumerate(item))
+    for name, value, of in inner:
+        yield from walk(value, f"{key}.{name}" if key else str(name), of)
+
+
+def _numbers(block: Any, name: str) -> set[str]:
+    """The keys of a block that are numbers; `KEY.*` for a function's parameters."""
+    items = list(walk(block, name))
+    known = {key for key, item, annotation in items if _takes_number(annotation) or _is_number(item)}
+    return known | {f"{key}.*" for key, item, _ in items if isinstance(item, Mapping)}
 
 
 def _takes_number(annotation: Any) -> bool:

@@ -1,9 +1,14 @@
-"""One compiled step for many runs: numbers of the configuration become arrays, batched with `vmap`.
+"""Runs that are stepped together: groups of them, and one compiled step for each group.
 
-The simulation is rebuilt inside the traced function, from settings with arrays in place of numbers. Models and
-forcings need no code for this as long as they do not branch on the values of their numbers.
+Runs of a group share shapes and physics and differ only in numbers of the configuration. These become arrays, batched
+with `vmap`: the simulation is rebuilt inside the traced function, from settings with arrays in place of numbers.
+Models and forcings need no code for this as long as they do not branch on the values of their numbers. The runs of a
+model that does cannot be compiled together, and run alone.
 """
 
+import json
+import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,13 +17,59 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from simulator.config import RunConfig, as_mapping
+from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
 from simulator.physics.models import State
-from simulator.simulation import members
 from simulator.simulation.advance import Until
 from simulator.simulation.simulation import Simulation
+from simulator.study.runs import Group, SweepRun
 
 Values = dict[str, Any]
 """Scalars by key: `model.viscosity`, `time.dt`."""
+Measure = Callable[[Values, State], Any]
+MOST_MEMBERS = 64
+
+
+def groups(runs: Sequence[SweepRun], parts: int = 1) -> list[Group]:
+    """All runs in groups, ordered by their first run.
+
+    Groups are divided so that they keep `parts` processes busy and fit in the memory.
+    """
+    alike: dict[str, list[SweepRun]] = defaultdict(list)
+    for run in runs:
+        # A transform that is chosen by measurement may differ from run to run.
+        alone = str(run.config.output.directory) if run.config.fft.backend == "auto" else None
+        alike[json.dumps([programs(run.config), alone])].append(run)
+    divided = [
+        Group(part, _differing(part)) for members in alike.values() for part in _divided(members, parts)
+    ]
+    return sorted(divided, key=lambda group: group.runs[0].index)
+
+
+def numbers(config: RunConfig) -> dict[str, float]:
+    """The numbers that may differ within a group, by key (`model.viscosity`, `time.dt`)."""
+    whole = as_mapping(config)
+    varied = {
+        f"{block}.{key}": item
+        for block in VARIED
+        for key, item in leaves(whole.get(block))
+        if isinstance(item, float)
+    }
+    return varied | {f"time.{key}": whole["time"][key] for key in TIME_STEP if key in whole["time"]}
+
+
+def _differing(members: Sequence[SweepRun]) -> tuple[str, ...]:
+    """The keys of the numbers in which runs of a group differ."""
+    values = [numbers(member.config) for member in members]
+    return tuple(key for key in values[0] if len({row[key] for row in values}) > 1)
+
+
+def _divided(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]]:
+    needed = max(run.estimate.room for run in group)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = max(1, min(MOST_MEMBERS, memory // (parts * needed), -(-len(group) // parts)))
+    number = -(-len(group) // most)
+    return [tuple(group[i * len(group) // number : (i + 1) * len(group) // number]) for i in range(number)]
 
 
 class BatchedStep:
@@ -26,6 +77,7 @@ class BatchedStep:
 
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
         self._simulation, self.keys = simulation, tuple(keys)
+        self._measures: dict[str, Measure | None] = {}
 
     def values(self, numbers: Mapping[str, float]) -> Values:
         """The values of one run in the types of the step: the precision of the fields, double for the clock."""
@@ -35,13 +87,9 @@ class BatchedStep:
             for key in self.keys
         }
 
-    def variant(self, values: Values) -> Simulation:
-        """The simulation with these values, which may be traced."""
-        return self._simulation.varied(values)
-
     def advance(self, values: Values, state: State, until: Until) -> State:
         """The loop over steps of one run, to be batched by `vmap`."""
-        return self.variant(values).advance(state, until)
+        return self._simulation.varied(values).advance(state, until)
 
     @cached_property
     def together(self) -> Callable[..., tuple[State, ...]]:
@@ -60,57 +108,20 @@ class BatchedStep:
         advance_together.__name__ = f"advance_together_{type(self._simulation.model).__name__}_{name}"
         return jax.jit(advance_together)
 
-    @cached_property
-    def on_parts(self) -> Callable[[Values, State, Until], State]:
-        """Compiled: the same with the runs along a leading axis that is laid over the parts of the devices."""
-        simulation = self._simulation
+    def measure(self, name: str) -> Measure | None:
+        """Compiled: the diagnostics, the spectra, or the values of the field `name`; None if one program cannot serve
+        all runs, because it cannot be traced with arrays for `keys`."""
+        if name not in self._measures:
 
-        def advance(values: Values, state: State, until: Until) -> State:
-            return self.advance(values, state, until)
+            def measured(values: Values, state: State) -> Any:
+                run = self._simulation.varied(values)
+                own = {"diagnostics": run.diagnostics, "spectra": run.spectra}
+                return (own[name] if name in own else run.values(name))(state)
 
-        advance.__name__ = f"advance_{type(simulation.model).__name__}_{simulation.transform.name}"
-        mesh = simulation.transform.layout.mesh
-        return members.together(advance, mesh, shardings=simulation.shardings(simulation.template))
-
-    @cached_property
-    def diagnostics(self) -> Callable[[Values, State], dict[str, jax.Array]]:
-        """Compiled: the scalars of diagnostics.csv."""
-        return jax.jit(lambda values, state: self.variant(values).diagnostics(state))
-
-    @cached_property
-    def spectra(self) -> Callable[[Values, State], dict[str, jax.Array]]:
-        """Compiled: the shell spectra."""
-        return jax.jit(lambda values, state: self.variant(values).spectra(state))
-
-    def field(self, name: str) -> Callable[[Values, State], jax.Array]:
-        """Compiled: the values of one field, evolved or derived, (..., x, y, z)."""
-        if name not in self._fields:
-            self._fields[name] = jax.jit(lambda values, state: self.variant(values).values(name)(state))
-        return self._fields[name]
-
-    @cached_property
-    def _fields(self) -> dict[str, Callable[[Values, State], jax.Array]]:
-        return {}
-
-    def why_not(self) -> str | None:
-        """The reason why the batched step cannot be traced with arrays for `keys`, or None. Needs no device."""
-        until = Until(np.float64(0), np.float64(0), np.int64(0))
-        arguments = (self.values(dict.fromkeys(self.keys, 1.0)), self._simulation.template, until)
-
-        def twice(leaf: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype)
-
-        return _obstacle(jax.vmap(self.advance), *jax.tree.map(twice, arguments))
-
-    def shares(self, measure: Callable[[Values, State], Any]) -> bool:
-        """Whether one program of `measure` serves all runs, because it can be traced with arrays for `keys`."""
-        values = self.values(dict.fromkeys(self.keys, 1.0))
-        return _obstacle(measure, values, self._simulation.template) is None
-
-
-def _obstacle(function: Callable[..., Any], *arguments: Any) -> str | None:
-    try:
-        jax.eval_shape(function, *arguments)
-    except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError) as error:
-        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return None
+            self._measures[name] = jax.jit(measured)
+            values = self.values(dict.fromkeys(self.keys, 1.0))
+            try:
+                jax.eval_shape(measured, values, self._simulation.template)
+            except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError):
+                self._measures[name] = None
+        return self._measures[name]

@@ -1,9 +1,8 @@
 """Steps many runs in one program: the process that `sweep run --batch auto` starts.
 
-The devices of the process are divided into equal parts, on each of which a share of the runs lives. Every run is an
-ordinary run on the devices of its part, in its own thread, with its own folder, lock, schedule and files; only
-`advance` is shared by all. The threads take turns: only one runs at a time, and it yields only while it waits for the
-others to request their steps too. Therefore the code of a run need not be thread-safe.
+Every run is an ordinary run in its own thread, with its own folder, lock, schedule and files; the runs share only
+`advance`. The threads take turns: only one runs at a time, and it yields only while it waits for the others to
+request their steps too. Therefore the code of a run need not be thread-safe.
 """
 
 import contextlib
@@ -12,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ import numpy as np
 
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs
-from simulator.cluster import Allocation, discover
-from simulator.cluster.start import Cluster, choose_platform, gpu_ids
+from simulator.cluster import discover
+from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.errors import RunFailure, UserError
 from simulator.physics.models import State
@@ -32,66 +30,34 @@ from simulator.run.execute import execute
 from simulator.run.log import RunLog
 from simulator.run.prepare import Choices
 from simulator.run.signals import SignalFlags
-from simulator.simulation import members
 from simulator.simulation.advance import Until
-from simulator.simulation.placement import can_have_members, connect
+from simulator.simulation.placement import connect
 from simulator.simulation.simulation import Simulation
-from simulator.study.batch import BatchedStep
-from simulator.study.grouping import numbers
-from simulator.study.record import ended, last_line, read_record
+from simulator.study.batch import BatchedStep, numbers
 from simulator.study.runner import CANNOT
-
-
-class EnsemblePart:
-    """Equal shares of the devices and of the runs. The runs' measurements are compiled once for each part."""
-
-    def __init__(self, simulation: Simulation, step: BatchedStep):
-        self.simulation, self.step = simulation, step
-
-    def idle(self) -> State:
-        """A state for members without a run, which take no steps."""
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
-        return self.simulation.placed(zeros)
+from simulator.study.study_status import ended, last_line, outcome, read_record
 
 
 class Ensemble:
     """What the runs share: one compiled step, and the synchronization of the runs before it."""
 
-    def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster, parts: int = 1):
-        """The devices of `cluster` are divided into `parts`."""
-        self.shared = Simulation(configs[0], cluster=cluster, members=parts)
-        self.step = BatchedStep(self.shared, keys)
-        self.parts = [EnsemblePart(self.shared, self.step)]
-        if parts > 1:
-            each = len(cluster.devices) // parts
-            clusters = (
-                replace(cluster, devices=cluster.devices[i * each : (i + 1) * each]) for i in range(parts)
-            )
-            alone = [Simulation(configs[0], cluster=cluster) for cluster in clusters]
-            self.parts = [EnsemblePart(simulation, BatchedStep(simulation, keys)) for simulation in alone]
-        self._share = -(-len(configs) // parts)
+    def __init__(self, configs: Sequence[RunConfig], keys: Sequence[str], cluster: Cluster):
+        self.simulation = Simulation(configs[0], cluster=cluster)
+        self.step = BatchedStep(self.simulation, keys)
         self.values = [self.step.values(numbers(config)) for config in configs]
         self.turn = threading.Condition()
         self._working = set(range(len(configs)))
         self._requests: dict[int, tuple[State, Until]] = {}
         self._results: dict[int, State | BaseException] = {}
         self._latest: dict[int, State] = {}
-        self._shares: dict[str, bool] = {}
 
     def compile(self) -> None:
         """Compiles the step for all runs, before anything is written, by a call that takes no steps. Exceptions of
         the compilation propagate."""
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.simulation.template)
+        idle = self.simulation.placed(zeros)
+        self._latest = dict.fromkeys(self._working, idle)
         jax.block_until_ready(self._stepped())
-
-    def part_of(self, number: int) -> EnsemblePart:
-        """The part on which a run lives."""
-        return self.parts[number // self._share]
-
-    def shared_program(self, name: str, measure: Any) -> Any:
-        """`measure` if one program of it serves all runs, else None."""
-        if name not in self._shares:
-            self._shares[name] = self.step.shares(measure)
-        return measure if self._shares[name] else None
 
     def advance(self, number: int, state: State, until: Until) -> State:
         """The steps of one run: waits until all active runs have requested theirs, which are then taken together.
@@ -126,33 +92,11 @@ class Ensemble:
 
     def _stepped(self) -> Sequence[State]:
         """The states of all runs after the requested steps. Runs that have ended stay in the batch without taking
-        steps, so that nothing is recompiled, and the last part may have places without a run."""
-        count, share = len(self.values), self._share
-        places = range(share * len(self.parts))
-        groups = [places[i * share : (i + 1) * share] for i in range(len(self.parts))]
-        states: list[tuple[State, ...]] = []
-        for part, group in zip(self.parts, groups, strict=True):
-            stand_in = next((self._latest[i] for i in group if i in self._latest), None) or part.idle()
-            states.append(tuple(self._latest.get(i, stand_in) for i in group))
-        values = tuple(self.values[min(i, count - 1)] for i in places)
-        untils = tuple(self._requests[i][1] if i in self._requests else _no_steps() for i in places)
-        if len(self.parts) == 1:
-            return self.step.together(values, states[0], untils)
-        alone = [part.simulation for part in self.parts]
-        stacked = [simulation.stack(given) for simulation, given in zip(alone, states, strict=True)]
-        joined = members.joined(stacked, self.shared.shardings(self.shared.template))
-        new = self.step.on_parts(_rows(values), joined, _rows(untils))
-        parted = members.parted(new, [simulation.shardings(simulation.template) for simulation in alone])
-        return [s for simulation, given in zip(alone, parted, strict=True) for s in simulation.unstack(given)]
-
-
-def _rows(trees: Sequence[Any]) -> Any:
-    """Trees of numbers as one tree of rows."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
-
-
-def _no_steps() -> Until:
-    return Until(np.float64(0), np.float64(0), np.int64(0))
+        steps, so that nothing is recompiled."""
+        none = Until(np.float64(0), np.float64(0), np.int64(0))
+        places = range(len(self.values))
+        untils = tuple(self._requests[i][1] if i in self._requests else none for i in places)
+        return self.step.together(tuple(self.values), tuple(self._latest[i] for i in places), untils)
 
 
 class Member(Simulation):
@@ -167,12 +111,13 @@ class Member(Simulation):
         inputs: RunInputs,
         report: Callable[[str], None],
     ):
-        self._ensemble, self._number, self._part = ensemble, number, ensemble.part_of(number)
-        super().__init__(config, cluster=self._part.simulation.cluster, inputs=inputs, report=report)
+        self._ensemble, self._number = ensemble, number
+        super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
 
-    @property
-    def _own(self) -> Any:
-        return self._ensemble.values[self._number]
+    def _shared(self, name: str) -> Any:
+        """The program that measures `name` for all runs, with this run's values; None if there is none."""
+        measure = self._ensemble.step.measure(name)
+        return measure and partial(measure, self._ensemble.values[self._number])
 
     @cached_property
     def advance(self) -> Callable[[State, Until], State]:
@@ -180,41 +125,36 @@ class Member(Simulation):
 
     @cached_property
     def diagnostics(self) -> Callable[[State], dict[str, jax.Array]]:
-        shared = self._ensemble.shared_program("diagnostics", self._part.step.diagnostics)
-        return partial(shared, self._own) if shared else super().diagnostics
+        return self._shared("diagnostics") or super().diagnostics
 
     @cached_property
     def spectra(self) -> Callable[[State], dict[str, jax.Array]]:
-        shared = self._ensemble.shared_program("spectra", self._part.step.spectra)
-        return partial(shared, self._own) if shared else super().spectra
+        return self._shared("spectra") or super().spectra
 
     def values(self, name: str) -> Callable[[State], jax.Array]:
         if name not in self.field_names:
-            raise KeyError(name)
-        shared = self._ensemble.shared_program(name, self._part.step.field(name))
-        return partial(shared, self._own) if shared else super().values(name)
+            self.model.spec(name)
+        return self._shared(name) or super().values(name)
 
     @cached_property
     def are_finite(self) -> Callable[..., dict[str, jax.Array]]:
-        return self._part.simulation.are_finite
+        return self._ensemble.simulation.are_finite
 
 
-def run_together(folders: Sequence[Path], keys: Sequence[str], parts: int | None = None) -> int:
-    """Runs the frozen configurations in `folders` together and records in each folder how its run ended. A run has
-    `devices.count` devices, or one. `parts` of so many devices step members side by side; by default all that the
-    GPUs of this process give, and one on processors.
+def run_together(folders: Sequence[Path], keys: Sequence[str]) -> int:
+    """Runs the frozen configurations in `folders` together, on `devices.count` devices or one, and records in each
+    folder how its run ended.
 
     Returns CANNOT if the step cannot be compiled for all of them, else 0.
     """
     configs = [load_config(folder / CONFIG, check_files=False) for folder in folders]
     devices = configs[0].devices
-    each, allocation = 1 if devices.count == "auto" else devices.count, discover(os.environ)
-    parts = parts or _parts(configs[0], each, allocation)
-    parts = -(-len(configs) // -(-len(configs) // parts))  # none without a run
-    one = configs[0].model_copy(update={"devices": devices.model_copy(update={"count": each * parts})})
-    cluster = connect(one, allocation, members=parts)
+    if devices.count == "auto":
+        alone = devices.model_copy(update={"count": 1})
+        configs[0] = configs[0].model_copy(update={"devices": alone})
+    cluster = connect(configs[0], discover(os.environ))
     try:
-        ensemble = Ensemble([one, *configs[1:]], keys, cluster, parts)
+        ensemble = Ensemble(configs, keys, cluster)
         ensemble.compile()
     except (UserError, RunFailure):
         raise
@@ -234,14 +174,6 @@ def run_together(folders: Sequence[Path], keys: Sequence[str], parts: int | None
     return 0
 
 
-def _parts(config: RunConfig, each: int, allocation: Allocation) -> int:
-    """The number of parts of `each` devices that the GPUs of this process give; 1 on processors."""
-    if not can_have_members(config):
-        return 1
-    platform = choose_platform(allocation, config.devices.platform, lambda line: None)
-    return max(1, len(gpu_ids(allocation)) // each) if platform == "gpu" else 1
-
-
 def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlags, folder: Path) -> None:
     """One run from start to end."""
     with ensemble.turn:
@@ -256,10 +188,8 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
                 code = execute(
                     simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals
                 )
-            except (UserError, RunFailure) as error:
-                code, said = (2 if isinstance(error, UserError) else 1), str(error).splitlines()[-1]
             except Exception as error:
-                said = f"{type(error).__name__}: {error}"
+                code, said = outcome(error)
             finally:
                 ensemble.leave(number)
                 if (record := read_record(folder)) is not None:
@@ -270,7 +200,7 @@ def main(arguments: Sequence[str]) -> int:
     """`python -m simulator.study.ensemble JSON`, started by `sweep run`."""
     job = json.loads(arguments[0])
     try:
-        return run_together([Path(folder) for folder in job["folders"]], job["keys"], job["members"])
+        return run_together([Path(folder) for folder in job["folders"]], job["keys"])
     except (UserError, RunFailure) as error:
         print(error, flush=True)
         return 2 if isinstance(error, UserError) else 1

@@ -1,19 +1,21 @@
 """Expands the blocks of a sweep's file into one set of values per run."""
 
+import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
 from simulator.config.yaml12 import Path, dotted
 from simulator.errors import UserError, did_you_mean
 from simulator.settings import evaluate_number
-from simulator.study.sample import draw
-from simulator.study.settings import Blocks
+from simulator.study.settings import Blocks, Distribution, SampleSettings
 
 MOST_RUNS = 10_000
 
@@ -35,6 +37,7 @@ class Value:
     place: str
 
 
+Lists = Mapping[str, Sequence[Any]]
 Values = Mapping[str, Value]
 """Values by key of the run's file (`model.viscosity`)."""
 
@@ -47,10 +50,7 @@ def override(key: str, value: Value) -> Override:
 
 def keys(blocks: Blocks) -> list[str]:
     """Every key that the sweep sets, in the order of the blocks."""
-    names = [*(blocks.grid or ()), *(blocks.zip or ())]
-    names += [key for entry in blocks.list or () for key in entry]
-    names += blocks.sample.parameters if blocks.sample else ()
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(str(path[-1]) for path in _key_paths(blocks)))
 
 
 def expand(blocks: Blocks, places: Places) -> list[Values]:
@@ -60,11 +60,7 @@ def expand(blocks: Blocks, places: Places) -> list[Values]:
     Raises UserError, a line for each mistake: `sweep.yaml:5: sweep.zip.time.cfl: ...`.
     """
     expansion = _Expansion(places)
-    factors = [
-        values
-        for factor in (expansion.combinations, expansion.zipped, expansion.entries, expansion.samples)
-        if (values := factor(blocks)) is not None
-    ]
+    factors = list(expansion.factors(blocks))
     if not factors:
         expansion.wrong(("sweep",), "varies nothing; give grid, zip, list or sample")
     expansion.check_keys(blocks)
@@ -100,12 +96,24 @@ class _Expansion:
 
     # ---- the blocks --------------------------------------------------------------------------------------
 
-    def combinations(self, blocks: Blocks) -> list[Values] | None:
-        if blocks.grid is None:
-            return None
+    def factors(self, blocks: Blocks) -> Iterator[list[Values]]:
+        """The sets of values that each of the blocks gives."""
+        if blocks.grid is not None:
+            yield self._combinations(blocks.grid)
+        if blocks.zip is not None:
+            yield self._zipped(blocks.zip)
+        if blocks.list is not None:
+            yield [
+                {key: self._value(value, "sweep", "list", i, key) for key, value in entry.items()}
+                for i, entry in enumerate(blocks.list)
+            ]
+        if blocks.sample is not None:
+            yield self._samples(blocks.sample)
+
+    def _combinations(self, grid: Lists) -> list[Values]:
         lists = [
             [(key, self._value(value, "sweep", "grid", key, i)) for i, value in enumerate(values)]
-            for key, values in blocks.grid.items()
+            for key, values in grid.items()
         ]
         if math.prod(map(len, lists)) > MOST_RUNS:
             self.wrong(
@@ -115,43 +123,31 @@ class _Expansion:
             return [{}]
         return [dict(combination) for combination in itertools.product(*lists)]
 
-    def zipped(self, blocks: Blocks) -> list[Values] | None:
-        if blocks.zip is None:
-            return None
-        first, *others = blocks.zip
-        length = len(blocks.zip[first])
+    def _zipped(self, lists: Lists) -> list[Values]:
+        first, *others = lists
+        length = len(lists[first])
         for key in others:
-            if len(blocks.zip[key]) != length:
+            if len(lists[key]) != length:
                 self.wrong(
                     ("sweep", "zip", key),
-                    f"has {len(blocks.zip[key])} values, but {first} has {length}; lists in zip have equal length",
+                    f"has {len(lists[key])} values, but {first} has {length}; lists in zip have equal length",
                 )
         return [
             {
                 k: self._value(values[i], "sweep", "zip", k, i)
-                for k, values in blocks.zip.items()
+                for k, values in lists.items()
                 if i < len(values)
             }
             for i in range(length)
         ]
 
-    def entries(self, blocks: Blocks) -> list[Values] | None:
-        if blocks.list is None:
-            return None
-        return [
-            {key: self._value(value, "sweep", "list", i, key) for key, value in entry.items()}
-            for i, entry in enumerate(blocks.list)
-        ]
-
-    def samples(self, blocks: Blocks) -> list[Values] | None:
-        if blocks.sample is None:
-            return None
-        if blocks.sample.n > MOST_RUNS:
-            self.wrong(("sweep", "sample", "n"), f"must be at most {MOST_RUNS}, not {blocks.sample.n}")
+    def _samples(self, sample: SampleSettings) -> list[Values]:
+        if sample.n > MOST_RUNS:
+            self.wrong(("sweep", "sample", "n"), f"must be at most {MOST_RUNS}, not {sample.n}")
             return [{}]
         return [
             {key: self._value(value, "sweep", "sample", "parameters", key) for key, value in point.items()}
-            for point in draw(blocks.sample)
+            for point in draw(sample)
         ]
 
     # ---- checks ------------------------------------------------------------------------------------------
@@ -230,3 +226,41 @@ def normal(value: Any) -> Any:
         case dict():
             return {key: normal(item) for key, item in value.items()}
     return value
+
+
+def draw(settings: SampleSettings) -> list[dict[str, Any]]:
+    """`settings.n` points, each with a value for every key. They depend on the seed only, and the values of a
+    parameter do not depend on the other parameters."""
+    columns = {
+        key: [_value(distribution, u) for u in _uniform(settings, key)]
+        for key, distribution in settings.parameters.items()
+    }
+    return [{key: values[i] for key, values in columns.items()} for i in range(settings.n)]
+
+
+def _uniform(settings: SampleSettings, key: str) -> np.ndarray:
+    """`n` numbers in (0, 1) for one parameter, from its own random stream."""
+    stream = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
+    generator = np.random.default_rng([settings.seed, stream])
+    if settings.method == "latin_hypercube":
+        order = generator.permutation(settings.n)
+        numbers = (order + generator.random(settings.n)) / settings.n
+    else:
+        numbers = generator.random(settings.n)
+    return np.clip(numbers, 1e-12, 1 - 1e-12)
+
+
+def _value(distribution: Distribution, u: float) -> Any:
+    """The value at which the distribution's cumulative probability is `u`."""
+    if distribution.choice is not None:
+        return distribution.choice[int(u * len(distribution.choice))]
+    if distribution.normal is not None:
+        from statistics import NormalDist
+
+        return NormalDist(*distribution.normal).inv_cdf(float(u))
+    if distribution.log_uniform is not None:
+        low, high = np.log(distribution.log_uniform)
+        return float(np.exp(low + u * (high - low)))
+    assert distribution.uniform is not None
+    low, high = distribution.uniform
+    return float(low + u * (high - low))

@@ -1,31 +1,43 @@
 """Runs missing or failed runs of a sweep on this machine."""
 
+import argparse
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from simulator.archive.state import CONFIG
+from simulator.config import load_config
 from simulator.errors import UserError
+from simulator.run.command import allocated, run_config
+from simulator.run.folder import Found, RunFolder
 from simulator.run.lock import RunLock
 from simulator.run.log import LastingConsole
-from simulator.simulation.placement import check_members
 from simulator.study.report import next_commands
-from simulator.study.runner import SweepProcess, run_all
-from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
-from simulator.study.sweep import Sweep, SweepRun
+from simulator.study.runner import run_all
+from simulator.study.runs import Group, SweepRun
+from simulator.study.study_status import (
+    MemberState,
+    MemberStatus,
+    begun,
+    counted,
+    ended,
+    outcome,
+    statuses_of,
+)
+from simulator.study.sweep import Sweep
 from simulator.words import duration, short
 
 MISSING = (MemberState.WAITING, MemberState.INTERRUPTED)
 
 
-def run_missing(
-    sweep: Sweep, *, jobs: int = 1, fail_fast: bool = False, batch: bool = False, members: int | None = None
-) -> int:
-    """Runs the waiting and the interrupted runs; returns the exit code. With `batch`, similar runs are stepped
-    together, `members` of them side by side (see `SweepProcess`)."""
-    _check_jobs(jobs, batch, members)
+def run_missing(sweep: Sweep, **how: Any) -> int:
+    """Runs the waiting and the interrupted runs; returns the exit code. `how`: the arguments of `_run`."""
     statuses = _statuses(sweep)
     missing = [run for run in sweep.runs if statuses[run.hash].stage in MISSING]
-    return _run(sweep, missing, statuses, jobs, fail_fast, batch, members)
+    return _run(sweep, missing, statuses, **how)
 
 
 def run_again(
@@ -34,47 +46,40 @@ def run_again(
     failed: bool = False,
     interrupted: bool = False,
     indices: Sequence[int] | None = None,
-    jobs: int = 1,
-    fail_fast: bool = False,
-    batch: bool = False,
-    members: int | None = None,
+    **how: Any,
 ) -> int:
     """Runs again the failed runs, the interrupted runs (both by default), or the unfinished runs among those with the
-    numbers `indices`. Returns the exit code."""
-    _check_jobs(jobs, batch, members)
+    numbers `indices`. Returns the exit code. `how`: the arguments of `_run`."""
     if indices is not None and (failed or interrupted):
         raise UserError("simulator sweep retry: --index names runs; leave --failed and --interrupted out")
     statuses = _statuses(sweep)
     if indices is not None:
         chosen = [sweep.run(index) for index in dict.fromkeys(indices)]
-        chosen = [run for run in chosen if statuses[run.hash].stage in (*MISSING, MemberState.FAILED)]
+        stages = {*MISSING, MemberState.FAILED}
     else:
-        both = failed == interrupted
-        stages = (
-            {MemberState.FAILED} if failed and not both else {MemberState.INTERRUPTED} if not both else None
-        )
-        stages = stages or {MemberState.FAILED, MemberState.INTERRUPTED}
-        chosen = [run for run in sweep.runs if statuses[run.hash].stage in stages]
-    return _run(sweep, chosen, statuses, jobs, fail_fast, batch, members)
+        chosen = sweep.runs
+        stages = {MemberState.FAILED} if failed or not interrupted else set()
+        stages |= {MemberState.INTERRUPTED} if interrupted or not failed else set()
+    return _run(sweep, [run for run in chosen if statuses[run.hash].stage in stages], statuses, **how)
 
 
 def _run(
     sweep: Sweep,
     runs: Sequence[SweepRun],
     before: dict[str, MemberStatus],
-    jobs: int,
-    fail_fast: bool,
-    batch: bool,
-    members: int | None,
+    *,
+    jobs: int = 1,
+    fail_fast: bool = False,
+    batch: bool = False,
 ) -> int:
+    """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process."""
+    if jobs < 1:
+        raise UserError(f"--jobs: must be at least 1, not {jobs}")
     if not runs:
         _say(f"{sweep.name}: {counted(before.values())}; nothing to do")
         _say_next(sweep)
         return 1 if any(status.stage is MemberState.FAILED for status in before.values()) else 0
     sweep.check(runs)
-    if members is not None:
-        for run in runs:
-            check_members(run.config, members)
     began = time.monotonic()
     sweep.folder.mkdir(parents=True, exist_ok=True)
     with RunLock.acquire(sweep.folder, os.environ) as lock:
@@ -84,7 +89,7 @@ def _run(
             _say(line)
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
-        work = [SweepProcess((run,)) for run in runs] if not batch else _batches(runs, jobs, members)
+        work = _batches(runs, jobs) if batch else [Group((run,)) for run in runs]
         code = run_all(sweep, work, at_once=jobs, fail_fast=fail_fast, environ=os.environ, say=_say)
     statuses = _statuses(sweep)
     _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
@@ -94,21 +99,15 @@ def _run(
     return code
 
 
-def _batches(runs: Sequence[SweepRun], jobs: int, members: int | None) -> list[SweepProcess]:
-    from simulator.study.grouping import groups
+def _batches(runs: Sequence[SweepRun], jobs: int) -> list[Group]:
+    from simulator.study.batch import groups
 
     divided = groups(runs, jobs)
-    for line in dict.fromkeys(line for group in divided for line in group.obstacles):
-        _say(line)
-    work = [SweepProcess(group.runs, group.keys, members) for group in divided]
-    for job in work:
-        if job.keys:
-            beside = f", {min(members, len(job.runs))} side by side" if members else ""
-            _say(
-                f"runs {', '.join(str(run.index) for run in job.runs)} are stepped together{beside}: "
-                f"{', '.join(job.keys)}"
-            )
-    return work
+    for group in divided:
+        if group.keys:
+            numbers = ", ".join(str(run.index) for run in group.runs)
+            _say(f"runs {numbers} are stepped together: {', '.join(group.keys)}")
+    return divided
 
 
 def _say_next(sweep: Sweep) -> None:
@@ -122,16 +121,46 @@ def _statuses(sweep: Sweep) -> dict[str, MemberStatus]:
     return {run.hash: status for run, status in zip(sweep.runs, statuses, strict=True)}
 
 
-def _check_jobs(jobs: int, batch: bool, members: int | None) -> None:
-    if jobs < 1:
-        raise UserError(f"--jobs: must be at least 1, not {jobs}")
-    if members is not None and members < 1:
-        raise UserError(f"--members: must be at least 1, not {members}")
-    if members is not None and not batch:
-        raise UserError(
-            "--members: is the number of runs that --batch auto steps side by side; add --batch auto"
-        )
-
-
 def _say(line: str) -> None:
     LastingConsole().print(line)
+
+
+def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """`simulator run` of the frozen configuration in `folder`, by every process of a Slurm step or by this one alone.
+
+    `arguments` is the command line. Returns the run's exit code; errors are recorded for the sweep and raised.
+    """
+    args = argparse.Namespace(
+        processes=None,
+        coordinator=None,
+        num_processes=None,
+        process_id=None,
+        arguments=list(arguments),
+        began=time.monotonic(),
+    )
+    with allocated(args) as allocation:
+        config = load_config(folder / CONFIG, check_files=False)
+        run = partial(run_config, config, args, allocation)
+        if (allocation and allocation.process_id > 0) or RunFolder(folder).found() is Found.FINISHED:
+            return run()
+        return _noted(run, folder, environ)
+
+
+def _noted(run: Callable[[], int], folder: Path, environ: Mapping[str, str]) -> int:
+    """Calls `run` and records its start and its end for the sweep."""
+    record = begun(folder, os.getpid(), _log(folder.parent, environ), environ)
+    code, said = 1, ""
+    try:
+        code = run()
+    except BaseException as error:
+        code, said = outcome(error)
+        raise
+    finally:
+        ended(folder, record, code, said)
+    return code
+
+
+def _log(sweep: Path, environ: Mapping[str, str]) -> Path:
+    """The task's log, as `sweep submit` names it."""
+    job, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return sweep / "logs" / f"slurm-{job}_{task}.out" if job and task else Path(os.devnull)

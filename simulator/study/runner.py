@@ -13,46 +13,41 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, TypeVar
 
 from simulator.archive.state import CONFIG
 from simulator.cluster.allocation import LAUNCHER
-from simulator.study.display import Display
-from simulator.study.record import LOG, begun, ended, last_line, read_record
-from simulator.study.resources import Slot, slots
-from simulator.study.study_status import MemberState, MemberStatus, status_of
-from simulator.study.sweep import Sweep, SweepRun
+from simulator.cluster.hardware import has_gpu_plugin, present_gpus, visible_gpus
+from simulator.cluster.launcher import Forwarding
+from simulator.config import RunConfig
+from simulator.errors import UserError
+from simulator.study.report import Display
+from simulator.study.runs import Group, SweepRun
+from simulator.study.study_status import (
+    LOG,
+    MemberState,
+    MemberStatus,
+    begun,
+    ended,
+    last_line,
+    read_record,
+    status_of,
+)
+from simulator.study.sweep import Sweep
 
 CANNOT = 4
 """Exit code of a batch that cannot be compiled: nothing was written, and its runs must run alone."""
 _POLL = 0.05
 _LOOK = 1.0
 """Interval in seconds at which stop files and the progress of the runs are polled."""
-_DOUBLE = 0.5
-"""Seconds within which a second SIGINT is the same key press."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-
-
-@dataclass(frozen=True)
-class SweepProcess:
-    """The runs of one process: one, or several that are stepped together with the batched `keys`. `members`: the
-    number of them that are stepped side by side, each on devices of its own; None: as many as the GPUs allow."""
-
-    runs: tuple[SweepRun, ...]
-    keys: tuple[str, ...] = ()
-    members: int | None = None
-
-    @property
-    def together(self) -> bool:
-        return len(self.runs) > 1
 
 
 @dataclass
 class _Child:
-    job: SweepProcess
-    slot: Slot
+    job: Group
+    slot: "Slot"
     process: subprocess.Popen[bytes]
     output: IO[bytes]
     log: Path
@@ -61,7 +56,7 @@ class _Child:
 
 def run_all(
     sweep: Sweep,
-    jobs: Sequence[SweepProcess],
+    jobs: Sequence[Group],
     *,
     at_once: int = 1,
     fail_fast: bool = False,
@@ -74,58 +69,92 @@ def run_all(
     With `fail_fast`, the first failure stops the others. The sweep must be prepared and locked.
     """
     runs = [run for job in jobs for run in job.runs]
-    free = deque(slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ))
-    waiting = deque(jobs)
-    children: list[_Child] = []
-    results: list[MemberState] = []
-    failed_fast = False
-    polled = float("-inf")
-    with _Stop(children) as stop, Display(sweep, len(runs), say) as display:
+    free = slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ)
+    with Display(sweep, len(runs), say) as display:
+        running = _Running(sweep, jobs, free, environ, display, fail_fast, say)
+        with Forwarding(running.stop):
+            return running.to_the_end()
+
+
+class _Running:
+    """The processes of a sweep: those that wait, those that run, and how the runs have ended."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        jobs: Sequence[Group],
+        free: Sequence["Slot"],
+        environ: Mapping[str, str],
+        display: Display,
+        fail_fast: bool,
+        say: Callable[[str], None],
+    ):
+        self._sweep, self._environ, self._display, self._say = sweep, environ, display, say
+        self._waiting, self._free = deque(jobs), deque(free)
+        self._children: list[_Child] = []
+        self._results: list[MemberState] = []
+        self._fail_fast, self._failed_fast, self._stopping = fail_fast, False, False
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Makes every run stop. Instead of SIGHUP they get SIGTERM, because a run ignores SIGHUP."""
+        self._stopping = True
+        number = signal.SIGTERM if number == signal.SIGHUP else number
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.process.pid, number)
+
+    def to_the_end(self) -> int:
+        """Starts every job when there is a free slot, until all have ended; returns the exit code."""
+        looked = float("-inf")
         try:
-            while children or (waiting and not stop.asked):
-                while waiting and free and not stop.asked:
-                    job = _untaken(waiting.popleft(), display)
-                    if not job.runs:
-                        continue
-                    children.append(_start(sweep, job, free.popleft(), environ))
-                    for run in job.runs:
-                        display.begin(run)
-                    if stop.asked:  # while it was being started
-                        stop.ask(signal.SIGTERM)
+            while self._children or (self._waiting and not self._stopping):
+                self._start_waiting()
                 time.sleep(_POLL)
-                for child in [child for child in children if child.process.poll() is not None]:
-                    children.remove(child)
-                    free.append(child.slot)
-                    child.output.close()
-                    if child.job.together and child.process.returncode == CANNOT:
-                        say(
-                            f"{len(child.job.runs)} runs cannot be batched ({last_line(child.log)}): one by one"
-                        )
-                        waiting.extendleft(SweepProcess((run,)) for run in reversed(child.job.runs))
-                        continue
-                    for run in child.job.runs:
-                        status, seconds = _finish(child, run, stopping=stop.asked)
-                        results.append(status.stage)
-                        display.end(run, f"{status.stage}: {status.detail}", seconds)
-                    if fail_fast and MemberState.FAILED in results and not stop.asked:
-                        failed_fast = True
-                        say("a run failed: stopping the others (--fail-fast)")
-                        stop.ask(signal.SIGTERM)
-                if time.monotonic() - polled > _LOOK:
-                    polled = time.monotonic()
-                    if not stop.asked and _stop_file(sweep.folder):
-                        stop.ask(signal.SIGTERM)
-                    for run in (run for child in children for run in child.job.runs):
-                        display.update(run, status_of(run.folder))
+                for child in [child for child in self._children if child.process.poll() is not None]:
+                    self._ended(child)
+                if time.monotonic() - looked > _LOOK:
+                    looked = time.monotonic()
+                    if not self._stopping and _stop_file(self._sweep.folder):
+                        self.stop()
+                    for run in (run for child in self._children for run in child.job.runs):
+                        self._display.update(run, status_of(run.folder))
         finally:
-            for child in children:  # left only if this process fails
+            for child in self._children:  # left only if this process fails
                 child.process.kill()
                 child.process.wait()
-    if failed_fast:
-        return 1
-    if stop.asked:
-        return 3
-    return 1 if MemberState.FAILED in results else 3 if MemberState.INTERRUPTED in results else 0
+        if self._stopping:
+            return 1 if self._failed_fast else 3
+        return 1 if MemberState.FAILED in self._results else 3 * (MemberState.INTERRUPTED in self._results)
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self._free and not self._stopping:
+            job = _untaken(self._waiting.popleft(), self._display)
+            if not job.runs:
+                continue
+            self._children.append(_start(self._sweep, job, self._free.popleft(), self._environ))
+            for run in job.runs:
+                self._display.begin(run)
+            if self._stopping:  # while it was being started
+                self.stop()
+
+    def _ended(self, child: _Child) -> None:
+        """Takes note of the end of a process, and of how each of its runs ended."""
+        self._children.remove(child)
+        self._free.append(child.slot)
+        child.output.close()
+        runs = child.job.runs
+        if child.job.together and child.process.returncode == CANNOT:
+            self._say(f"{len(runs)} runs cannot be batched ({last_line(child.log)}): one by one")
+            self._waiting.extendleft(Group((run,)) for run in reversed(runs))
+            return
+        for run in runs:
+            status, seconds = _finish(child, run, stopping=self._stopping)
+            self._results.append(status.stage)
+            self._display.end(run, f"{status.stage}: {status.detail}", seconds)
+        if self._fail_fast and MemberState.FAILED in self._results and not self._stopping:
+            self._failed_fast = True
+            self._say("a run failed: stopping the others (--fail-fast)")
+            self.stop()
 
 
 def _stop_file(folder: Path) -> bool:
@@ -136,7 +165,7 @@ def _stop_file(folder: Path) -> bool:
     return exists
 
 
-def _untaken(job: SweepProcess, display: Display) -> SweepProcess:
+def _untaken(job: Group, display: Display) -> Group:
     """The job without runs that another process has started meanwhile."""
     remaining: list[SweepRun] = []
     for run in job.runs:
@@ -147,11 +176,11 @@ def _untaken(job: SweepProcess, display: Display) -> SweepProcess:
     return replace(job, runs=tuple(remaining))
 
 
-def _start(sweep: Sweep, job: SweepProcess, slot: Slot, environ: Mapping[str, str]) -> _Child:
+def _start(sweep: Sweep, job: Group, slot: "Slot", environ: Mapping[str, str]) -> _Child:
     first = job.runs[0]
     if job.together:
         log = sweep.folder / "logs" / f"batch_{first.hash}.log"
-        content = {"folders": [str(run.folder) for run in job.runs], "keys": job.keys, "members": job.members}
+        content = {"folders": [str(run.folder) for run in job.runs], "keys": job.keys}
         command = ["simulator.study.ensemble", json.dumps(content)]
     else:
         log = first.folder / "logs" / LOG
@@ -202,37 +231,49 @@ def _finish(child: _Child, run: SweepRun, *, stopping: bool) -> tuple[MemberStat
     return status_of(run.folder), seconds
 
 
-class _Stop:
-    """Forwards signals to the children while the context is open; `asked` becomes true with the first one."""
+T = TypeVar("T")
 
-    def __init__(self, children: list[_Child]):
-        self._children = children
-        self._last_interrupt = float("-inf")
-        self._before: dict[int, object] = {}
-        self.asked = False
 
-    def __enter__(self) -> Self:
-        for number in _SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
-                self._before[number] = signal.signal(number, self._received)
-        return self
+@dataclass(frozen=True)
+class Slot:
+    """The resources of one run at a time: cores to bind to (empty: no binding) and environment variables for GPUs."""
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+    cores: frozenset[int] = frozenset()
+    environ: Mapping[str, str] = field(default_factory=dict)
 
-    def _received(self, number: int, _frame: object) -> None:
-        if number == signal.SIGINT:
-            now = time.monotonic()
-            if now - self._last_interrupt < _DOUBLE:
-                return
-            self._last_interrupt = now
-        self.ask(number)
 
-    def ask(self, number: int) -> None:
-        """Makes every run stop. Instead of SIGHUP they get SIGTERM, because a run ignores SIGHUP."""
-        self.asked = True
-        number = signal.SIGTERM if number == signal.SIGHUP else number
-        for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.process.pid, number)
+def slots(jobs: int, configs: Sequence[RunConfig], environ: Mapping[str, str]) -> list[Slot]:
+    """`jobs` shares of the machine. With `devices.count: auto` a run uses all devices of its share.
+
+    Raises UserError if there are fewer GPUs than concurrent runs.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    gpus = _gpus(environ) if any(c.devices.platform != "cpu" for c in configs) else []
+    if jobs == 1:
+        return [Slot()]
+    if gpus and jobs > len(gpus):
+        raise UserError(
+            f"--jobs: {jobs} concurrent runs need a GPU each, but there are {len(gpus)}; use --jobs {len(gpus)}"
+        )
+    return [
+        Slot(
+            frozenset(_share(cores, i, jobs)),
+            {"CUDA_VISIBLE_DEVICES": ",".join(_share(gpus, i, jobs))} if gpus else {},
+        )
+        for i in range(jobs)
+    ]
+
+
+def _gpus(environ: Mapping[str, str]) -> list[str]:
+    if not has_gpu_plugin():
+        return []
+    visible = visible_gpus(environ)
+    return [str(i) for i in range(present_gpus())] if visible is None else list(visible)
+
+
+def _share(items: Sequence[T], i: int, parts: int) -> Sequence[T]:
+    """Part `i` of `parts`; a single item if there are fewer items than parts."""
+    if not items:
+        return items
+    share = items[i * len(items) // parts : (i + 1) * len(items) // parts]
+    return share or [items[i % len(items)]]

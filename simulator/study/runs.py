@@ -1,12 +1,15 @@
 """One run of a sweep, and how values and paths are shown."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.config import RunConfig
+from simulator.config import Change, RunConfig, as_mapping, classify
 from simulator.plan.step import Estimate
+from simulator.simulation.varied import walk
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,19 @@ class SweepRun:
     config: RunConfig
     folder: Path
     estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one process: one, or several that are stepped together and differ in the numbers `keys` inside the
+    step."""
+
+    runs: tuple[SweepRun, ...]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def together(self) -> bool:
+        return len(self.runs) > 1
 
 
 def shown(item: Any) -> str:
@@ -35,3 +51,68 @@ def shown(item: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{key}: {shown(part)}" for key, part in item.items()) + "}"
     return str(item)
+
+
+DIGITS = 12
+
+
+def identity(config: RunConfig, varied: Iterable[str]) -> str:
+    """The hash of a run: the first hexadecimal digits of the SHA-256 of canonical JSON.
+
+    `varied`: the keys that the sweep sets.
+    """
+    whole = as_mapping(config)
+    # An empty block counts as none, so that a version with a new kind of block finds the runs of the one before.
+    covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
+    others = {key: value(whole, key) for key in varied if not is_compared(key.partition(".")[0])}
+    text = canonical({"config": covered, "inputs": input_checksums(config), "swept": others})
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def is_compared(block: str) -> bool:
+    """Whether the hash covers a block of the configuration as a whole."""
+    return block != "output" and classify(block) is not Change.FREE
+
+
+def canonical(content: Any) -> str:
+    """JSON with sorted keys, no spaces, and every number in its shortest exact form."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def value(mapping: Any, key: str) -> Any:
+    """The value of `key` (`grid.shape`, `model.scalars.0.name`) in a resolved configuration; None if absent."""
+    for part in key.split("."):
+        if isinstance(mapping, Mapping):
+            mapping = mapping.get(part)
+        elif isinstance(mapping, list) and part.isdecimal() and int(part) < len(mapping):
+            mapping = mapping[int(part)]
+        else:
+            return None
+    return mapping
+
+
+def input_checksums(config: RunConfig) -> dict[str, str]:
+    """The SHA-256 of every input file, by its key in the configuration."""
+    return {key: _checksum(path) for key, path in input_paths(config)}
+
+
+def input_paths(config: RunConfig) -> list[tuple[str, Path]]:
+    """The keys and paths of the input files."""
+    return [
+        (key, item)
+        for key, item, _ in walk(config)
+        if isinstance(item, Path) and is_compared(key.partition(".")[0])
+    ]
+
+
+def _checksum(path: Path) -> str:
+    """The SHA-256 of a file; for a folder, that of its manifest (which covers the other files), or of all files."""
+    if (path / "manifest.json").is_file():
+        path = path / "manifest.json"
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
+        digest.update(f"{file.relative_to(path)}\0{_checksum(file)}\n".encode())
+    return digest.hexdigest()

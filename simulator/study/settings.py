@@ -1,6 +1,7 @@
 """Settings of a sweep's file."""
 
 import re
+from types import UnionType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -12,30 +13,29 @@ from simulator.run.folder import own_names
 from simulator.settings import Count, InputPath, Integer, Real, Settings
 
 
-def _values(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        raise ValueError(
-            f"a list of values is needed, e.g. [{shortened(str(value), 20)}], not {shown(value)}"
-        )
-    if not value:
-        raise ValueError("an empty list, so the sweep would have no runs; give at least one value")
-    return value
+def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
+    """Refuses values of another `kind`, and empty ones. Dots in `needed` stand for the value in an example."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(f"{needed.replace('...', shortened(str(value), 20))}, not {shown(value)}")
+        if not value:
+            raise ValueError(empty)
+        return value
+
+    return BeforeValidator(check)
 
 
-def _by_key(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError(f"keys of the run's file and their values are needed, not {shown(value)}")
-    if not value:
-        raise ValueError("names no key; give one, or leave it out")
-    return value
-
-
-def _entries(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"a list of blocks is needed, e.g. [{{initial.kind: abc}}], not {shown(value)}")
-    if not value:
-        raise ValueError("an empty list, so the sweep would have no runs; give an entry, or leave it out")
-    return value
+_NO_RUNS = "an empty list, so the sweep would have no runs; give"
+_values = _filled(list | tuple, "a list of values is needed, e.g. [...]", f"{_NO_RUNS} at least one value")
+_by_key = _filled(
+    dict, "keys of the run's file and their values are needed", "names no key; give one, or leave it out"
+)
+_entries = _filled(
+    list | tuple,
+    "a list of blocks is needed, e.g. [{initial.kind: abc}]",
+    f"{_NO_RUNS} an entry, or leave it out",
+)
 
 
 def _two(value: Any) -> Any:
@@ -54,8 +54,8 @@ def _usable_name(name: str) -> str:
     return name
 
 
-Values = Annotated[tuple[Any, ...], BeforeValidator(_values)]
-Assignment = Annotated[dict[str, Any], BeforeValidator(_by_key)]
+Values = Annotated[tuple[Any, ...], _values]
+Assignment = Annotated[dict[str, Any], _by_key]
 Pair = Annotated[tuple[Real, Real], BeforeValidator(_two)]
 
 
@@ -98,21 +98,21 @@ class SampleSettings(Settings):
     n: Count
     """Number of points."""
     seed: Annotated[Integer, Field(ge=0)] = 0
-    parameters: Annotated[dict[str, Distribution], BeforeValidator(_by_key)]
+    parameters: Annotated[dict[str, Distribution], _by_key]
     """Keys of the run's file and their distributions."""
 
 
 class Blocks(Settings):
     """The blocks multiply: there is a run for every combination of an entry of grid, zip, list and sample."""
 
-    grid: Annotated[dict[str, Values], BeforeValidator(_by_key)] | None = None
+    grid: Annotated[dict[str, Values], _by_key] | None = None
     """Every combination of these values."""
-    zip: Annotated[dict[str, Values], BeforeValidator(_by_key)] | None = None
+    zip: Annotated[dict[str, Values], _by_key] | None = None
     """Lists of equal length: the first values of all keys belong together, then the second ones, and so on."""
     sample: SampleSettings | None = None
     exclude: tuple[Assignment, ...] = ()
     """Combinations to leave out: runs in which all keys of an entry have its values."""
-    list: Annotated[tuple[Assignment, ...], BeforeValidator(_entries)] | None = None
+    list: Annotated[tuple[Assignment, ...], _entries] | None = None
     """Each entry is a set of values."""
 
 

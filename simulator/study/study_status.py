@@ -1,16 +1,93 @@
 """The progress of the runs of a sweep, from their folders and, for submitted runs, Slurm's queue."""
 
+import json
+import os
+import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from simulator.archive.state import RunState, read_state
 from simulator.cluster.queue import waiting_tasks
-from simulator.run.alive import is_written, process_lives
-from simulator.run.run_status import submitted_job
-from simulator.study.record import Record, last_line, read_record
+from simulator.errors import RunFailure, UserError
+from simulator.files import replace_json
+from simulator.run.run_status import is_written, job_of, process_lives, submitted_job
+
+NAME = "sweep.json"
+"""The record of a run's starts, in `HASH/logs`: how a run ended that was refused or died before its first step, and
+therefore has no state.json."""
+LOG = "sweep.log"
+"""The output of a run that `sweep run` started."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The latest start of a run by a sweep; `code` is its exit code, None while it is running."""
+
+    host: str
+    pid: int
+    job_id: str | None
+    log: str
+    code: int | None = None
+    last: str = ""
+    """The last line of its output."""
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record of the run in `folder`; None if no sweep has started it yet."""
+    try:
+        content: Any = json.loads((folder / "logs" / NAME).read_text())
+        known = {field.name for field in fields(Record)}
+        return Record(**{key: item for key, item in content.items() if key in known})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:
+    """Records a start of the run in `folder` by the process `pid`."""
+    record = Record(
+        socket.gethostname(),
+        pid,
+        job_of(environ),
+        os.fspath(log),
+    )
+    _write(folder, record)
+    return record
+
+
+def ended(folder: Path, record: Record, code: int, last: str) -> Record:
+    """Records the end of a run, with its exit code and last line of output."""
+    record = replace(record, code=code, last=last)
+    _write(folder, record)
+    return record
+
+
+def outcome(error: BaseException) -> tuple[int, str]:
+    """The exit code of a run that ended with `error`, and the last line to record."""
+    if isinstance(error, KeyboardInterrupt):
+        return 3, ""
+    if isinstance(error, UserError | RunFailure):
+        return 2 if isinstance(error, UserError) else 1, str(error).splitlines()[-1]
+    return 1, f"{type(error).__name__}: {error}"
+
+
+def last_line(log: Path) -> str:
+    """The last line in a log that is not blank."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _write(folder: Path, record: Record) -> None:
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    replace_json(folder / "logs" / NAME, asdict(record))
 
 
 class MemberState(StrEnum):

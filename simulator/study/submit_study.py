@@ -19,48 +19,44 @@ from simulator.study.sweep import Sweep, SweepRun
 
 @dataclass(frozen=True)
 class Chunk:
-    """One array and the runs of its tasks. The number of a run is that of its task plus `offset`."""
+    """One array, the runs of its tasks, and its script. The number of a run is that of its task plus `offset`."""
 
     offset: int
     runs: tuple[SweepRun, ...]
+    script: str
 
     def tasks(self) -> list[int]:
         return [run.index - self.offset for run in self.runs]
 
 
-@dataclass(frozen=True)
-class Submission:
-    """The arrays that `sweep submit` submits one after another, and their scripts."""
-
-    chunks: tuple[Chunk, ...]
-    scripts: tuple[str, ...]
-
-
-def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> Submission:
-    """The arrays for `runs`. `largest` is one more than the largest possible task number.
+def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> list[Chunk]:
+    """The arrays for `runs`, which `sweep submit` submits one after another. `largest` is one more than the largest
+    possible task number.
 
     `slurm.throttle` limits all of them together, because a chunk waits until the previous one has ended.
     """
     by_chunk: dict[int, list[SweepRun]] = {}
     for run in runs:
         by_chunk.setdefault(run.index // largest * largest, []).append(run)
-    chunks = tuple(Chunk(offset, tuple(members)) for offset, members in sorted(by_chunk.items()))
-    return Submission(chunks, tuple(_script(sweep, chunk) for chunk in chunks))
+    return [
+        Chunk(offset, tuple(members), _script(sweep, offset, members))
+        for offset, members in sorted(by_chunk.items())
+    ]
 
 
-def _script(sweep: Sweep, chunk: Chunk) -> str:
+def _script(sweep: Sweep, offset: int, runs: Sequence[SweepRun]) -> str:
     settings = sweep.runs[0].config.slurm.model_dump(exclude_none=True)
     settings |= sweep.settings.slurm.model_dump(exclude_none=True, exclude={"throttle"})
     throttle = sweep.settings.slurm.throttle
     resources, prologue = wishes(SlurmSettings(**settings), site_settings())
-    index = f"$((SLURM_ARRAY_TASK_ID + {chunk.offset}))" if chunk.offset else '"$SLURM_ARRAY_TASK_ID"'
+    index = f"$((SLURM_ARRAY_TASK_ID + {offset}))" if offset else '"$SLURM_ARRAY_TASK_ID"'
     folder = shlex.quote(str(sweep.folder))
     return render(
         sweep.name,
         sweep.folder,
         [*program(), "sweep"],
         resources,
-        array=ranges(chunk.tasks()) + (f"%{throttle}" if throttle else ""),
+        array=ranges([run.index - offset for run in runs]) + (f"%{throttle}" if throttle else ""),
         setup=[
             "# plan.json tells the run of this task",
             f"set -- {folder} --index {index}",
@@ -68,13 +64,13 @@ def _script(sweep: Sweep, chunk: Chunk) -> str:
         ],
         site=prologue,
         about=[
-            f"{sweep.name}: {len(chunk.runs)} runs of a sweep, one in each task of this array.",
+            f"{sweep.name}: {len(runs)} runs of a sweep, one in each task of this array.",
             "Written by `simulator sweep submit`; a task that starts again continues its run.",
         ],
     )
 
 
-def submit(sweep: Sweep, submission: Submission) -> list[str]:
+def submit(sweep: Sweep, chunks: Sequence[Chunk]) -> list[str]:
     """Freezes the runs, writes the scripts and submits them; returns the ids of the arrays.
 
     Raises RunFailure with sbatch's message if it refuses.
@@ -85,9 +81,9 @@ def submit(sweep: Sweep, submission: Submission) -> list[str]:
     with RunLock.acquire(sweep.folder, os.environ):
         sweep.prepare()
         (sweep.folder / "logs").mkdir(exist_ok=True)
-        for number, (chunk, text) in enumerate(zip(submission.chunks, submission.scripts, strict=True)):
+        for number, chunk in enumerate(chunks):
             script = sweep.folder / (f"sweep_{number}.sbatch" if number else "sweep.sbatch")
-            replace_file(script, text)
+            replace_file(script, chunk.script)
             after = [f"--dependency=afterany:{jobs[-1]}"] if jobs else []
             jobs.append(sbatch(script, *after))
             for run, task in zip(chunk.runs, chunk.tasks(), strict=True):

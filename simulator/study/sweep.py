@@ -26,10 +26,9 @@ from simulator.files import replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
 from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
-from simulator.study import collect
+from simulator.study import table as collect
 from simulator.study.expansion import Value, Values, expand, keys, override
-from simulator.study.identity import identity, value
-from simulator.study.runs import SweepRun, shown
+from simulator.study.runs import SweepRun, identity, shown, value
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.study.table import frame, rows

@@ -1,19 +1,205 @@
-"""The table of a sweep: swept values and collected quantities, one row per run."""
+"""The table of a sweep: swept values and collected quantities, one row per run.
 
+Expressions name what a table collects from each run: `final.energy`, `mean.enstrophy[time>0.5]`, `wall_time`, and
+reductions of formulas such as `mean.(dissipation * integral_scale / u_rms**3)[time>2]`.
+"""
+
+import ast
 import csv
 import io
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+import operator
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from simulator.archive.open_run import Run, open_run
-from simulator.errors import UserError
-from simulator.study.collect import Expression
+from simulator.errors import UserError, did_you_mean
 from simulator.study.runs import SweepRun, shown
 from simulator.study.study_status import MemberState, MemberStatus
+
+SCALARS = ("wall_time", "steps")
+"""Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
+_FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
+_FEWEST_BLOCKS = 8
+_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.LtE: operator.le,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+}
+_FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "sqrt": np.sqrt,
+    "log": np.log,
+    "exp": np.exp,
+    "abs": np.abs,
+}
+
+
+def _integral(time: np.ndarray, values: np.ndarray) -> float:
+    """Integral by the trapezoidal rule; rows need not be evenly spaced."""
+    return float((np.diff(time) * (values[1:] + values[:-1]) / 2).sum())
+
+
+def _mean(time: np.ndarray, values: np.ndarray) -> float:
+    """Average over time; the mean of the rows if they all have the same time."""
+    if time[-1] == time[0]:
+        return float(values.mean())
+    return _integral(time, values) / float(time[-1] - time[0])
+
+
+def _sem(time: np.ndarray, values: np.ndarray) -> float:
+    """Standard error of the mean of rows that are correlated: the largest estimate from means of blocks of 1, 2,
+    4, ... rows, of which there are at least eight (Flyvbjerg and Petersen 1989); nan for fewer rows."""
+    errors = []
+    while len(values) >= _FEWEST_BLOCKS:
+        errors.append(float(values.std(ddof=1)) / len(values) ** 0.5)
+        values = (values[: len(values) // 2 * 2 : 2] + values[1::2]) / 2
+    return max(errors, default=float("nan"))
+
+
+def _reduction(name: str) -> Callable[[np.ndarray, np.ndarray], float] | None:
+    """The reduction of a name; `p95` is the 95th percentile of the rows."""
+    if (found := re.fullmatch(r"p(\d{1,2})", name)) is not None:
+        return lambda time, values: float(np.percentile(values, float(found[1])))
+    return _REDUCTIONS.get(name)
+
+
+_REDUCTIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "final": lambda time, values: float(values[-1]),
+    "first": lambda time, values: float(values[0]),
+    "min": lambda time, values: float(values.min()),
+    "max": lambda time, values: float(values.max()),
+    "mean": _mean,
+    "integral": _integral,
+    "std": lambda time, values: max(_mean(time, (values - _mean(time, values)) ** 2), 0.0) ** 0.5,
+    "sem": _sem,
+}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A reduction of a formula of columns of diagnostics.csv over the rows for which all conditions hold; or one of
+    SCALARS, with an empty `formula`."""
+
+    text: str
+    reduction: str
+    formula: str = ""
+    conditions: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column in the expression."""
+        return tuple(dict.fromkeys((*_names(self.formula), *_names(self.conditions))))
+
+    @property
+    def error(self) -> "Expression | None":
+        """The standard error of a mean; None for any other reduction."""
+        return (
+            replace(self, text=f"sem of {self.text}", reduction="sem") if self.reduction == "mean" else None
+        )
+
+    def reduce(self, columns: Mapping[str, np.ndarray]) -> float:
+        """The value for the columns of a finished run; nan if a column is missing or no row meets the conditions."""
+        if any(name not in columns for name in self.columns):
+            return float("nan")
+        rows = np.ones(len(columns["time"]), bool)
+        for condition in _parsed(self.conditions):
+            rows &= _value(condition, columns)
+        if not rows.any():
+            return float("nan")
+        reduction = _reduction(self.reduction)
+        assert reduction is not None
+        (formula,) = _parsed(self.formula)
+        with np.errstate(all="ignore"):
+            values = np.broadcast_to(_value(formula, columns), len(rows))
+        return reduction(columns["time"][rows], np.asarray(values, float)[rows])
+
+
+def parse(text: str) -> Expression:
+    """Parses an expression. Raises ValueError with the cure.
+
+    mean is the average over time, integral the integral over time, both by the trapezoidal rule. Conditions are
+    comparisons with <, <=, >, >= or ==, separated by commas.
+    """
+    text = text.strip()
+    if text in SCALARS:
+        return Expression(text, text)
+    match = re.fullmatch(r"(\w+)\.(\w+|\(.+\))\s*(?:\[([^\]]*)\])?", text)
+    if not match:
+        raise ValueError(f"{text!r} is not an expression; {_FORM}")
+    reduction, formula, conditions = match.groups()
+    if _reduction(reduction) is None:
+        meant = did_you_mean(reduction, _REDUCTIONS)
+        raise ValueError(
+            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95"
+        )
+    compared = []
+    for part in (formula, *([] if conditions is None else [conditions])):
+        try:
+            compared = _parsed(part)
+            for tree in compared:
+                _value(tree, dict.fromkeys(_names(part), np.ones(1)))
+        except (SyntaxError, TypeError) as error:
+            raise ValueError(f"{text!r}: {part} cannot be computed ({error}); {_FORM}") from None
+    if conditions is not None and not (compared and all(isinstance(c, ast.Compare) for c in compared)):
+        raise ValueError(f"[{conditions}] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]")
+    return Expression(text, reduction, formula, conditions or "")
+
+
+def _parsed(text: str) -> list[ast.expr]:
+    """The formulas in a text, which commas separate."""
+    tree = ast.parse(f"({text},)", mode="eval").body if text else ast.Tuple([])
+    assert isinstance(tree, ast.Tuple)
+    return tree.elts
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The columns in formulas, each once."""
+    nodes = [node for tree in _parsed(text) for node in ast.walk(tree)]
+    calls = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    names = (n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in calls and n.id != "pi")
+    return tuple(dict.fromkeys(names))
+
+
+def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
+    """The value of a formula. TypeError for syntax that it may not contain."""
+    match node:
+        case ast.Name(id=name):
+            return np.pi if name == "pi" else columns[name]
+        case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, columns)
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](_value(argument, columns))
+    raise TypeError(
+        f"{ast.unparse(node)}: only columns, numbers, + - * / **, {', '.join(_FUNCTIONS)} are known"
+    )
+
+
+def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
+    """The message about a column of the expression that the runs do not write; None if they write all of them."""
+    known = list(known)
+    for column in expression.columns:
+        if column not in known:
+            meant = did_you_mean(column, known)
+            return f"{expression.text!r}: no diagnostic {column!r}{meant} the runs write {', '.join(known)}"
+    return None
 
 
 def rows(

@@ -10,10 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from simulator.archive.dataset import Axis, Dataset
 from simulator.archive.index import make_derived
-from simulator.archive.manifest import FieldEntry, Manifest, commit, folder_name
-from simulator.archive.shard import Block, build_shard, shard_name
+from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, folder_name
+from simulator.archive.shard import Block, Dataset, build_shard, shard_name
 from simulator.archive.writer import no_hook
 from simulator.files import write_durably
 

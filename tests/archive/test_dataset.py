@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, on_devices, random_field
 
-from simulator.archive.dataset import Axis, Dataset, component_names
-from simulator.archive.shard import nonfinite, own_blocks
+from simulator.archive.manifest import Axis, component_names
+from simulator.archive.shard import Dataset, nonfinite, own_blocks
 
 
 def assemble(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:

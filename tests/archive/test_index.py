@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, on_devices, random_field
 
-from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import Axis
+from simulator.archive.shard import Dataset
 from simulator.archive.verify import verify
 from simulator.archive.writer import save
 

@@ -15,11 +15,10 @@ import pytest
 from run_support import simulate, write_case
 
 from simulator import open_run
-from simulator.archive.dataset import Axis, Dataset
-from simulator.archive.ledger import EARLIER, NAME, Ledger, read_ledger
-from simulator.archive.manifest import committed
+from simulator.archive.ledger import NAME, Ledger, read_ledger
+from simulator.archive.manifest import Axis, committed
 from simulator.archive.series import Series, Table
-from simulator.archive.state import seal
+from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, verification
 from simulator.archive.writer import Options, save
 from simulator.cli import main
@@ -124,13 +123,14 @@ def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path):
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_60_bit_flips_in_a_derived_file_are_mended(run: Path, name: str):
+def test_60_bit_flips_in_a_derived_file_are_named_and_mended(run: Path, name: str):
     chance = random.Random(14)
     for _ in range(60):
         flip(run / name, chance)
-        reports = list(verification(run if name == "snapshots.vtkhdf" else run / name).reports)
-        notes = [note for report in reports for note in report.notes]
-        assert all(report.ok for report in reports) and any(f"{run / name}: was " in note for note in notes)
+        reports = verification(run if name == "snapshots.vtkhdf" else run / name).reports
+        assert any(
+            line.startswith(f"{run / name}: ") and "made again" in line for r in reports for line in r.lines()
+        )
     assert wrong(run) == {}
 
 
@@ -186,15 +186,6 @@ def _without_line(index: int) -> Callable[[str], str]:
 def test_lines_cut_from_or_put_into_tables_logs_and_the_ledger(run: Path, name: str, edit):
     (run / name).write_text(edit((run / name).read_text()))
     assert name in wrong(run)
-
-
-def test_an_edited_digit(run: Path):
-    table = run / "diagnostics.csv"
-    text = table.read_text()
-    last = next(c for c in reversed(text) if c.isdigit())
-    place = text.rindex(last)
-    table.write_text(f"{text[:place]}{(int(last) + 1) % 10}{text[place + 1 :]}")
-    assert wrong(run) == {"diagnostics.csv": "altered (its checksum does not match)"}
 
 
 def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
@@ -286,36 +277,6 @@ def test_overwrite_begins_another_ledger(place: Path, run: Path):
     saves = read_ledger(run).saves
     assert simulate(place / "case.yaml", run, "--overwrite", "time.max_steps=1") == 0
     assert read_ledger(run).saves < saves and wrong(run) == {}
-
-
-def test_the_ledger_of_an_earlier_version_is_read_and_continued(place: Path, run: Path):
-    """Lines of changes in the place of a table; the files derived from snapshots were recorded, too."""
-    files = json.loads((run / NAME).read_text())["files"]
-    lines = [
-        {"program": "simulator", "ledger": 1},
-        {"kept": {**files, "snapshots/00000004.h5": [1, "0" * 16]}},
-        {"writing": "checkpoints/00000004/manifest.json", "is": [1, "0" * 16]},
-        {"removing": "checkpoints/00000004", "why": "the last 2 are kept"},
-        {"writing": "config.yaml", "is": [1, "0" * 16]},
-        {"state": "written"},
-    ]
-    (run / EARLIER).write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kept": {"half')
-    (run / NAME).unlink()
-    state = json.loads((run / "state.json").read_text())
-    del state["ledger"], state["xxh3"]
-    (run / "state.json").write_text(seal(state | {"ledger_lines": 5, "ledger_chain": "0" * 16}))
-    assert wrong(run) == {}
-    good = (run / "spectra.h5").read_bytes()
-    (run / "spectra.h5").write_bytes(good[:-1])
-    shutil.rmtree(run / "snapshots" / "00000000")
-    size = len(good)
-    assert wrong(run) == {
-        "spectra.h5": f"altered: {size - 1} bytes, not {size}",
-        "snapshots/00000000": "missing",
-    }
-    (run / "spectra.h5").write_bytes(good)
-    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
-    assert not (run / EARLIER).exists() and wrong(run) == {"snapshots/00000000": "missing"}
 
 
 def test_an_older_copy_of_the_ledger_and_a_folder_in_its_place_are_found(place: Path, run: Path):

@@ -114,11 +114,3 @@ def test_slices_of_fields_that_are_no_scalars_are_refused(tmp_path):
     ):
         sliced("sped")
     assert set(sliced("pressure").variables) == {"pressure/xy", "pressure/xz", "pressure/yz"}
-
-
-@pytest.mark.slow
-def test_slices_of_the_fields_that_were_asked_for(tmp_path):
-    output = {"directory": str(tmp_path / "run"), "slices": {"fields": ["pressure"], **EVERY}}
-    assert Simulation(configured(tmp_path, output=output)).run() == 0
-    found = open_run(tmp_path / "run").slices
-    assert set(found.variables) == {"pressure/xy", "pressure/xz", "pressure/yz"} and len(found) == 3

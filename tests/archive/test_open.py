@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.series import Series, Table
+from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
 from simulator.archive.writer import save
 from simulator.errors import UserError

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_support import XYZ, grid, in_child, on_devices, random_field, tiny, write_sharded
 
-from simulator.archive.dataset import Dataset
 from simulator.archive.manifest import Damaged
 from simulator.archive.reader import open_snapshot
+from simulator.archive.shard import Dataset
 from simulator.archive.writer import save
 from simulator.errors import UserError
 

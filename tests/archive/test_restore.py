@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from storage_support import XYZ, grid, on_devices, random_field, write_sharded
 
-from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
+from simulator.archive.shard import Dataset
 from simulator.archive.writer import save
 from simulator.errors import UserError
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from storage_support import XYZ, grid, in_child, on_devices, random_field
 
-from simulator.archive.dataset import Dataset
 from simulator.archive.index import make_derived
 from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
+from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, prune, verify
 from simulator.archive.writer import STAGES, save
 

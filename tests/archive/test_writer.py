@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from storage_support import XYZ, grid, in_child, on_devices, random_field, tiny
 
-from simulator.archive.dataset import Dataset
 from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
+from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, prune, verify
 from simulator.archive.writer import STAGES, Options, Writer, save
 from simulator.errors import RunFailure, UserError

@@ -25,10 +25,10 @@ def test_who_holds_what_in_a_slab(capsys):
     assert "grid       32 x 30 x 32, two_thirds, float64" in lines
     # 30 planes in y are padded to 32, 11 of kz to 12: the last device holds fewer of both.
     assert [line.split() for line in lines if re.match(r" *\d  ", line)] == [
-        ["0", "0", "0-7", "0..2", "65.5", "kB", "19.2", "kB"],
-        ["1", "0", "8-15", "3..5", "65.5", "kB", "19.2", "kB"],
-        ["2", "0", "16-23", "6..8", "65.5", "kB", "19.2", "kB"],
-        ["3", "0", "24-29", "9..10", "65.5", "kB", "19.2", "kB"],
+        ["0", "0", "0..7", "0..2", "65.5", "kB", "19.2", "kB"],
+        ["1", "0", "8..15", "3..5", "65.5", "kB", "19.2", "kB"],
+        ["2", "0", "16..23", "6..8", "65.5", "kB", "19.2", "kB"],
+        ["3", "0", "24..29", "9..10", "65.5", "kB", "19.2", "kB"],
     ]
 
 

@@ -16,8 +16,7 @@ from simulator.errors import UserError
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.user_function import POINTS, mixing
 from simulator.simulation.advance import Until
-from simulator.study.batch import BatchedStep
-from simulator.study.grouping import numbers
+from simulator.study.batch import BatchedStep, numbers
 from simulator.study.sweep import open_sweep
 
 BURGERS = """\
@@ -207,7 +206,6 @@ def test_parameters_of_a_sweep_are_batched(tmp_path, monkeypatch) -> None:
     runs = [run.config for run in open_sweep("study.yaml").runs]
     keys = ("model.parameters.viscosity",)
     batch = BatchedStep(Simulation(runs[0], report=lambda line: None), keys)
-    assert batch.why_not() is None
     until = Until(np.float64(0.1), np.float64(np.inf), np.int64(100))
     states = tuple(Simulation(run, report=lambda line: None).state for run in runs)
     alone = [Simulation(run, report=lambda line: None) for run in runs]

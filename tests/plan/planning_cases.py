@@ -10,7 +10,7 @@ from simulator.cluster.start import Cluster
 from simulator.config import RunConfig, load_config
 from simulator.physics.models import MODELS
 from simulator.physics.stepping import INTEGRATORS
-from simulator.simulation.memory import Memory
+from simulator.simulation.compiling import Memory
 from simulator.simulation.simulation import Simulation
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -19,7 +19,7 @@ from planning_cases import config_of, shipped
 from simulator.config import RunConfig
 from simulator.plan.abstract_run import paper_simulation
 from simulator.plan.machines import OPTIONS, described_devices, machine, missing
-from simulator.simulation.memory import Memory, words
+from simulator.simulation.compiling import Memory, words
 from simulator.spectral.collectives import collectives, largest_transform
 
 NAME = "h100"

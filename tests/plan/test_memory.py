@@ -8,7 +8,7 @@ from planning_cases import config_of, integrators, reported, shipped
 from simulator.physics.models import MODELS
 from simulator.plan import Machine, Step, abstract_run, fewest_devices
 from simulator.plan.fitting import LEAST_SHARE, NICE, largest_shape, usable
-from simulator.simulation.memory import ROOM
+from simulator.simulation.compiling import ROOM
 
 ALLOWED = 0.10
 """On more devices than programs are compiled for."""

@@ -9,7 +9,7 @@ from run_support import simulate, write_case
 
 from simulator.archive.manifest import committed
 from simulator.cli import main
-from simulator.run.fingerprint import computed_with, stored_config
+from simulator.run.folder import computed_with, stored_config
 
 CASE = """\
 model: {kind: navier_stokes, viscosity: 0.02}

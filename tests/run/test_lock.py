@@ -14,9 +14,8 @@ import pytest
 
 from simulator.cluster.queue import job_is_gone
 from simulator.errors import RunFailure, UserError
-from simulator.run.alive import Holder, is_written, read_holder
 from simulator.run.lock import RunLock
-from simulator.run.run_status import look_at
+from simulator.run.run_status import Holder, is_written, look_at, read_holder
 from simulator.study.study_status import MemberState, status_of
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,8 @@ from simulator.cli import main
 from simulator.cluster import Allocation
 from simulator.config import RunConfig, load_config
 from simulator.errors import UserError
-from simulator.run import refusals as checking
 from simulator.run.folder import Found, RunFolder
-from simulator.simulation import placement
+from simulator.simulation import compiling, placement
 
 RANDOM = "{kind: random, peak: 3, energy: 0.5, seed: 1}"
 FLOW = "{kind: navier_stokes, viscosity: 0.02}"
@@ -50,10 +49,6 @@ REFUSED = [
 def test_every_command_refuses_alike(tmp_path, capsys, monkeypatch, old: str, new: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     text = CASE.replace(old, new, 1)
-    if "grid: {shape: [999" in new:
-        text = text.replace("grid: {shape: [16, 12, 10], box: [2*pi, 5, 4]}\n", "").replace(
-            "count: 2", "count: 1"
-        )
     write_case(tmp_path, text)
     (tmp_path / "sweep.yaml").write_text("base: case.yaml\nsweep: {grid: {initial.seed: [1]}}\n")
     said = []
@@ -118,62 +113,44 @@ devices: {platform: cpu, count: 1}
 # ---- memory ----------------------------------------------------------------------------------------------
 
 
-def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(tmp_path, capsys, monkeypatch) -> None:
+@pytest.fixture
+def short(tmp_path, capsys, monkeypatch):
+    """The line with which a run is refused where so many bytes are free; nothing is allocated."""
     from simulator.simulation.simulation import Simulation
 
-    monkeypatch.setattr(checking, "SMALL", 0)
-    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 20_000)
+    monkeypatch.setattr(compiling, "SMALL", 0)
     monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
-    config = write_case(tmp_path)
-    assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    # The state: 3 components of 11 x 7 x 4 complex numbers, 14.8 kB, and eight numbers at most beside them; a step
-    # holds two states. Sides go with the third root: 16 (20 / 29.7)^(1/3) = 14.03, below which 12 is the next size.
-    assert line.startswith(
-        f"{config}:3: grid.shape: 16 x 12 x 10 in double precision needs 29.7 kB or more on "
-    )
+
+    def short(text: str, free: int) -> str:
+        monkeypatch.setattr(compiling, "free_everywhere", lambda cluster: free)
+        config = write_case(tmp_path, text)
+        assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"{config}:") and not (tmp_path / "out").exists()
+        return line.removeprefix(f"{config}:")
+
+    return short
+
+
+def test_a_grid_that_cannot_fit_is_refused_before_it_is_allocated(short) -> None:
+    """The state: 3 components of 11 x 7 x 4 complex numbers, 14.8 kB, and eight numbers at most beside them; a step
+    holds two states. Sides go with the third root: 16 (20 / 29.7)^(1/3) = 14.03, below which 12 is the next size."""
+    line = short(CASE, 20_000)
+    assert line.startswith("3: grid.shape: 16 x 12 x 10 in double precision needs 29.7 kB or more on ")
     assert "which has 20 kB free; what would fit: grid.shape: [12, 9, 7], or 2 devices like these" in line
-    assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(
-        checking, "free_everywhere", lambda cluster: 40_000
-    )  # too little for what is compiled
-    assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
-    assert "which has 40 kB free" in capsys.readouterr().err
+    assert "which has 40 kB free" in short(CASE, 40_000)  # too little for what is compiled
 
 
-def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(
-    tmp_path, capsys, monkeypatch
-) -> None:
-    from simulator.simulation.simulation import Simulation
-
-    monkeypatch.setattr(checking, "SMALL", 0)
-    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 100_000)
-    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
-    particles = "particles: [{name: tracers, kind: tracer, count: 1000}]\n"
-    config = write_case(tmp_path, CASE + particles)
-    assert simulate(config, tmp_path / "out", "devices.count=1", "run.memory=low") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    # The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step holds two states, so
-    # that (100 / 2 - 14.8) kB / 80 B = 439 particles fit.
-    assert line.startswith(f"{config}:8: particles.0.count: 1000 tracers are most of the 190 kB or more")
+def test_particles_that_cannot_fit_are_refused_with_the_number_that_does(short) -> None:
+    """The state: fields of 14.8 kB, and 80 bytes of a particle: nine doubles and the id. A step holds two states, so
+    that (100 / 2 - 14.8) kB / 80 B = 439 particles fit. Matter takes 64 bytes: seven doubles and the id."""
+    line = short(CASE + "particles: [{name: tracers, kind: tracer, count: 1000}]\n", 100_000)
+    assert line.startswith("8: particles.0.count: 1000 tracers are most of the 190 kB or more")
     assert "which has 100 kB free; what would fit: count: 439, or 2 devices like these" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_matter_that_cannot_fit_is_refused_with_the_number_that_does(tmp_path, capsys, monkeypatch) -> None:
-    from simulator.simulation.simulation import Simulation
-
-    monkeypatch.setattr(checking, "SMALL", 0)
-    monkeypatch.setattr(checking, "free_everywhere", lambda cluster: 100_000)
-    monkeypatch.setattr(Simulation, "check_start", lambda self: pytest.fail("something was allocated"))
-    config = write_case(tmp_path, MATTER)
-    assert simulate(config, tmp_path / "out", "run.memory=low") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    # 64 bytes of a particle: seven doubles and the id; a step holds two states.
-    assert line.startswith(f"{config}:1: model.components.0.count: 1000 dark are most of the 128 kB or more")
+    line = short(MATTER, 100_000)
+    assert line.startswith("1: model.components.0.count: 1000 dark are most of the 128 kB or more")
     fit = int(line.partition("what would fit: count: ")[2].partition(",")[0])
     assert 775 <= fit <= 100_000 / 2 / 64
-    assert not (tmp_path / "out").exists()
 
 
 def test_particles_of_a_snapshot_are_a_start_for_every_command(tmp_path, capsys) -> None:

@@ -16,18 +16,9 @@ from simulator.archive.verify import verify
 from simulator.cli import main
 
 COLUMNS = [
-    "step",
-    "time",
-    "dt",
-    "energy",
-    "kinetic_energy",
-    "dissipation",
-    "enstrophy",
-    "helicity",
-    "max_speed",
-    "max_divergence",
-    "cfl",
-]
+    "step", "time", "dt", "energy", "kinetic_energy", "dissipation", "enstrophy", "helicity", "max_speed",
+    "max_divergence", "cfl",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from run_support import rows, started, wait_until, write_case
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import open_snapshot
-from simulator.run.alive import read_holder
+from simulator.run.run_status import read_holder
 
 
 @pytest.mark.slow

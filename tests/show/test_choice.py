@@ -10,9 +10,10 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from simulator.archive.dataset import Axis, Dataset
+from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.series import Series, SeriesReader, Table
+from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
 from simulator.archive.writer import save
 from simulator.cli import main

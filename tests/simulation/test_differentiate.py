@@ -12,7 +12,7 @@ from run_support import CASE, ROOT, environment, write_case
 
 from simulator import Simulation, differentiate, load_config
 from simulator.errors import UserError
-from simulator.simulation.reversal import fewest, schedule
+from simulator.simulation.differentiate import fewest, schedule
 from simulator.spectral.collectives import collectives
 
 STEPS, DT = 50, 0.01

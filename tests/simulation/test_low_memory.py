@@ -11,7 +11,7 @@ import pytest
 from simulator import Simulation
 from simulator.config import run_config_class
 from simulator.errors import UserError
-from simulator.simulation import memory as module
+from simulator.simulation import compiling as module
 from simulator.simulation.advance import Until, beginning
 
 FLOW = {
@@ -88,7 +88,7 @@ WORDS = """
 import json, sys
 from simulator import Simulation
 from simulator.config import run_config_class
-from simulator.simulation.memory import Memory, words
+from simulator.simulation.compiling import Memory, words
 data = json.loads(sys.argv[1])
 s = Simulation(run_config_class().model_validate(data))
 print(words(Memory.of(s.compiled_loop()).total, s.config, s.grid.points, len(s.cluster.devices)))

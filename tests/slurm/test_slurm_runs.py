@@ -13,7 +13,7 @@ import pytest
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import RunState, read_state
-from simulator.run.alive import read_holder
+from simulator.run.run_status import read_holder
 
 pytestmark = pytest.mark.slurm
 

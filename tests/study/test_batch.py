@@ -14,27 +14,24 @@ from sweep_support import BASE
 
 from simulator.archive.open_run import open_run
 from simulator.archive.state import read_state
-from simulator.cli import main
-from simulator.cluster import Allocation
 from simulator.run.runnable import RunnableSimulation as Simulation
 from simulator.simulation.varied import with_value
-from simulator.study import Sweep, ensemble
-from simulator.study.batch import BatchedStep
+from simulator.study import Sweep
+from simulator.study.batch import BatchedStep, groups
 from simulator.study.ensemble import run_together
-from simulator.study.grouping import groups
-from simulator.study.record import begun, read_record
-from simulator.study.study_status import statuses_of
+from simulator.study.runner import CANNOT
+from simulator.study.study_status import begun, read_record, statuses_of
 
 CFL = BASE.replace("stop: 0.1, dt: 0.02", "stop: 1.0, cfl: 0.5")
 
 
-def together(sweep: Sweep, parts: int | None = None) -> None:
+def together(sweep: Sweep) -> None:
     sweep.prepare()
     (group,) = groups(sweep.runs)
     folders = [run.folder for run in group.runs]
     for folder in folders:
         begun(folder, os.getpid(), folder / "log", {})
-    assert run_together(folders, group.keys, parts) == 0
+    assert run_together(folders, group.keys) == 0
 
 
 def alone(sweep: Sweep, where: Path) -> list[Path]:
@@ -88,49 +85,6 @@ sweep:
         assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]
 
 
-@pytest.mark.spmd
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_members_on_devices_of_their_own_give_what_single_runs_give(
-    study, tmp_path: Path, count: int
-) -> None:
-    """Three runs on two parts of `count` devices, so that one place stays idle; one run ends before the others, and
-    every field is equal to 1e-12."""
-    sweep = study(
-        "base: base.yaml\nsweep: {zip: {model.viscosity: [0.01, 0.05, 0.02], time.stop: [0.06, 0.1, 0.1]}}",
-        BASE.replace("count: 1", f"count: {count}"),
-    )
-    together(sweep, parts=2)
-    for run, folder in zip(sweep.runs, alone(sweep, tmp_path / "alone"), strict=True):
-        one, other = open_run(run.folder), open_run(folder)
-        assert one.provenance["devices"]["count"] == count
-        np.testing.assert_array_equal(one.diagnostics["step"], other.diagnostics["step"])
-        for name in ("time", "energy", "dissipation"):
-            np.testing.assert_allclose(one.diagnostics[name], other.diagnostics[name], rtol=1e-12)
-        found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
-
-
-def test_gpus_are_shared_among_members_by_default(study, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight GPUs and runs with two each: four side by side; with processors only what is asked."""
-    (run,) = study("base: base.yaml\nsweep: {list: [{devices.platform: auto}]}").runs
-    monkeypatch.setattr(ensemble, "gpu_ids", lambda allocation: list(range(8)))
-    for platform, each, parts in (("gpu", 2, 4), ("gpu", 16, 1), ("cpu", 1, 1)):
-        monkeypatch.setattr(ensemble, "choose_platform", lambda *_, platform=platform: platform)
-        assert ensemble._parts(run.config, each, Allocation()) == parts
-
-
-def test_members_that_cannot_be_laid_over_devices_are_refused(study, capsys) -> None:
-    study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: jaxdecomp}]}")
-    for options, message in (
-        (["--members", "2"], "--members: is the number of runs that --batch auto steps side by side"),
-        (["--batch", "auto", "--members", "0"], "--members: must be at least 1, not 0"),
-        (["--batch", "auto", "--members", "2"], "fft.backend: jaxdecomp cannot lay members over devices"),
-    ):
-        assert main(["sweep", "run", "study.yaml", *options]) == 2
-        assert message in capsys.readouterr().err
-    assert not Path("out").exists()
-
-
 def test_a_member_that_fails_leaves_the_others_alone(study) -> None:
     sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49, 2]}}\n")
     together(sweep)
@@ -170,53 +124,69 @@ def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]
     ]
 
 
-def test_runs_of_other_shapes_and_precisions_are_other_groups(study) -> None:
-    sweep = study(
-        "base: base.yaml\n"
-        "sweep: {grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}}"
-    )
-    keys = ("model.viscosity", "time.dt")
-    assert keyed(sweep) == [([0, 1, 4, 5], keys), ([2, 3, 6, 7], keys)]
+V = ("model.viscosity",)
 
 
-def test_runs_of_other_cfl_numbers_are_one_group(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}}", CFL)
-    assert keyed(sweep) == [([0, 1, 2, 3], ("model.viscosity", "time.cfl"))]
-
-
-def test_groups_are_divided_among_several_jobs(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2, 3, 4, 5]}}")
-    assert keyed(sweep, 2) == [([0, 1], ()), ([2, 3, 4], ())]
-
-
-def test_runs_on_other_numbers_of_devices_are_other_groups(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}}")
-    assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
-
-
-def test_runs_whose_transform_is_measured_are_not_batched(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}")
-    assert keyed(sweep) == [([0], ()), ([1], ())]
+@pytest.mark.parametrize(
+    ("varied", "base", "parts", "expected"),
+    [
+        pytest.param(
+            "grid: {model.viscosity: [0.1, 0.2], precision: [single, double], time.dt: [0.01, 0.02]}",
+            BASE,
+            1,
+            [([0, 1, 4, 5], (*V, "time.dt")), ([2, 3, 6, 7], (*V, "time.dt"))],
+            id="other precisions are other groups",
+        ),
+        pytest.param(
+            "grid: {time.cfl: [0.3, 0.5], model.viscosity: [0.1, 0.2]}",
+            CFL,
+            1,
+            [([0, 1, 2, 3], (*V, "time.cfl"))],
+            id="cfl numbers share a program",
+        ),
+        pytest.param(
+            "grid: {initial.amplitude: [1, 2, 3, 4, 5]}",
+            BASE,
+            2,
+            [([0, 1], ()), ([2, 3, 4], ())],
+            id="several jobs",
+        ),
+        pytest.param(
+            "grid: {devices.count: [1, 2], initial.amplitude: [1, 2]}",
+            BASE,
+            1,
+            [([0, 1], ()), ([2, 3], ())],
+            id="other numbers of devices are other groups",
+        ),
+        pytest.param(
+            "{grid: {initial.amplitude: [1, 2]}, list: [{fft.backend: auto}]}",
+            BASE,
+            1,
+            [([0], ()), ([1], ())],
+            id="a measured transform is not shared",
+        ),
+    ],
+)
+def test_groups_share_shapes_and_programs(study, varied: str, base: str, parts: int, expected) -> None:
+    sweep = study(f"base: base.yaml\nsweep: {varied if varied[0] == '{' else f'{{{varied}}}'}", base)
+    assert keyed(sweep, parts) == expected
 
 
 def test_a_number_that_decides_what_is_computed_is_not_batched(
-    study, monkeypatch: pytest.MonkeyPatch
+    study, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """A model that asks whether its viscosity is zero has a program for each answer."""
+    """A model that asks for the value of its viscosity has no program for several."""
     from simulator.physics.models.navier_stokes import NavierStokes
 
     linear = NavierStokes.linear
-
-    def choosing(self):
-        return (
-            linear(self)
-            if self.settings.viscosity > 0
-            else {"velocity": 0.0 * self.transform.layout.k_squared()}
-        )
-
-    monkeypatch.setattr(NavierStokes, "linear", choosing)
-    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2], initial.amplitude: [1, 2]}}")
-    assert keyed(sweep) == [([0, 1], ()), ([2, 3], ())]
+    monkeypatch.setattr(
+        NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {}
+    )
+    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}")
+    assert keyed(sweep) == [([0, 1], V)]
+    sweep.prepare()
+    assert run_together([run.folder for run in sweep.runs], V) == CANNOT
+    assert "TracerBoolConversionError" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -232,8 +202,10 @@ def test_what_measures_is_one_program_for_all_viscosities(study, model: str) -> 
     (run, *_) = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}", base).runs
     simulation = Simulation(run.config, report=lambda line: None)
     step = BatchedStep(simulation, ["model.viscosity"])
-    assert step.shares(step.diagnostics) and step.shares(step.spectra)
-    traced = jax.eval_shape(step.diagnostics, step.values({"model.viscosity": 1.0}), simulation.template)
+    assert step.measure("spectra") is not None
+    diagnostics = step.measure("diagnostics")
+    assert diagnostics is not None
+    traced = jax.eval_shape(diagnostics, step.values({"model.viscosity": 1.0}), simulation.template)
     assert traced.keys() == set(simulation.columns)
 
 

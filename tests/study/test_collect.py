@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulator.study.collect import parse
+from simulator.study.table import parse
 
 TIME = np.linspace(0, 4, 41)
 COLUMNS = {"time": TIME, "energy": 2 + np.sin(TIME), "u_rms": np.full(41, 0.5), "dissipation": 0.1 * TIME}

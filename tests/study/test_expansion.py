@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.study.expansion import normal
-from simulator.study.sample import draw
+from simulator.study.expansion import draw, normal
 from simulator.study.settings import SampleSettings
 
 

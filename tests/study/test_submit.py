@@ -52,14 +52,7 @@ def _base_with_slurm() -> str:
 
 def test_only_what_is_missing_is_submitted(study) -> None:
     sweep = study(STUDY)
-    stages = [
-        MemberState.DONE,
-        MemberState.INTERRUPTED,
-        MemberState.RUNNING,
-        MemberState.FAILED,
-        MemberState.QUEUED,
-    ]
-    statuses = [MemberStatus(stage) for stage in stages]
+    statuses = [MemberStatus(MemberState(s)) for s in ("done", "interrupted", "running", "failed", "queued")]
     assert [run.index for run in to_submit(sweep, statuses)] == [1]
     assert [run.index for run in to_submit(sweep, statuses, failed=True)] == [1, 3]
 
@@ -76,10 +69,10 @@ def test_nothing_to_submit(study, capsys) -> None:
 def test_large_numbers_go_into_chunks_of_their_own(study) -> None:
     """No task has a number beyond the site's limit; a run's number is the task's and the chunk's offset."""
     sweep = study(STUDY)
-    submission = plan_submission(sweep, [run for run in sweep.runs if run.index != 3], largest=2)
-    assert [(chunk.offset, chunk.tasks()) for chunk in submission.chunks] == [(0, [0, 1]), (2, [0]), (4, [0])]
-    assert "#SBATCH --array=0%2" in submission.scripts[1].splitlines()
-    assert "--index $((SLURM_ARRAY_TASK_ID + 2))" in submission.scripts[1]
+    chunks = plan_submission(sweep, [run for run in sweep.runs if run.index != 3], largest=2)
+    assert [(chunk.offset, chunk.tasks()) for chunk in chunks] == [(0, [0, 1]), (2, [0]), (4, [0])]
+    assert "#SBATCH --array=0%2" in chunks[1].script.splitlines()
+    assert "--index $((SLURM_ARRAY_TASK_ID + 2))" in chunks[1].script
 
 
 def test_without_slurm_it_says_where(study, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

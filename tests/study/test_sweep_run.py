@@ -1,7 +1,6 @@
 """Real runs of real sweeps: to the end, interrupted and continued, failed and retried."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 from simulator.archive.open_run import open_run
 from simulator.cli import main
 from simulator.study import Sweep, open_sweep
-from simulator.study.runner import SweepProcess, run_all
+from simulator.study.runner import Group, run_all
 from simulator.study.study_status import statuses_of
 
 ROOT = Path(__file__).parents[2]
@@ -129,18 +128,6 @@ def test_killed_and_run_again_completes_exactly_the_missing_runs(study) -> None:
     assert done.items() <= _starts_of_done(sweep).items()
 
 
-@pytest.mark.slow
-def test_killed_at_random_points(study) -> None:
-    sweep = study(STUDY.replace("[0.1, 0.2, 0.3]", "[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]"))
-    generator = random.Random(8)
-    for _ in range(6):
-        done = _starts_of_done(sweep)
-        killed_somewhere(sweep, generator.uniform(0.2, 12))
-        assert done.items() <= _starts_of_done(sweep).items()
-    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
-    assert stages(sweep) == ["done"] * 6
-
-
 def _starts_of_done(sweep: Sweep) -> dict[str, int]:
     """How often each of the runs that are done was started."""
     return {
@@ -156,7 +143,7 @@ def test_fail_fast_stops_the_others(study) -> None:
     sweep.prepare()
     code = run_all(
         sweep,
-        [SweepProcess((run,)) for run in sweep.runs[:3]],
+        [Group((run,)) for run in sweep.runs[:3]],
         at_once=2,
         fail_fast=True,
         environ=dict(os.environ),
