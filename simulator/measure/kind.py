@@ -124,10 +124,7 @@ class Subject:
     def particles(self) -> ParticleSubject:
         """The particles. Raises Unsupported if there are none."""
         if self.carried is None:
-            raise Unsupported(
-                "there are no particles; the block `particles` names some",
-                of_model=False,
-            )
+            raise Unsupported("there are no particles; the block `particles` names some", of_model=False)
         return self.carried
 
     def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:

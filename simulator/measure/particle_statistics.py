@@ -38,11 +38,7 @@ Motion: TypeAlias = "Callable[[models.State], Callable[[str, ParticleSet], tuple
 
 
 def statistics(
-    populations: Populations,
-    motion: Motion,
-    falling: Mapping[str, Sequence[float]],
-    bins: int,
-    reach: float,
+    populations: Populations, motion: Motion, falling: Mapping[str, Sequence[float]], bins: int, reach: float
 ) -> Measured:
     """Means over all particles of each species: velocity, acceleration, dispersion and autocorrelation where the
     start is known, settling velocity of species that feel a gravitational acceleration (`falling`)."""

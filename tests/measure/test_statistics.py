@@ -120,11 +120,7 @@ def test_histograms_take_every_component_about_its_own_mean(simulation):
 
 
 @pytest.mark.parametrize(
-    ("damping", "exact"),
-    [
-        ([(1, 0.01)], (0.01**3 / 0.3) ** 0.25),
-        ([(4, 1e-9)], (1e-27 / 0.3) ** (1 / 22)),
-    ],
+    ("damping", "exact"), [([(1, 0.01)], (0.01**3 / 0.3) ** 0.25), ([(4, 1e-9)], (1e-27 / 0.3) ** (1 / 22))]
 )
 def test_the_dissipation_scale_of_one_term(damping, exact):
     assert float(dissipation_scale(damping, np.float64(0.3))) == pytest.approx(exact, rel=1e-13)

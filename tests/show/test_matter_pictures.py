@@ -16,12 +16,7 @@ from simulator.show.slices import projections
 from simulator.show.style import RC, Labels
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
-KPC = {
-    "kind": "schrodinger_poisson",
-    "units": "kpc_km_s_msun",
-    "particle_mass": 1.0,
-    "cosmology": COSMOS,
-}
+KPC = {"kind": "schrodinger_poisson", "units": "kpc_km_s_msun", "particle_mass": 1.0, "cosmology": COSMOS}
 WAVES = {"kind": "schrodinger_poisson"}
 
 

@@ -16,10 +16,7 @@ PRECISION = Parameter("precision", ["single", "double", "single", "double"])
         ("mean.enstrophy[time>=0.5]", r"mean enstrophy $\langle\omega^2\rangle/2$, $t\geq 0.5$"),
         ("integral.energy", "energy $E$ integrated over time"),
         ("wall_time", "wall time (s)"),
-        (
-            "mean.(dissipation*integral_scale/u_rms**3)",
-            r"mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$",
-        ),
+        ("mean.(dissipation*integral_scale/u_rms**3)", r"mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$"),
         ("max.(my_column**2)", r"maximum of $\mathrm{my\ column}^{2}$"),
     ],
 )
