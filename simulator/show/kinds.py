@@ -49,6 +49,8 @@ Diagnostics = Mapping[str, np.ndarray]
 """The columns of the run's table."""
 TURBULENT = 20.0
 """Taylor-scale Reynolds number above which lines of Kolmogorov's theory are drawn."""
+KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
+"""The labels of both axes for energy spectra in Kolmogorov units."""
 _DENSITY = "probability density"
 _WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 
@@ -195,7 +197,7 @@ def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
     last time."""
     k, e = wavenumbers(series), series.one("kinetic_energy", -1)
     values = np.maximum(k, 0) ** (5 / 3) * e / rate ** (2 / 3)
-    result, (axes,) = panels(r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$")
+    result, (axes,) = panels(*KOLMOGOROV_AXES)
     level(axes, 1.6, r"$C = 1.6$")
     drawn(
         axes,
