@@ -199,7 +199,7 @@ def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None =
         runs, labels = _ordered(runs)
         looks = labelled(labels) if len(runs) > 1 else Looks([{}])
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
-        tables = [_table(run) for run in runs]
+        tables = [table_of(run) for run in runs]
         for name in _columns(tables, choice):
             yield f"series_{name}", partial(_against_time, runs, tables, looks, name, choice)
     for kind in choice.what or ("spectra",):
@@ -250,7 +250,7 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
-def _table(run: Run) -> Mapping[str, np.ndarray]:
+def table_of(run: Run) -> Mapping[str, np.ndarray]:
     """The diagnostics of a run; empty if there are none yet."""
     try:
         return run.diagnostics
