@@ -53,7 +53,6 @@ TURBULENT = 20.0
 KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
 """The labels of both axes for energy spectra in Kolmogorov units."""
 _DENSITY = "probability density"
-_WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 
 
 def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
@@ -242,7 +241,7 @@ def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """T(k), and the flux Pi(k) below it, at up to six times."""
     k = wavenumbers(series)
     inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
-    title = f"{_WORDS.get(name, _words(name))}: transfer between scales"
+    title = f"{_words(name)}: transfer between scales"
     result, (upper, lower) = panels(
         r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$", title=title, height=5.2
     )
@@ -325,7 +324,7 @@ def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
 def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """Probability density in units of the standard deviation, at up to six times, with a Gaussian."""
     sigma = series.coordinates["sigma"]
-    words = _WORDS.get(name, _words(name))
+    words = _words(name)
     gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
     theory = {"linewidth": 1.0, "linestyle": "--", "marker": None}
     each = at_times(series, name, sigma, labels, marker=None)

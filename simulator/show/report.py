@@ -34,7 +34,6 @@ _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.FAILED: "bad",
     MemberState.INTERRUPTED: "warn",
 }
-_QUANTITIES = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 _KINDS = (
     ("spectrum_compensated", "Energy spectrum times k^(5/3) in Kolmogorov's units"),
     ("spectrum_directional_", "Spectra across and along the axis: {}"),
@@ -88,7 +87,7 @@ def caption(stem: str) -> str:
     for start, words in _KINDS:
         if stem.startswith(start):
             rest = stem.removeprefix(start)
-            return words.format(_QUANTITIES.get(rest, rest.replace("_", " ").replace("+", " and ")))
+            return words.format(rest.replace("_", " ").replace("+", " and "))
     quantity, against, parameter = stem.partition("_against_")
     words = quantity.replace("_", " ")
     return f"{words} against {parameter.replace('_', ' ')}" if against else words

@@ -1,6 +1,6 @@
 """`simulator plot RUN...`: the pictures of a run, finished or not; several runs in one picture; means over time."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simulator.archive.open_run import Run, open_run
+from simulator.archive.open_run import Run, flat, open_run
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS
@@ -32,6 +32,7 @@ from simulator.show.lines import (
 )  # fmt: skip
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
+from simulator.study.runs import shown
 
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
@@ -216,7 +217,7 @@ def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None =
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs and their labels: the one or two values of physics in which their configurations differ, else their
     folders. A study of one number is in its order, because the folders of a sweep have none."""
-    values = [dict(_flat(run.config)) for run in runs]
+    values = [flat(run.config) for run in runs]
     differ = [
         key
         for key in dict.fromkeys(key for found in values for key in found)
@@ -226,7 +227,10 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         order = sorted(range(len(runs)), key=lambda number: values[number][differ[0]])
         runs, values = [runs[number] for number in order], [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
-        told = [", ".join(f"{k.rpartition('.')[2]} = {_text(v.get(k))}" for k in differ) for v in values]
+        told = [
+            ", ".join(f"{k.rpartition('.')[2]} = {shown(v.get(k)).replace('_', ' ')}" for k in differ)
+            for v in values
+        ]
         if len(set(told)) == len(told):
             return list(runs), told
     parts = [run.path.absolute().parts for run in runs]
@@ -236,18 +240,6 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         if len(set(names)) == len(names):
             break
     return list(runs), names
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
 def table_of(run: Run) -> Mapping[str, np.ndarray]:
@@ -318,17 +310,17 @@ def _curves(
     scaled = choice.compensate is not None and dimension == "k"
     power = float(choice.compensate or 0) if scaled else 0.0
     steps = slice(None) if choice.average else slice(-1, None)
-    shown = [window(s, choice) if s and name in s else None for s in read]
+    read = [window(s, choice) if s and name in s else None for s in read]
     in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
     # In Kolmogorov units if all runs have them.
     units = [
         kolmogorov(run.diagnostics, s.time[steps])
-        for run, s in zip(runs, shown, strict=True)
+        for run, s in zip(runs, read, strict=True)
         if in_kolmogorov and s
     ]
     in_kolmogorov = bool(units) and None not in units
     scales = iter(units if in_kolmogorov else repeat(None))
-    curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in shown]
+    curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in read]
     words = spectrum_of(name) if kind == "spectra" else quantity(name.replace("/", " "))
     times = rf" $\times\, k^{{{Fraction(power).limit_denominator(12)}}}$" if scaled else ""
     x = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")

@@ -102,16 +102,11 @@ def test_the_magnetic_field_likewise():
 
 
 def test_histograms_take_every_component_about_its_own_mean(simulation):
-    """The counts of a windy flow are those of the flow at rest, and of numpy's, value by value."""
-    transform, state = simulation.transform, simulation.state
+    """The counts of a windy flow are those of the flow at rest."""
+    state = simulation.state
     rest, windy = (row(simulation, "histograms", s) for s in (state, moved(simulation, state, "velocity")))
     for name in ("velocity", "velocity_deviation"):
         np.testing.assert_allclose(windy[name], rest[name], rtol=1e-12, err_msg=name)
-    nx, ny, nz = SHAPE
-    v = np.asarray(transform.inverse(state.fields["velocity"]))[:, :nx, :ny, :nz]
-    counts, _ = np.histogram(v / np.sqrt((v**2).mean()), 60, (-6, 6))
-    # A value on a bin's edge may fall to either side.
-    assert abs(rest["velocity"] * (12 / 60) * v.size - counts).sum() <= 2
 
 
 @pytest.mark.parametrize(
@@ -154,14 +149,6 @@ def test_drag_leaves_the_mean_flow_alone():
     assert [measured(simulation, state)[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(
         WIND, rel=1e-13
     )
-
-
-def test_a_spectrum_sums_to_the_column_of_its_name(simulation):
-    columns, width = measured(simulation, simulation.state), simulation.transform.layout.shell_width
-    spectra = simulation.spectra(simulation.state)
-    assert "kinetic_energy" in spectra
-    for name, values in spectra.items():
-        assert float(values.sum()) * width == pytest.approx(columns[name], rel=1e-13), name
 
 
 def test_a_flow_that_the_grid_cuts_off_warns_and_a_start_at_large_scales_does_not():
