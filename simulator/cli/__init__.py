@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "run", "resume": "run", "init": "case", "check": "case", "explain": "case", "plan": "plan",
     },
     "look": {
-        "status": "look", "plot": "plot", "movie": "movie", "render": "render", "report": "report",
+        "status": "look", "plot": "draw", "movie": "draw", "render": "draw", "report": "draw",
         "analyze": "look", "verify": "look",
     },
     "study": {"sweep": "sweep"},
@@ -56,10 +56,7 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
     )
     for name in commands:
         module = importlib.import_module(f"simulator.cli.{COMMANDS[name]}")
-        if hasattr(module, "add_parser"):
-            module.add_parser(subparsers)
-        else:
-            getattr(module, name).add_to(subparsers, name)
+        getattr(module, name).add_to(subparsers, name)
     helps = {action.dest: action.help for action in subparsers._choices_actions}
     for group, names in GROUPS.items():
         lines = "".join(f"\n  {name:12}{helps[name]}" for name in names if name in helps)

@@ -1,4 +1,4 @@
-"""Kinds of series that a run can write. A new kind is a file in this package and a line in `_OWN`.
+"""Kinds of series that a run can write. A new kind is a class in a file of this package and a line in `_OWN`.
 
 Rows are taken, files listed and pictures drawn in this order.
 """
@@ -6,11 +6,7 @@ Rows are taken, files listed and pictures drawn in this order.
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.measure.cospectra import Cospectra
-from simulator.measure.field_statistics import FieldStatistics
-from simulator.measure.helicity import Helicity
-from simulator.measure.histograms import Histograms
-from simulator.measure.joint_histograms import JointHistograms
+from simulator.measure.histograms import Histograms, JointHistograms
 from simulator.measure.kind import (
     Cadence,
     Carried,
@@ -22,21 +18,17 @@ from simulator.measure.kind import (
     Unsupported,
 )
 from simulator.measure.pair_correlation import PairCorrelation
-from simulator.measure.particle_statistics import ParticleStatistics
+from simulator.measure.particles import ParticleStatistics, Trajectories
 from simulator.measure.probes import Probes
-from simulator.measure.profiles import Profiles
-from simulator.measure.projections import Projections
+from simulator.measure.profiles import Profiles, Projections
 from simulator.measure.python_series import PythonOutput
 from simulator.measure.render import Render
-from simulator.measure.shell_to_shell import ShellToShell
 from simulator.measure.slices import Slices
-from simulator.measure.spectra import Spectra
-from simulator.measure.spectral_maps import SpectralMaps
-from simulator.measure.statistics import Statistics
+from simulator.measure.spectra import Cospectra, Spectra, SpectralMaps
+from simulator.measure.statistics import FieldStatistics, Statistics
 from simulator.measure.strain import Strain
 from simulator.measure.structure_functions import StructureFunctions
-from simulator.measure.trajectories import Trajectories
-from simulator.measure.transfer import Transfer
+from simulator.measure.transfer import Helicity, ShellToShell, Transfer
 from simulator.registry import Registry
 
 

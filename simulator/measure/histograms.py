@@ -1,29 +1,29 @@
-"""Probability densities of fields, their gradients and the logarithm of mass densities: histograms.h5."""
+"""Probability densities of fields, their gradients and the logarithm of mass densities, and of pairs of quantities:
+histograms.h5 and joint_histograms.h5."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Annotated, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises
-from simulator.measure.lazy import (
-    Program,
-    curl,
-    fluctuation,
-    gradient,
-    jax,
-    jnp,
-    lax,
-    models,
-    spectral,
-    wavenumbers,
+from simulator.measure.kind import (
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    binned,
+    check_rises,
+    summed,
 )
+from simulator.measure.lazy import curl, fluctuation, gradient, jax, jnp, models, spectral, wavenumbers
 from simulator.measure.profiles import Densities, densities, shell_sums
-from simulator.settings import Points, Ratio, Real
+from simulator.measure.slices import check_scalar
+from simulator.measure.transfer import check_flow
+from simulator.settings import Integer, Points, Ratio, Real
 
 Decade = Annotated[Real, Field(ge=-50, le=50)]
 
@@ -57,47 +57,11 @@ class Histograms(Kind):
         plain = {} if separate or not transform.layout.real else model.shapes
         if not plain and not mass:
             raise Unsupported("needs real fields or a mass density")
-        parts = []
-        if plain:
-            parts.append(histograms(transform, plain, settings.bins, settings.range))
-        if mass:
-            logarithms = log_densities(model.density_transform, mass, settings.bins, settings.decades)
-            parts.append(logarithms)
-        return parts[0].joined(parts[1]) if len(parts) == 2 else parts[0]
-
-
-class _BinCounter:
-    """Counts values (component, x, y, z) in bins, on each device."""
-
-    def __init__(self, transform: spectral.Transform, bins: int, reach: float):
-        self._transform, self._bins, self._reach = transform, bins, reach
-
-    @cached_property
-    def _program(self) -> Program:
-        physical, bins = self._transform.physical, self._bins
-        axes = tuple(dict.fromkeys(physical.sharded.values()))
-
-        def local(scaled):
-            place = jnp.floor(scaled * bins).ravel()
-            index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
-            counts = jnp.zeros(bins + 1, jnp.float64).at[index].add(1.0)[:bins]
-            return (lax.psum(counts, axes) if physical.devices > 1 else counts,)
-
-        return Program(
-            local, physical.mesh, [physical.spec_of(4)], [jax.sharding.PartitionSpec()], name="histogram"
-        )
-
-    def density(self, modes: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The probability density of all components of `modes` (component, *order) together, each about its own mean,
-        in units of their common standard deviation; and this deviation."""
-        layout, physical = self._transform.layout, self._transform.physical
-        fluctuations = fluctuation(layout, modes)
-        deviation = jnp.sqrt(layout.inner(fluctuations, fluctuations).mean())
-        values = self._transform.inverse(fluctuations) / jnp.where(deviation > 0, deviation, 1)
-        scaled = (values / self._reach + 1) / 2
-        (counts,) = self._program(physical.constrain(jnp.where(physical.inside(), scaled, jnp.inf)))
-        width = 2 * self._reach / self._bins
-        return counts / (modes.shape[0] * self._transform.grid.points * width), deviation
+        fields = histograms(transform, plain, settings.bins, settings.range)
+        if not mass:
+            return fields
+        logarithms = log_densities(model.density_transform, mass, settings.bins, settings.decades)
+        return fields.joined(logarithms) if plain else logarithms
 
 
 def histograms(
@@ -110,7 +74,8 @@ def histograms(
     Quantities: every field of the model; for scalars also the gradient (`NAME_gradient`); for vectors also the curl
     (`vorticity`, `current`); for the velocity also `longitudinal_gradient` and `transverse_gradient`.
     """
-    layout, counter = transform.layout, _BinCounter(transform, bins, reach)
+    layout, physical = transform.layout, transform.physical
+    count = summed(physical, lambda v: (binned(v * bins, bins),), [physical.spec_of(4)], name="histogram")
     quantities: dict[str, Callable[[models.Fields], jax.Array]] = {}
 
     def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[models.Fields], jax.Array]:
@@ -134,8 +99,14 @@ def histograms(
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
-        for name, modes in quantities.items():
-            row[name], row[f"{name}_deviation"] = counter.density(layout.constrain(modes(state.fields)))
+        for name, of in quantities.items():
+            fluctuations = fluctuation(layout, layout.constrain(of(state.fields)))
+            deviation = jnp.sqrt(layout.inner(fluctuations, fluctuations).mean())
+            values = transform.inverse(fluctuations) / jnp.where(deviation > 0, deviation, 1)
+            scaled = jnp.where(physical.inside(), (values / reach + 1) / 2, jnp.inf)
+            (counts,) = count(physical.constrain(scaled))
+            row[name] = counts / (len(fluctuations) * transform.grid.points * 2 * reach / bins)
+            row[f"{name}_deviation"] = deviation
         return row
 
     centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
@@ -179,3 +150,135 @@ def log_densities(
     centres = low + (np.arange(bins) + 0.5) * width
     names = [f"log_{name}{of}" for name in given for of in ("", "_mass")]
     return Measured({"contrast": centres}, dict.fromkeys(names, ("contrast",)), compute)
+
+
+class JointHistogramSettings(SeriesCadence):
+    pairs: Annotated[tuple[tuple[str, str], ...], Field(min_length=1, max_length=20)] = (("R", "Q"),)
+    """Pairs of quantities: scalar fields, and Q and R, the invariants of the velocity gradient."""
+    bins: Annotated[Integer, Field(ge=2, le=1000)] = 100
+    """Number of bins along each axis."""
+    range: Ratio = 10.0
+    """The histograms extend by this many units to both sides."""
+
+
+class JointHistograms(Kind):
+    name = "joint_histograms"
+    description = (
+        "Joint probability densities and conditional means of pairs of quantities, such as Q and R, in "
+        "joint_histograms.h5."
+    )
+    Settings = JointHistogramSettings
+
+    def measured(self, subject: Subject, settings: JointHistogramSettings) -> Measured:
+        for number, pair in enumerate(settings.pairs):
+            if pair in settings.pairs[:number] or pair[0] == pair[1]:
+                raise Unsupported(f"{pair[0]}, {pair[1]} is no pair, or there twice", key=f"pairs.{number}")
+            for name in pair:
+                if name in INVARIANTS:
+                    check_flow(subject)
+                    if subject.transform.grid.planar:
+                        raise Unsupported(
+                            "Q and R are invariants of gradients in three dimensions; name scalar fields",
+                            "pairs",
+                        )
+                else:
+                    check_scalar(name, subject, key=f"pairs.{number}")
+        return joint_histograms(subject.model, settings.pairs, settings.bins, settings.range)
+
+
+INVARIANTS = ("Q", "R")
+
+
+class _Quantity(NamedTuple):
+    """Values (x, y, z), and the centre and the scale in whose units they are counted."""
+
+    values: jax.Array
+    centre: jax.Array
+    scale: jax.Array
+
+
+def invariants(transform: spectral.Transform, velocity: jax.Array) -> dict[str, jax.Array]:
+    """Values (x, y, z) of Q = -A_ij A_ji / 2 and R = -det A with A_ij = du_i/dx_j of a velocity without divergence
+    (Chong, Perry and Cantwell 1990, Phys. Fluids A 2, 765)."""
+    k = transform.layout.wavenumbers(velocity.real.dtype)
+    a = [transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)]
+    q = -0.5 * sum(a[i][j] * a[j][i] for i in range(3) for j in range(3))
+    cofactors = [
+        a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3] for j in range(3)
+    ]
+    return {
+        "Q": jnp.asarray(q),
+        "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2]),
+    }
+
+
+def joint_histograms(
+    model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float
+) -> Measured:
+    """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
+    fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
+    Values beyond +-reach units are in no bin.
+
+    `B_given_A` (first) and `A_given_B` (second): the mean of one quantity over the points where the other is in a
+    bin, nan where there are none. They are in the run's units like `A_mean` and `A_scale`, its mean and its unit."""
+    transform = model.transform
+    names = tuple(dict.fromkeys(name for pair in pairs for name in pair))
+    area = (2 * reach / bins) ** 2
+
+    def count(first, second):
+        """Counts (bins, bins) of points by their places along both axes."""
+        a, b = jnp.floor(first), jnp.floor(second)
+        inside = (a >= 0) & (a < bins) & (b >= 0) & (b < bins)
+        return (binned(jnp.where(inside, a * bins + b, jnp.inf), bins * bins).reshape(bins, bins),)
+
+    def average(place, values):
+        """The number of points in each bin of their places, and the sum of values over them: (bins,) both."""
+        return binned(place, bins), binned(place, bins, values.ravel().astype(jnp.float64))
+
+    both = [transform.physical.spec] * 2
+    counting = summed(transform.physical, count, both, name="joint_histogram")
+    averaging = summed(transform.physical, average, both, 2, name="conditional_mean")
+
+    def quantities(fields: models.Fields) -> dict[str, _Quantity]:
+        physical, found = transform.physical, {}
+        if set(names) & set(INVARIANTS):
+            u = fields["velocity"]
+            omega = curl(transform.layout, u)
+            enstrophy = transform.layout.inner(omega, omega).sum() / 4
+            for name, values in invariants(transform, u).items():
+                scale = enstrophy if name == "Q" else enstrophy**1.5
+                found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
+        for name in names:
+            if name not in found:
+                values = model.whole_values(name, fields)
+                mean = physical.mean(values)
+                found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
+        return found
+
+    def place(quantity: _Quantity) -> jax.Array:
+        """From 0 to `bins` within the reach; beyond every bin in padding."""
+        physical = transform.physical
+        units = (quantity.values - quantity.centre) / jnp.where(quantity.scale > 0, quantity.scale, 1)
+        return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
+
+    def compute(state: models.State) -> dict[str, jax.Array]:
+        found, row = quantities(state.fields), {}
+        for first, second in pairs:
+            (counts,) = counting(place(found[first]), place(found[second]))
+            row[f"{first}_{second}"] = counts / (transform.grid.points * area)
+            for name, given in ((second, first), (first, second)):
+                values = transform.physical.constrain(found[name].values)
+                points, sums = averaging(place(found[given]), values)
+                row[f"{name}_given_{given}"] = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
+        for name in names:
+            row[f"{name}_mean"] = transform.physical.mean(found[name].values)
+            row[f"{name}_scale"] = found[name].scale
+        return row
+
+    centres = (np.arange(bins) + 0.5) / bins * 2 * reach - reach
+    variables: dict[str, tuple[str, ...]] = {f"{a}_{b}": ("first", "second") for a, b in pairs}
+    variables |= {f"{b}_given_{a}": ("first",) for a, b in pairs}
+    variables |= {f"{a}_given_{b}": ("second",) for a, b in pairs}
+    variables |= {f"{name}_{kind}": () for name in names for kind in ("mean", "scale")}
+    attributes = {"pairs": [f"{a} {b}" for a, b in pairs]}
+    return Measured({"first": centres, "second": centres}, variables, compute, attributes)

@@ -14,9 +14,12 @@ from simulator.measure.lazy import (
     ParticleSet,
     PhysicalLayout,
     Populations,
+    Program,
     StartFiles,
     Swarm,
     jax,
+    jnp,
+    lax,
     models,
     spectral,
 )
@@ -124,10 +127,7 @@ class Subject:
     def particles(self) -> ParticleSubject:
         """The particles. Raises Unsupported if there are none."""
         if self.carried is None:
-            raise Unsupported(
-                "there are no particles; the block `particles` names some",
-                of_model=False,
-            )
+            raise Unsupported("there are no particles; the block `particles` names some", of_model=False)
         return self.carried
 
     def names(self, function: Callable[[models.Fields], Mapping[str, Any]]) -> tuple[str, ...]:
@@ -251,3 +251,23 @@ def in_shells(
     variables = {name: ("k",) for name in names}
     width = {"shell_width": layout.shell_width}
     return Measured({"k": layout.shell_wavenumbers()}, variables, compute, width, beside)
+
+
+def summed(
+    physical: PhysicalLayout, local: Callable[..., Any], specs: list[Any], outputs: int = 1, *, name: str
+) -> Program:
+    """A program with `outputs` results, which are sums over all devices of those of `local` for one device's part of
+    arrays sharded as `specs` say."""
+    axes = tuple(dict.fromkeys(physical.sharded.values()))
+
+    def total(*values: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(lax.psum(part, axes) if physical.devices > 1 else part for part in local(*values))
+
+    return Program(total, physical.mesh, specs, [jax.sharding.PartitionSpec()] * outputs, name=name)
+
+
+def binned(place: jax.Array, bins: int, values: jax.Array | float = 1.0) -> jax.Array:
+    """(bins,): the number of places from i to i + 1, or the sum of `values` at these, for every bin i."""
+    place = jnp.floor(place).ravel()
+    index = jnp.where((place >= 0) & (place < bins), place, bins).astype(jnp.int32)
+    return jnp.zeros(bins + 1, jnp.float64).at[index].add(values)[:bins]

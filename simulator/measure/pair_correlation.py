@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import cached_property, partial
 from itertools import product
 from math import pi, prod
@@ -12,8 +11,8 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises, distinct
-from simulator.measure.lazy import Cut, Domain, ParticleSet, Populations, after, jax, jnp, lax, models
-from simulator.measure.trajectories import ready_after
+from simulator.measure.lazy import Cut, Domain, ParticleSet, after, jax, jnp, lax, models
+from simulator.measure.particles import ready_after
 from simulator.settings import Integer, Positive
 
 
@@ -41,6 +40,8 @@ class PairCorrelation(Kind):
     Settings = PairCorrelationSettings
 
     def measured(self, subject: Subject, settings: PairCorrelationSettings) -> Measured:
+        """`NAME/g`, the radial distribution function of at most `count` particles of each species, with
+        evenly spaced ids, in bins between `edges`; and `NAME/pairs`, the number of pairs in each bin."""
         particles, grid = subject.particles, subject.transform.grid
         names = particles.species(settings.particles)
         long = [i for i in (0, 1, 2) if grid.shape[i] > 1]
@@ -53,7 +54,28 @@ class PairCorrelation(Kind):
                 "range",
             )
         edges = np.geomspace(low, high, settings.bins + 1)
-        return pair_correlation(particles.populations, names, edges, settings.count)
+        populations, most = particles.populations, settings.count
+        strides = {name: -(-populations[name].count // most) for name in names}
+        counters = {name: PairCounter(populations[name].domain, edges) for name in names}
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            row: dict[str, jax.Array] = {}
+            last = None
+            for name in names:
+                population, counter = populations[name], counters[name]
+                moving = ready_after(population, state, last).particles[name]
+                last = counter(moving, population.count, strides[name])
+                n = -(-population.count // strides[name])
+                expected = 0.5 * n * (n - 1) * counter.volumes
+                row |= {f"{name}/pairs": last, f"{name}/g": last / np.maximum(expected, np.finfo(float).tiny)}
+            return row
+
+        return Measured(
+            {"r": np.sqrt(edges[1:] * edges[:-1])},
+            {f"{name}/{quantity}": ("r",) for name in names for quantity in ("g", "pairs")},
+            compute,
+            {"edges": edges, **{f"{n}_particles": -(-populations[n].count // strides[n]) for n in names}},
+        )
 
 
 TOGETHER = 1 << 15
@@ -218,31 +240,3 @@ def gathered(position: jax.Array, chosen: jax.Array, most: int) -> tuple[jax.Arr
     """The positions (3, most) of one device's chosen particles, and which entries hold one."""
     (place,) = jnp.nonzero(chosen, size=most, fill_value=chosen.shape[0])
     return jnp.take(position, place, axis=1, mode="fill", fill_value=0), place < chosen.shape[0]
-
-
-def pair_correlation(
-    populations: Populations, names: Collection[str], edges: np.ndarray, most: int
-) -> Measured:
-    """`NAME/g`, the radial distribution function of at most `most` particles of each of the species `names`, with
-    evenly spaced ids, in bins between `edges`; and `NAME/pairs`, the number of pairs in each bin."""
-    strides = {name: -(-populations[name].count // most) for name in names}
-    counters = {name: PairCounter(populations[name].domain, edges) for name in names}
-
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        row: dict[str, jax.Array] = {}
-        last = None
-        for name in names:
-            population, counter = populations[name], counters[name]
-            particles = ready_after(population, state, last).particles[name]
-            last = counter(particles, population.count, strides[name])
-            n = -(-population.count // strides[name])
-            expected = 0.5 * n * (n - 1) * counter.volumes
-            row |= {f"{name}/pairs": last, f"{name}/g": last / np.maximum(expected, np.finfo(float).tiny)}
-        return row
-
-    return Measured(
-        {"r": np.sqrt(edges[1:] * edges[:-1])},
-        {f"{name}/{quantity}": ("r",) for name in names for quantity in ("g", "pairs")},
-        compute,
-        {"edges": edges, **{f"{n}_particles": -(-populations[n].count // strides[n]) for n in names}},
-    )

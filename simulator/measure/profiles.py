@@ -1,4 +1,5 @@
-"""Radial profiles of mass densities about the densest point: profiles.h5."""
+"""Radial profiles of mass densities about the densest point, and integrals along the axes: profiles.h5 and
+projections.h5."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ from typing import NamedTuple, Self, TypeAlias
 import numpy as np
 from pydantic import model_validator
 
-from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, check_rises
+from simulator.measure.kind import (
+    AXES,
+    Kind,
+    Measured,
+    SeriesCadence,
+    Subject,
+    Unsupported,
+    check_rises,
+    summed,
+)
 from simulator.measure.lazy import PhysicalLayout, Program, jax, jnp, lax, models, spectral
 from simulator.measure.slices import values_of
 from simulator.settings import Points, Positive
@@ -33,9 +43,54 @@ class Profiles(Kind):
     Settings = ProfileSettings
 
     def measured(self, subject: Subject, settings: ProfileSettings) -> Measured:
-        if not (mass := densities(subject.model)):
+        """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the densest point of
+        the first density, at periodic distances; nan for shells without grid points.
+
+        `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,)
+        is the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and
+        `peak_density` belong to the maximum between the grid points.
+        """
+        if not (given := densities(subject.model)):
             raise Unsupported("needs a mass density")
-        return profiles(subject.model.density_transform, mass, settings.bins, settings.range)
+        transform, bins = subject.model.density_transform, settings.bins
+        grid, layout, physical = transform.grid, transform.layout, transform.physical
+        edges = profile_edges(grid, bins, settings.range)
+        main = next(iter(given))
+        cell = grid.volume / grid.points
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            values = {name: density(state) for name, density in given.items()}
+            peak = densest(layout, physical, values[main], transform.forward(values[main]))
+            squares = []
+            for x, c, length in zip(physical.coordinates(), peak.place, grid.box, strict=True):
+                away = x - c
+                squares.append((away - length * jnp.rint(away / length)) ** 2)
+            distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
+            # The first shell is everything up to the second edge; the last entry collects distant points and padding.
+            shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
+            shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
+            one = jnp.ones(physical.shape, jnp.float64)
+            stack = jnp.stack([one, distance, *(v.astype(jnp.float64) for v in values.values())])
+            (sums,) = shell_sums(physical, bins)(physical.constrain(shell), physical.constrain(stack))
+            points = sums[0]
+            means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
+            profile = dict(zip(("radius", *given), means[1:], strict=True))
+            return {
+                **profile,
+                "points": points,
+                "enclosed_mass": jnp.cumsum(sums[2]) * cell,
+                **{
+                    f"center_{name}": jnp.mod(peak.place[i], grid.box[i])
+                    for i, name in ((AXES.index(axis), name) for axis, name in grid.names.items())
+                },
+                "peak_density": peak.density,
+            }
+
+        middles = np.sqrt(edges[:-1] * edges[1:])
+        scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
+        variables: dict[str, tuple[str, ...]] = {name: ("r",) for name in (*given, "radius", "points")}
+        variables |= {"enclosed_mass": ("r_outer",)} | dict.fromkeys(scalars, ())
+        return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
 
 
 _NEWTON_STEPS = 3
@@ -106,70 +161,47 @@ def profile_edges(grid: spectral.Grid, bins: int, reach: tuple[float, float] | N
     return np.geomspace(*(reach or (low, high)), bins + 1)
 
 
-def profiles(
-    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float] | None = None
-) -> Measured:
-    """`NAME` (r,): means of densities over spherical shells (in two dimensions rings) about the densest point of the
-    first density, at periodic distances; nan for shells without grid points.
-
-    `r` is the geometric middle of a shell, `radius` the mean distance of its `points`; `enclosed_mass` (r_outer,) is
-    the mass of the first density within the shell's outer edge. `center_x`, `center_y`, `center_z` and `peak_density`
-    belong to the maximum between the grid points.
-    """
-    grid, layout, physical = transform.grid, transform.layout, transform.physical
-    edges = profile_edges(grid, bins, reach)
-    main = next(iter(given))
-    cell = grid.volume / grid.points
-
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        values = {name: density(state) for name, density in given.items()}
-        peak = densest(layout, physical, values[main], transform.forward(values[main]))
-        squares = []
-        for x, c, length in zip(physical.coordinates(), peak.place, grid.box, strict=True):
-            away = x - c
-            squares.append((away - length * jnp.rint(away / length)) ** 2)
-        distance = jnp.sqrt(squares[0] + squares[1] + squares[2])
-        # The first shell is everything up to the second edge; the last entry collects distant points and padding.
-        shell = jnp.searchsorted(jnp.asarray(edges[1:]), distance, side="right")
-        shell = jnp.where(physical.inside(), shell, bins).astype(jnp.int32)
-        one = jnp.ones(physical.shape, jnp.float64)
-        stack = jnp.stack([one, distance, *(v.astype(jnp.float64) for v in values.values())])
-        (sums,) = shell_sums(physical, bins)(physical.constrain(shell), physical.constrain(stack))
-        points = sums[0]
-        means = jnp.where(points > 0, sums / jnp.maximum(points, 1), jnp.nan)
-        profile = dict(zip(("radius", *given), means[1:], strict=True))
-        return {
-            **profile,
-            "points": points,
-            "enclosed_mass": jnp.cumsum(sums[2]) * cell,
-            **{
-                f"center_{name}": jnp.mod(peak.place[i], grid.box[i])
-                for i, name in ((AXES.index(axis), name) for axis, name in grid.names.items())
-            },
-            "peak_density": peak.density,
-        }
-
-    middles = np.sqrt(edges[:-1] * edges[1:])
-    scalars = (*(f"center_{axis}" for axis in grid.names.values()), "peak_density")
-    variables: dict[str, tuple[str, ...]] = {name: ("r",) for name in (*given, "radius", "points")}
-    variables |= {"enclosed_mass": ("r_outer",)} | dict.fromkeys(scalars, ())
-    return Measured({"r": middles, "r_outer": edges[1:]}, variables, compute)
-
-
 @lru_cache(maxsize=16)
 def shell_sums(physical: PhysicalLayout, count: int) -> Program:
     """Sums of values (component, x, y, z) by an index in [0, count]; values with the index `count` are left out."""
-    axes = tuple(dict.fromkeys(physical.sharded.values()))
 
     def local(index, values):
         add = jax.vmap(lambda v: jnp.zeros(count + 1, v.dtype).at[index.ravel()].add(v.ravel()))
-        sums = add(values)[:, :count]
-        return (lax.psum(sums, axes) if physical.devices > 1 else sums,)
+        return (add(values)[:, :count],)
 
-    return Program(
-        local,
-        physical.mesh,
-        [physical.spec, physical.spec_of(4)],
-        [jax.sharding.PartitionSpec()],
-        name="radial_sum",
-    )
+    return summed(physical, local, [physical.spec, physical.spec_of(4)], name="radial_sum")
+
+
+PLANES = {"xy": "z", "xz": "y", "yz": "x"}
+"""The axes of a projection, and the axis of the integral."""
+
+
+class Projections(Kind):
+    name = "projections"
+    description = "Mass densities integrated along x, y and z in projections.h5."
+
+    def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
+        """`NAME/xy`, `NAME/xz`, `NAME/yz`: integrals of a density along the third axis (mass / length^2)."""
+        if subject.transform.grid.planar:
+            raise Unsupported("need three dimensions; output.slices holds the plane", of_model=False)
+        if not (given := densities(subject.model)):
+            raise Unsupported("needs a mass density")
+        transform = subject.model.density_transform
+        grid, physical = transform.grid, transform.physical
+        whole = jax.sharding.NamedSharding(physical.mesh, jax.sharding.PartitionSpec())
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            planes = {}
+            for name, values in given.items():
+                inside = jnp.where(physical.inside(), values(state), 0)
+                for plane, along in PLANES.items():
+                    i = AXES.index(along)
+                    total = inside.sum(i) * grid.spacing[i]
+                    if physical.devices > 1:
+                        total = lax.with_sharding_constraint(total, whole)
+                    a, b = (grid.shape[AXES.index(axis)] for axis in plane)
+                    planes[f"{name}/{plane}"] = total[:a, :b]
+            return planes
+
+        coordinates = {a: np.arange(n) * h for a, n, h in zip(AXES, grid.shape, grid.spacing, strict=True)}
+        return Measured(coordinates, {f"{n}/{p}": tuple(p) for n in given for p in PLANES}, compute)

@@ -95,11 +95,7 @@ def _cut(values: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
         nx, ny = shape
         return {"xy": values[:nx, :ny]}
     nx, ny, nz = shape
-    return {
-        "xy": values[:nx, :ny, nz // 2],
-        "xz": values[:nx, ny // 2, :nz],
-        "yz": values[nx // 2, :ny, :nz],
-    }
+    return {"xy": values[:nx, :ny, nz // 2], "xz": values[:nx, ny // 2, :nz], "yz": values[nx // 2, :ny, :nz]}
 
 
 _MIXING = 0x1E3779B97F4A7C15

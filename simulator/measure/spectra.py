@@ -1,16 +1,20 @@
-"""Shell spectra, and spectra across and along an axis: spectra.h5."""
+"""Spectra in shells, across and along an axis, and of fluxes, helicities and parts of the energy: spectra.h5,
+spectral_maps.h5 and cospectra.h5."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Literal
 
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
-from simulator.measure.lazy import Bins, jax, models, spectral
+from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
+from simulator.measure.lazy import Bins, jax, models, shell_spectra, spectral_map
+
+Axis = Literal["x", "y", "z"]
+DIRECTIONS = ("perpendicular", "parallel")
 
 
 class SpectraSettings(SeriesCadence):
-    axis: Literal["x", "y", "z"] | None = None
+    axis: Axis | None = None
     """Write spectra across and along this axis too."""
 
 
@@ -21,6 +25,8 @@ class Spectra(Kind):
     default = SpectraSettings(every_steps=100)
 
     def measured(self, subject: Subject, settings: SpectraSettings) -> Measured:
+        """With an axis also `perpendicular/NAME` and `parallel/NAME`, spectra of the wavenumber across and along
+        it."""
         model, layout = subject.model, subject.transform.layout
         shells = in_shells(
             layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
@@ -28,26 +34,63 @@ class Spectra(Kind):
         shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
         if settings.axis is None:
             return shells
-        if not (energies := subject.names(model.spectral_energies)):
-            raise Unsupported("axis: needs energies of modes")
-        if settings.axis not in (axes := layout.grid.names.values()):
-            raise Unsupported(f"the grid has no {settings.axis}; give {' or '.join(axes)}", key="axis")
-        return shells.joined(directional_spectra(layout, model, settings.axis, energies))
+        names, bins = _bins(subject, settings.axis, "axis: needs energies of modes")
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            energies = model.spectral_energies(state.fields)
+            return {f"{d}/{n}": b.spectrum(e) for d, b in bins.items() for n, e in energies.items()}
+
+        coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
+        variables = {f"{d}/{n}": (f"k_{d}",) for d in bins for n in names}
+        return shells.joined(Measured(coordinates, variables, compute, {"axis": settings.axis}))
 
 
-def directional_spectra(
-    layout: spectral.Layout, model: models.Model, axis: str, names: tuple[str, ...]
-) -> Measured:
-    """Spectra of the wavenumber across and along an axis, `perpendicular/NAME` and `parallel/NAME`."""
-    bins = {d: Bins(layout, axis, d) for d in ("perpendicular", "parallel")}
+def _bins(subject: Subject, axis: str, missing: str) -> tuple[tuple[str, ...], dict[str, Bins]]:
+    """The names of the energies of modes, and the bins of the wavenumbers across and along an axis."""
+    layout = subject.transform.layout
+    if not (names := subject.names(subject.model.spectral_energies)):
+        raise Unsupported(missing)
+    if axis not in (axes := layout.grid.names.values()):
+        raise Unsupported(f"the grid has no {axis}; give {' or '.join(axes)}", key="axis")
+    return names, {d: Bins(layout, axis, d) for d in DIRECTIONS}  # pyright: ignore[reportArgumentType]
 
-    def compute(state: models.State) -> dict[str, jax.Array]:
-        energies = model.spectral_energies(state.fields)
-        return {f"{d}/{n}": b.spectrum(e) for d, b in bins.items() for n, e in energies.items()}
 
-    return Measured(
-        {f"k_{d}": b.wavenumbers() for d, b in bins.items()},
-        {f"{d}/{n}": (f"k_{d}",) for d in bins for n in names},
-        compute,
-        {"axis": axis},
-    )
+class SpectralMapSettings(SeriesCadence):
+    axis: Axis = "z"
+    """The direction that stands out, such as that of rotation, gravity or a mean field."""
+
+
+class SpectralMaps(Kind):
+    name = "spectral_maps"
+    description = "Energies against the wavenumbers across and along an axis in spectral_maps.h5."
+    Settings = SpectralMapSettings
+
+    def measured(self, subject: Subject, settings: SpectralMapSettings) -> Measured:
+        """`NAME` (k_perpendicular, k_parallel): energy per area of the plane of the wavenumbers across and along an
+        axis. Sums along either, times the bins' width, are the spectra of both directions."""
+        model, layout = subject.model, subject.transform.layout
+        names, bins = _bins(subject, settings.axis, "needs energies of modes")
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            energies = model.spectral_energies(state.fields)
+            return {
+                n: spectral_map(bins["perpendicular"], bins["parallel"], layout, e)
+                for n, e in energies.items()
+            }
+
+        coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
+        return Measured(
+            coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": settings.axis}
+        )
+
+
+class Cospectra(Kind):
+    name = "cospectra"
+    description = "Spectra of fluxes and helicities, and of parts of the energy, in cospectra.h5."
+    curves = Curves(coordinates={"k": r"wavenumber $k$"}, log="x")
+
+    def measured(self, subject: Subject, settings: SeriesCadence) -> Measured:
+        model, layout = subject.model, subject.model.density_transform.layout
+        if not (names := subject.names(model.cospectra)):
+            raise Unsupported("needs scalars, rotation, stratification, a magnetic field, gas or waves")
+        return in_shells(layout, names, lambda state: shell_spectra(layout, model.cospectra(state.fields)))

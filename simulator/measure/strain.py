@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simulator.measure.helicity import check_flow
-from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
+from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, summed
 from simulator.measure.lazy import Program, curl, gradient, jax, jnp, lax, models, spectral, strain_rate
+from simulator.measure.transfer import check_flow
 from simulator.settings import Points, Ratio
 
 
@@ -156,11 +156,9 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
     Planes of points are visited one after the other, so that the eigenvectors never exist as fields.
     """
     physical = transform.physical
-    axes = tuple(dict.fromkeys(physical.sharded.values()))
 
     def counted(place: jax.Array, counts: jax.Array) -> jax.Array:
-        index = jnp.where(counts, jnp.clip(place * bins, 0, bins - 1), bins).astype(jnp.int32).ravel()
-        return jnp.zeros(bins + 1, jnp.float64).at[index].add(1.0)[:bins]
+        return binned(jnp.where(counts, jnp.clip(place * bins, 0, bins - 1), bins), bins)
 
     def plane(values: jax.Array, inside: jax.Array) -> tuple[jax.Array, ...]:
         small = 1e3 * jnp.finfo(values.dtype).eps
@@ -192,13 +190,6 @@ def _counting(transform: spectral.Transform, vectors: int, bins: int, reach: flo
 
         shapes = ((3, bins), (bins,), (vectors, 3, bins), (7,))
         none = tuple(jnp.zeros(s, jnp.float64) for s in shapes)
-        totals, _ = lax.scan(step, none, jnp.arange(values.shape[1]))
-        return tuple(lax.psum(t, axes) for t in totals) if physical.devices > 1 else totals
+        return lax.scan(step, none, jnp.arange(values.shape[1]))[0]
 
-    return Program(
-        local,
-        physical.mesh,
-        [physical.spec_of(4), physical.spec],
-        [jax.sharding.PartitionSpec()] * 4,
-        name="strain_frame",
-    )
+    return summed(physical, local, [physical.spec_of(4), physical.spec], 4, name="strain_frame")

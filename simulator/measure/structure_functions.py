@@ -72,24 +72,9 @@ def structure_functions(
     Phys. Rev. E 57, R21).
     """
     layout, axes = transform.layout, transform.grid.axes
-    dimensions = len(axes)
     magnetic = mixed is not None and "magnetic" in mixed
-    scalars = [name for name in mixed or () if name != "magnetic"]
-
-    def moments(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        du = values["velocity"]
-        found = {f"{i}_{p}": du[i] ** p for i in range(dimensions) for p in orders}
-        if mixed is None:
-            return found
-        square = squared(du)
-        found |= {f"{i}_velocity": du[i] * square for i in range(dimensions)}
-        found |= {f"{i}_{name}": du[i] * values[name] ** 2 for i in range(dimensions) for name in scalars}
-        if magnetic:
-            plus, minus = du + values["magnetic"], du - values["magnetic"]
-            for name, z, other in (("elsasser_plus", plus, minus), ("elsasser_minus", minus, plus)):
-                square = squared(z)
-                found |= {f"{i}_{name}": other[i] * square for i in range(dimensions)}
-        return found
+    products = [] if mixed is None else ["velocity", *(name for name in mixed if name != "magnetic")]
+    products += ["elsasser_plus", "elsasser_minus"] if magnetic else []
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         fields = {"velocity": velocity(state.fields), **{name: state.fields[name] for name in mixed or ()}}
@@ -100,21 +85,37 @@ def structure_functions(
                 x, y, z = (r if a == axis else 0.0 for a in AXES)
                 moved = {name: translate(layout, f, (x, y, z)) for name, f in fields.items()}
                 increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
-                return transform.evaluate(increments, lambda v, *_: spectral.Local({}, {}, moments(v))).means
+                return transform.evaluate(
+                    increments, lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products))
+                ).means
 
             means = lax.map(at, jnp.asarray(separations, jnp.float64))
-            others = [i for i in range(dimensions) if i != e]
+            others = [i for i in range(len(axes)) if i != e]
             for p in orders:
-                rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
                 across = reduce(add, (means[f"{i}_{p}"] for i in others)) / len(others)
+                rows.setdefault(f"longitudinal_{p}", []).append(means[f"{e}_{p}"])
                 rows.setdefault(f"transverse_{p}", []).append(across)
             for name in products:
                 rows.setdefault(f"mixed_{name}", []).append(means[f"{e}_{name}"])
         return {name: jnp.stack(row) for name, row in rows.items()}
 
-    products = [] if mixed is None else ["velocity", *scalars]
-    if magnetic:
-        products += ["elsasser_plus", "elsasser_minus"]
     names = [f"{kind}_{p}" for kind in ("longitudinal", "transverse") for p in orders]
     variables = dict.fromkeys([*names, *(f"mixed_{name}" for name in products)], ("axis", "r"))
-    return Measured({"axis": np.arange(dimensions), "r": np.asarray(separations, float)}, variables, compute)
+    return Measured({"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute)
+
+
+def _moments(
+    values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]
+) -> dict[str, jax.Array]:
+    """`I_P`, the powers P of component I of the velocity increment, and `I_NAME`, its products with squares of
+    increments, at every point."""
+    du = values["velocity"]
+    found = {f"{i}_{p}": du[i] ** p for i in range(len(du)) for p in orders}
+    for name in products:
+        if name.startswith("elsasser"):
+            b = values["magnetic"] if name == "elsasser_plus" else -values["magnetic"]
+            along, square = du - b, squared(du + b)
+        else:
+            along, square = du, squared(du) if name == "velocity" else values[name] ** 2
+        found |= {f"{i}_{name}": along[i] * square for i in range(len(du))}
+    return found

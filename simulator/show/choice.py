@@ -10,8 +10,6 @@ from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 
 Format = Literal["png", "pdf", "svg"]
-FORMATS: tuple[Format, ...] = ("png", "pdf", "svg")
-STYLES = ("screen", "paper")
 
 
 @dataclass(frozen=True)

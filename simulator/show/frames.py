@@ -1,13 +1,12 @@
 """Planes of a field at many times: from a run's slices or projections, or cut out of its snapshots."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from simulator.archive.manifest import Axis
 from simulator.archive.open_run import Run
 from simulator.archive.reader import Snapshot, StoredField
 from simulator.archive.series import SeriesReader
@@ -97,70 +96,40 @@ def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str
     variable = f"{field}/{plane}"
     if variable not in series:
         return None
-        # A field that was requested later has no values in earlier rows.
+    # A field that was requested later has no values in earlier rows.
     rows = [i for i in range(len(series)) if np.isfinite(series.one(variable, i)).any()]
-    place = None
-    if not projected:
-        points = series.coordinates.get(axis)
-        place = None if points is None else float(points[len(points) // 2])
+    place = None if projected else _middle(series, axis)
     a, b = (series.coordinates[q] for q in plane)
-    read = lambda i: series.one(variable, rows[i])  # noqa: E731
-    over = lambda i: [] if projected else [places for _, places in near(series, plane, rows[i])]  # noqa: E731
-    return Frames(series.time[rows], read, (a, b), place, f"{name}.h5", over)
+
+    def over(i: int) -> list[np.ndarray]:
+        return [] if projected else [places for _, places in near(series, plane, rows[i])]
+
+    return Frames(
+        series.time[rows], lambda i: series.one(variable, rows[i]), (a, b), place, f"{name}.h5", over
+    )
 
 
 def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:
-    snapshots = run.snapshots
-    if not len(snapshots):
+    if not len(run.snapshots):
         return None
-    there = readable(snapshots[-1])
+    there = readable(run.snapshots[-1])
     known.update((n, None) for n in there if not (projected and n == "phase"))
     if field not in there:
         return None
-    indices = [i for i in range(len(snapshots)) if field in readable(snapshots[i])]
-    if not indices:
+    planes, plane = SnapshotPlanes(run, field), PLANE[axis]
+    flat = "z" not in planes.coordinates
+    if f"{field}/{plane}" not in planes or (flat and projected):
         return None
-    box = _axes(snapshots[indices[-1]])
-    cut = "xyz".index(axis)
-    points = [a.coordinates for a in box]
-    times = np.array([snapshots[i].time for i in indices])
-    if len(box) == 2:
-        if axis != "z" or projected:
-            return None
-        whole = tuple(slice(0, a.size) for a in box)
-        plane = lambda i: readable(snapshots[indices[i]])[field](whole)  # noqa: E731
-        return Frames(times, plane, (points[0], points[1]), None, "snapshots")
-
-    def read(i: int) -> np.ndarray:
-        values = readable(snapshots[indices[i]])[field]
-        if projected:
-            scale = (box[cut].spacing or 1.0) if is_density(field) else 1 / box[cut].size
-            return _summed(values, box, cut) * scale
-        bounds = [slice(0, a.size) for a in box]
-        middle = box[cut].size // 2
-        bounds[cut] = slice(middle, middle + 1)
-        return values((bounds[0], bounds[1], bounds[2])).squeeze(cut)
-
-    a, b = (points["xyz".index(q)] for q in PLANE[axis])
-    place = None if projected else float(points[cut][box[cut].size // 2])
-    return Frames(times, read, (a, b), place, "snapshots")
+    read = partial(planes.projection, axis) if projected else partial(planes.one, f"{field}/{plane}")
+    place = None if projected else _middle(planes, axis)
+    a, b = (planes.coordinates[q] for q in plane)
+    return Frames(planes.time, read, (a, b), place, "snapshots")
 
 
-def _summed(values: Read, box: Sequence[Axis], cut: int) -> np.ndarray:
-    """The sum along an axis, taken a few planes at a time."""
-    nx, ny, nz = (a.size for a in box)
-    planes = max(1, _PART // (8 * ny * nz))
-    parts = []
-    for start in range(0, nx, planes):
-        part = values((slice(start, min(start + planes, nx)), slice(0, ny), slice(0, nz)))
-        parts.append(part.sum(cut, dtype=np.float64))
-        if cut == 0:
-            parts = [sum(parts[1:], parts[0])]
-    return np.concatenate(parts) if cut else parts[0]
-
-
-def _axes(snapshot: Snapshot) -> tuple[Axis, ...]:
-    return tuple(next(f.axes for f in snapshot.values() if len(f.axes) in (2, 3)))
+def _middle(series: SeriesReader, axis: str) -> float | None:
+    """The position of the mid-plane across an axis; None in two dimensions."""
+    points = series.coordinates.get(axis)
+    return None if points is None else float(points[len(points) // 2])
 
 
 def readable(snapshot: Snapshot) -> dict[str, Read]:
@@ -230,17 +199,30 @@ class SnapshotPlanes(SeriesReader):
         return {name: self.one(name, index) for name in self.variables}
 
     def one(self, name: str, index: int) -> np.ndarray:
-        read = readable(self._snapshots[index])[self._field]
-        plane = name.rpartition("/")[2]
-        bounds: list[slice] = []
-        cut: tuple[int, ...] = ()
+        plane, cut, bounds = name.rpartition("/")[2], (), list[slice]()
         for number, (axis, points) in enumerate(self.coordinates.items()):
-            if axis in plane:
-                bounds.append(slice(0, len(points)))
-            else:
-                cut = (number,)
-                bounds.append(slice(len(points) // 2, len(points) // 2 + 1))
-        return read(tuple(bounds)).squeeze(cut)
+            middle = len(points) // 2
+            bounds.append(slice(0, len(points)) if axis in plane else slice(middle, middle + 1))
+            cut = cut if axis in plane else (number,)
+        return self._values(index)(tuple(bounds)).squeeze(cut)
+
+    def projection(self, axis: str, index: int) -> np.ndarray:
+        """The integral of a density along an axis, or the mean of another field, read a few planes at a time."""
+        read, cut = self._values(index), list(self.coordinates).index(axis)
+        nx, ny, nz = (len(points) for points in self.coordinates.values())
+        planes = max(1, _PART // (8 * ny * nz))
+        parts = []
+        for start in range(0, nx, planes):
+            part = read((slice(start, min(start + planes, nx)), slice(0, ny), slice(0, nz)))
+            parts.append(part.sum(cut, dtype=np.float64))
+            if cut == 0:
+                parts = [sum(parts[1:], parts[0])]
+        total, points = np.concatenate(parts) if cut else parts[0], self.coordinates[axis]
+        spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
+        return total * (spacing if is_density(self._field) else 1 / len(points))
+
+    def _values(self, index: int) -> Read:
+        return readable(self._snapshots[index])[self._field]
 
 
 def fields_in_snapshots(run: Run) -> dict[str, str]:

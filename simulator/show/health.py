@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.archive.open_run import Run
-from simulator.errors import UserError
 from simulator.show.page import Verdict
+from simulator.show.runs import table_of
 
 LARGE_RESIDUAL = 1e-2
 """The residual of a budget, as a fraction of the dissipation, above which a run is warned about."""
@@ -37,10 +37,7 @@ def log_of(run: Run) -> str:
 
 def checks(run: Run) -> list[HealthCheck]:
     """All checks that apply to the run."""
-    try:
-        columns: Mapping[str, np.ndarray] = run.diagnostics
-    except UserError:
-        columns = {}
+    columns = table_of(run)
     warnings = list(dict.fromkeys(_WARNING.findall(log_of(run))))
     precision = str(run.config.get("precision", "double"))
     found = [*_how_it_ended(run)]

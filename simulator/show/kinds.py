@@ -1,4 +1,4 @@
-"""The pictures of the kinds of series. Kinds in neither `EACH` nor `PICTURES` are drawn as `Kind.curves` says."""
+"""The pictures of the kinds of series. Kinds that are not in `PICTURES` are drawn as `Kind.curves` says."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +26,7 @@ from simulator.show.lines import (
     logarithmic,
     moments,
     panels,
+    plotted,
 )  # fmt: skip
 from simulator.show.slices import fields, projections, slices
 from simulator.show.style import (
@@ -49,17 +50,14 @@ Diagnostics = Mapping[str, np.ndarray]
 """The columns of the run's table."""
 TURBULENT = 20.0
 """Taylor-scale Reynolds number above which lines of Kolmogorov's theory are drawn."""
+KOLMOGOROV_AXES = r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$"
+"""The labels of both axes for energy spectra in Kolmogorov units."""
 _DENSITY = "probability density"
-_WORDS = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 
 
 def pictures(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
     """The pictures of one series, which must have rows."""
     name = series.path.stem
-    if name in EACH:
-        stem, names, build = EACH[name]
-        yield from ((f"{stem}_{one}", partial(build, series, one, labels)) for one in names(series))
-        return
     if name in PICTURES:
         yield from PICTURES[name](series, labels, diagnostics)
         return
@@ -106,10 +104,11 @@ def spectrum(series: SeriesReader, name: str, labels: Labels = PLAIN, *, guide: 
     """E(k) of one quantity, log-log, at up to six times; with `guide` also a line of slope -5/3 if a range could have
     that slope."""
     k = wavenumbers(series)
-    result, (axes,) = panels(r"wavenumber $k$", spectrum_of(name))
-    shown = np.array(drawn(axes, at_times(series, name, k, labels), "xy"))
-    if not len(shown):
+    each = at_times(series, name, k, labels)
+    result, axes, shown = plotted(each, r"wavenumber $k$", spectrum_of(name), "xy")
+    if not shown:
         return result
+    shown = np.array(shown)
     top, first = float(np.nanmax(shown)), float(k[k > 0][0])
     reached = k[np.isfinite(shown).any(0)][-1]
     axes.set_xlim(first * 0.9, max(reached * 1.15, 10 * first))
@@ -145,10 +144,8 @@ def power(series: SeriesReader, labels: Labels, name: str = "density_power") -> 
     """P(k) at up to six times; in an expanding background with the linear prediction, the first P(k) times
     (D(a) / D(a_first))^2, dashed in the colour of its time."""
     k, first = wavenumbers(series), series.one(name, 0)
-    result, (axes,) = panels(
-        labels.axis(r"wavenumber $k$", "wavenumber"), labels.axis(r"power spectrum $P(k)$", "volume")
-    )
-    shown = drawn(axes, at_times(series, name, k, labels), "xy")
+    words = labels.axis(r"wavenumber $k$", "wavenumber"), labels.axis(r"power spectrum $P(k)$", "volume")
+    result, axes, shown = plotted(at_times(series, name, k, labels), *words, "xy")
     if not shown:
         return result
     top = float(np.nanmax(shown))
@@ -195,36 +192,24 @@ def compensated(series: SeriesReader, rate: float, eta: float) -> Figure:
     last time."""
     k, e = wavenumbers(series), series.one("kinetic_energy", -1)
     values = np.maximum(k, 0) ** (5 / 3) * e / rate ** (2 / 3)
-    result, (axes,) = panels(r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$")
-    level(axes, 1.6, r"$C = 1.6$")
-    drawn(
-        axes,
-        [DrawnCurve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))],
-        "xy",
-    )
-    return result
+    curve = DrawnCurve(k * eta, np.where(values > 1e-6, values, np.nan), PLAIN.moment(series.time[-1]))
+    return plotted([curve], *KOLMOGOROV_AXES, "xy", levels=[(1.6, r"$C = 1.6$")])[0]
 
 
 def directional(series: SeriesReader, name: str) -> Figure:
     """Spectra across and along the axis, at the last time."""
     axis = series.attributes.get("axis", "z")
-    result, (axes,) = panels(
-        r"wavenumber $k_\perp$, $k_\parallel$",
-        f"spectrum of {_words(name)}",
-        title=PLAIN.moment(series.time[-1]),
-    )
-    both = (("perpendicular", "across", "o"), ("parallel", "along", "s"))
-    drawn(
-        axes,
-        [
-            DrawnCurve(
-                series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), f"{w} {axis}", how={"marker": m}
-            )
-            for d, w, m in both
-        ],
-        "xy",
-    )
-    return result
+    each = [
+        DrawnCurve(
+            series.coordinates[f"k_{d}"],
+            series.one(f"{d}/{name}", -1),
+            f"{word} {axis}",
+            how={"marker": mark},
+        )
+        for d, word, mark in (("perpendicular", "across", "o"), ("parallel", "along", "s"))
+    ]
+    words = r"wavenumber $k_\perp$, $k_\parallel$", f"spectrum of {_words(name)}"
+    return plotted(each, *words, "xy", title=PLAIN.moment(series.time[-1]))[0]
 
 
 def _cospectra(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
@@ -256,7 +241,7 @@ def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """T(k), and the flux Pi(k) below it, at up to six times."""
     k = wavenumbers(series)
     inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
-    title = f"{_WORDS.get(name, _words(name))}: transfer between scales"
+    title = f"{_words(name)}: transfer between scales"
     result, (upper, lower) = panels(
         r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$", title=title, height=5.2
     )
@@ -315,20 +300,17 @@ def mixed(series: SeriesReader, name: str, labels: Labels, diagnostics: Diagnost
         "elsasser_minus": ("z^+", r"|\delta\mathbf{z}^-|^2"),
     }.get(name, ("u", r"(\delta\theta)^2"))
     words = rf"$-\langle \delta {first}_\parallel\, {second} \rangle / r$"
-    result, (axes,) = panels(r"separation $r$", words, title=_words(name))
     of_flow, r = name == "velocity", series.coordinates["r"]
+    levels: list[tuple[float, str | None]] = [(0.0, None)]
     factor, column = (4 / 3, "viscous_dissipation") if of_flow else (2 / 3, f"{name}_dissipation")
     if column in diagnostics and not (of_flow and "mixed_elsasser_plus" in series.variables):
         law = factor * float(np.interp(series.time[-1], diagnostics["time"], diagnostics[column]))
-        level(axes, law, r"$4\varepsilon/3$" if of_flow else r"$4\varepsilon_\theta/3$")
-    level(axes)
-    rows = moments(series, labels)
-    drawn(
-        axes,
-        [DrawnCurve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, c) for i, c, label in rows],
-        "x",
-    )
-    return result
+        levels.insert(0, (law, r"$4\varepsilon/3$" if of_flow else r"$4\varepsilon_\theta/3$"))
+    each = [
+        DrawnCurve(r, -series.one(f"mixed_{name}", i).mean(0) / r, label, colour)
+        for i, colour, label in moments(series, labels)
+    ]
+    return plotted(each, r"separation $r$", words, "x", levels=levels, title=_words(name))[0]
 
 
 def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
@@ -342,14 +324,13 @@ def _histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) 
 def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """Probability density in units of the standard deviation, at up to six times, with a Gaussian."""
     sigma = series.coordinates["sigma"]
-    words = _WORDS.get(name, _words(name))
-    result, (axes,) = panels(rf"{words}, in standard deviations $\sigma$", _DENSITY)
+    words = _words(name)
     gauss = np.exp(-(sigma**2) / 2) / np.sqrt(2 * np.pi)
     theory = {"linewidth": 1.0, "linestyle": "--", "marker": None}
     each = at_times(series, name, sigma, labels, marker=None)
-    shown = np.array(
-        drawn(axes, [*each, DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory)], "y")[:-1]
-    )
+    each.append(DrawnCurve(sigma, gauss, "Gaussian", "#444444", how=theory))
+    result, axes, shown = plotted(each, rf"{words}, in standard deviations $\sigma$", _DENSITY, "y")
+    shown = np.array(shown[:-1])
     axes.set_ylim(min(np.nanmin(shown, initial=1.0), 1.0) / 2, 2)
     reach = max(3.0, *abs(sigma[np.isfinite(shown).any(0)])) * 1.05
     axes.set_xlim(-reach, reach)
@@ -360,15 +341,14 @@ def histogram(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure
 def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """Shares of the volume per decade of density at up to six times, and of the mass at the last (dashed)."""
     words = _words(name.removeprefix("log_"))
-    result, (axes,) = panels(rf"{words} $\log_{{10}}(\rho/\bar\rho)$", "share per decade")
     x, step = series.coordinates["contrast"], {"marker": None, "drawstyle": "steps-mid"}
     each = at_times(series, name, x, labels, **step)
-    mass = DrawnCurve(x, series.one(f"{name}_mass", -1), "mass at\nthe last time", each[-1].colour)
-    shown = np.array(
-        drawn(axes, [*each, DrawnCurve(**{**vars(mass), "how": {**step, "linestyle": "--"}})], "y")
-    )
-    if not len(shown):
+    dashed, colour = {**step, "linestyle": "--"}, each[-1].colour
+    each.append(DrawnCurve(x, series.one(f"{name}_mass", -1), "mass at\nthe last time", colour, how=dashed))
+    result, axes, shown = plotted(each, rf"{words} $\log_{{10}}(\rho/\bar\rho)$", "share per decade", "y")
+    if not shown:
         return result
+    shown = np.array(shown)
     axes.set_ylim(bottom=max(np.nanmin(shown[:-1], initial=1.0) / 2, 1e-8))
     ends = x[np.isfinite(shown).any(0)][[0, -1]]
     margin = 0.05 * np.ptp(ends) + float(x[1] - x[0])
@@ -380,14 +360,10 @@ def log_histogram(series: SeriesReader, name: str, labels: Labels) -> Figure:
 _INVARIANTS = {"Q": r"$Q / Q_\omega$", "R": r"$R / Q_\omega^{3/2}$"}
 
 
-def _joint_histograms(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    for first, second in (str(pair).split(" ") for pair in series.attributes["pairs"]):
-        yield f"joint_histogram_{first}_{second}", partial(joint_histogram, series, first, second, labels)
-
-
-def joint_histogram(series: SeriesReader, first: str, second: str, labels: Labels) -> Figure:
+def joint_histogram(series: SeriesReader, pair: str, labels: Labels) -> Figure:
     """The logarithm of the density at the last time, as far as it reaches, with the mean of one quantity where the
     other has a value, and of Q and R the line between the flows with and without vortices."""
+    first, second = pair.split(" ")
     density = np.asarray(series.one(f"{first}_{second}", -1))
     x, y = series.coordinates["first"], series.coordinates["second"]
     words = (_INVARIANTS.get(n, f"{quantity(n)}, deviations from the mean") for n in (first, second))
@@ -438,12 +414,15 @@ def _strain(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
 def _three(series: SeriesReader, variable: str, coordinate: str, words: str, labels: Labels) -> Figure:
     """The densities of one quantity of each eigenvalue at the last time. A vector without preferred direction has the
     density 1 of cosines."""
-    result, (axes,) = panels(words, _DENSITY, title=labels.moment(series.time[-1]), right=0.86)
     x, cosine = series.coordinates[coordinate], coordinate == "cosine"
     each = [(symbol, series.one(variable.format(e), -1)) for e, symbol in _SYMBOLS.items()]
     how = {"marker": None}
     curves = [DrawnCurve(x, np.where(y > 0, y, np.nan), symbol, how=how) for symbol, y in each]
-    if drawn(axes, curves, "" if cosine else "y", "nothing in range") and cosine:
+    layout = {"title": labels.moment(series.time[-1]), "right": 0.86}
+    result, axes, shown = plotted(
+        curves, words, _DENSITY, "" if cosine else "y", "nothing in range", **layout
+    )
+    if shown and cosine:
         axes.axhline(1, color="#888888", linewidth=0.8, linestyle="--")
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
@@ -456,11 +435,12 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
 def profile(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """Density against the distance from the densest point at up to six times; for waves with the soliton fitted to
     the last core, if one fits."""
-    words = labels.axis(rf"{_words(name)} $\rho$", "density")
-    result, (axes,) = panels(labels.axis(r"radius $r$", "length"), words)
-    rows = list(moments(series, labels))
-    curves = [DrawnCurve(series.one("radius", i), series.one(name, i), label, c) for i, c, label in rows]
-    shown = drawn(axes, curves, "xy")
+    words = labels.axis(r"radius $r$", "length"), labels.axis(rf"{_words(name)} $\rho$", "density")
+    curves = [
+        DrawnCurve(series.one("radius", row), series.one(name, row), label, colour)
+        for row, colour, label in moments(series, labels)
+    ]
+    result, axes, shown = plotted(curves, *words, "xy")
     if not shown:
         return result
     axes.set_ylim(np.nanmin(shown) / 2, np.nanmax(shown) * 2)
@@ -596,12 +576,11 @@ def _particle_statistics(series: SeriesReader, labels: Labels, diagnostics: Diag
 
 def settling(series: SeriesReader) -> Figure:
     """The mean velocity along gravity of the species that feel one, against time."""
-    result, (axes,) = panels("$t$", r"settling velocity $\langle v \cdot g / |g| \rangle$", height=3.4)
-    names, how = species(series, "settling_velocity"), {"marker": None}
-    drawn(
-        axes, [DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how=how) for name in names]
-    )
-    return result
+    each = [
+        DrawnCurve(series.time, series[f"{name}/settling_velocity"], name, how={"marker": None})
+        for name in species(series, "settling_velocity")
+    ]
+    return plotted(each, "$t$", r"settling velocity $\langle v \cdot g / |g| \rangle$", height=3.4)[0]
 
 
 def dispersion(series: SeriesReader) -> Figure:
@@ -623,14 +602,9 @@ def dispersion(series: SeriesReader) -> Figure:
 
 def acceleration(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     """Probability density of the acceleration's components over their root mean square, at up to six times."""
-    result, (axes,) = panels(r"acceleration $a / a_{\mathrm{rms}}$", _DENSITY, title=name)
     curves = at_times(series, f"{name}/acceleration", series.coordinates["sigma"], labels, marker=".")
-    drawn(axes, curves, "y", "nothing is accelerated yet")
-    return result
-
-
-def _pair_correlation(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> Pictures:
-    yield "pair_correlation", partial(pair_correlation, series, labels)
+    words = r"acceleration $a / a_{\mathrm{rms}}$", _DENSITY
+    return plotted(curves, *words, "y", "nothing is accelerated yet", title=name)[0]
 
 
 def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
@@ -669,14 +643,16 @@ def _probes(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
 
 def record(series: SeriesReader, name: str, labels: Labels) -> Figure:
     """A quantity at up to six points against time."""
-    result, (axes,) = panels(labels.axis(r"time $t$", "time"), quantity(name), height=3.6, right=0.74)
     values = series[name]
     points = evenly(values.shape[1], lines.MOST_CURVES)
     where = [series.coordinates[axis] for axis in "xyz" if axis in series.coordinates]
     words = [f"$({', '.join(position(float(c[point])) for c in where)})$" for point in points]
-    each = zip(points, words, sequence_colours(len(points)), strict=True)
-    drawn(axes, [DrawnCurve(series.time, values[:, p], word, c, how={"marker": None}) for p, word, c in each])
-    return result
+    each = [
+        DrawnCurve(series.time, values[:, point], word, colour, how={"marker": None})
+        for point, word, colour in zip(points, words, sequence_colours(len(points)), strict=True)
+    ]
+    time = labels.axis(r"time $t$", "time")
+    return plotted(each, time, quantity(name), height=3.6, right=0.74)[0]
 
 
 def _spectrum(axes: Axes, series: SeriesReader, name: str) -> Any:
@@ -743,24 +719,37 @@ def waves(series: SeriesReader, name: str, labels: Labels) -> Figure:
     return result
 
 
-EACH: dict[str, tuple[str, Callable[[SeriesReader], Iterable[str]], Callable[..., Figure]]] = {
-    "transfer": ("transfer", partial(after, "flux/"), transfer),
-    "profiles": ("profile", lambda series: filter(is_density, over(series, "r")), profile),
-    "projections": ("projection", fields, projections),
-    "slices": ("slices", fields, slices),
-    "trajectories": ("trajectories", species, paths),
-    "spectral_maps": ("spectral_map", lambda series: series.variables, spectral_map),
-}
-"""Kinds with one picture for each of some names: the beginning of its file's name, the names, and the figure."""
-PICTURES: dict[str, Callable[[SeriesReader, Labels, Diagnostics], Pictures]] = {
+Builder = Callable[[SeriesReader, Labels, Diagnostics], Pictures]
+
+
+def _each(stem: str, names: Callable[[SeriesReader], Iterable[str]], build: Callable[..., Figure]) -> Builder:
+    """One picture for each of some names."""
+    return lambda series, labels, diagnostics: (
+        (f"{stem}_{name}", partial(build, series, name, labels)) for name in names(series)
+    )
+
+
+PICTURES: dict[str, Builder] = {
+    "transfer": _each("transfer", partial(after, "flux/"), transfer),
+    "profiles": _each("profile", lambda series: filter(is_density, over(series, "r")), profile),
+    "projections": _each("projection", fields, projections),
+    "slices": _each("slices", fields, slices),
+    "trajectories": _each("trajectories", species, paths),
+    "spectral_maps": _each("spectral_map", lambda series: series.variables, spectral_map),
+    "joint_histograms": lambda series, labels, _: (
+        (f"joint_histogram_{pair.replace(' ', '_')}", partial(joint_histogram, series, pair, labels))
+        for pair in map(str, series.attributes["pairs"])
+    ),
+    "pair_correlation": lambda series, labels, _: iter(
+        [("pair_correlation", partial(pair_correlation, series, labels))]
+    ),
     "spectra": _spectra,
     "structure_functions": _structure_functions,
     "histograms": _histograms,
-    "joint_histograms": _joint_histograms,
     "particle_statistics": _particle_statistics,
-    "pair_correlation": _pair_correlation,
     "render": _render,
     "probes": _probes,
     "cospectra": _cospectra,
     "strain": _strain,
 }
+"""The kinds with pictures of their own."""

@@ -115,6 +115,22 @@ def drawn(
     return shown
 
 
+def plotted(
+    curves: Sequence[DrawnCurve],
+    x: str,
+    y: str,
+    log: str = "",
+    empty: str = "nothing above zero yet",
+    levels: Sequence[tuple[float, str | None]] = (),
+    **layout: Any,
+) -> tuple[Figure, Axes, list[np.ndarray]]:
+    """One panel with curves over horizontal `levels`; also returns the values shown. `layout` as for `panels`."""
+    result, (axes,) = panels(x, y, **layout)
+    for value, label in levels:
+        level(axes, value, label)
+    return result, axes, drawn(axes, curves, log, empty)
+
+
 def moments(
     series: SeriesReader, labels: Labels = PLAIN, most: int = MOST_CURVES
 ) -> Iterator[tuple[int, Any, str]]:
@@ -191,11 +207,9 @@ def against_time(series: SeriesReader, variables: Sequence[str], labels: Labels,
 def curves(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> Figure:
     """A variable with one dimension against its coordinate, at up to six times."""
     (dimension,) = series.variables[variable]
-    result, (axes,) = panels(_coordinate(by, dimension), _title(by, variable))
-    drawn(
-        axes, at_times(series, variable, series.coordinates[dimension], labels), by.log, "nothing to show yet"
-    )
-    return result
+    each = at_times(series, variable, series.coordinates[dimension], labels)
+    words = _coordinate(by, dimension), _title(by, variable)
+    return plotted(each, *words, by.log, "nothing to show yet")[0]
 
 
 def planes(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> Figure:
@@ -306,16 +320,19 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
 
 def grows(values: np.ndarray) -> bool:
     """Whether a nonnegative quantity ends far above its initial value, as in an instability or a dynamo."""
-    finite = values[np.isfinite(values)]
-    positive = finite[finite > 0]
-    return len(positive) > 1 and finite.min() >= 0 and float(finite[-1]) > _WIDE * float(positive[0])
+    positive = _positive(values)
+    return len(positive) > 1 and float(positive[-1]) > _WIDE * float(positive[0])
 
 
 def _wide(values: np.ndarray) -> bool:
+    positive = _positive(values)
+    return len(positive) > 0 and float(positive.max()) > _WIDE * float(positive.min())
+
+
+def _positive(values: np.ndarray) -> np.ndarray:
+    """The positive values, if none is negative: a logarithmic axis may leave out only zeros, as at a start."""
     finite = values[np.isfinite(values)]
-    # A logarithmic axis cannot show values that are not positive; only zeros, as at a start, may be left out.
-    positive = finite[finite > 0]
-    return len(positive) > 0 and finite.min() >= 0 and float(positive.max()) > _WIDE * float(positive.min())
+    return finite[finite > 0] if (finite >= 0).all() else finite[:0]
 
 
 def _parts(diagnostics: Mapping[str, np.ndarray]) -> list[str]:

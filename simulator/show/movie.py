@@ -21,7 +21,7 @@ from simulator.errors import RunFailure, UserError
 from simulator.files import reason
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import volume_picture
-from simulator.show.slices import dots, interpolation
+from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated
 from simulator.show.style import (
     DPI,
     RC,
@@ -183,11 +183,8 @@ class _Picture:
         self, shown: Frames, field: str, axis: str, projected: bool, scale: Scale, labels: Labels
     ) -> None:
         self._scale, self._labels = scale, labels
-        spans = []
-        for points in shown.coordinates:
-            spacing = float(points[1] - points[0]) if len(points) > 1 else 1.0
-            spans.append((float(points[0]), float(points[0]) + len(points) * spacing, spacing))
-        extents = [high - low for low, high, _ in spans]
+        along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
+        extents = [each.high - each.low for each in along]
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         # H.264 needs even numbers of pixels.
         size = [
@@ -195,45 +192,26 @@ class _Picture:
         ]
         self.figure = figure(*size)
         axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
-        (x0, x1, dx), (y0, y1, dy) = spans
-        shape = tuple(len(points) for points in shown.coordinates)
         self._axes, self._dots = axes, list[Any]()
-        self._image = axes.imshow(
-            np.zeros((shape[1] + 1, shape[0] + 1), np.float32),
-            origin="lower",
-            extent=(x0 - dx / 2, x1 + dx / 2, y0 - dy / 2, y1 + dy / 2),
-            vmin=scale.low,
-            vmax=scale.high,
-            cmap=scale.colours,
-            interpolation=interpolation(shape, smooth=scale.smooth),
-            aspect="equal",
-        )
-        axes.grid(False)
-        axes.set_xlim(x0, x1)
-        axes.set_ylim(y0, y1)
-        lengths(axes.xaxis, x0, x1, 4 if wide > 2 else 1)
-        lengths(axes.yaxis, y0, y1, 4 if tall > 1 else 1)
-        axes.tick_params(direction="out", length=2.5, width=0.6)
-        for name, label in zip(PLANE[axis], (axes.set_xlabel, axes.set_ylabel), strict=True):
-            label(labels.axis(f"${name}$", "length"))
+        nothing = np.zeros([len(points) for points in shown.coordinates])
+        self._image = plane_image(axes, nothing, along, scale)
+        lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
+        lengths(axes.yaxis, along[1].low, along[1].high, 4 if tall > 1 else 1)
+        axes.set_xlabel(labels.axis(f"${PLANE[axis][0]}$", "length"))
+        axes.set_ylabel(labels.axis(f"${PLANE[axis][1]}$", "length"))
         where = rf"along ${axis}$" if shown.place is None else f"${axis} = {position(shown.place)}$"
         axes.set_title(where, loc="right", pad=6)
         self._time = axes.set_title("", loc="left", pad=6)
-        bar_axes = self.figure.add_axes(
-            ((_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1])
-        )
-        bar = self.figure.colorbar(self._image, cax=bar_axes, extend=scale.extend)
-        bar.set_label(scale.label(_words(field, projected, labels)))
-        bar_axes.yaxis.get_offset_text().set(x=0, ha="left")
-        bar_axes.tick_params(direction="out", length=2.5, width=0.6)
-        bar_axes.grid(False)
+        place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]
+        words = scale.label(_words(field, projected, labels))
+        bar_beside(self.figure, self._image, place, words, scale.extend, max(1, min(8, int(tall / 0.4))))
 
     def show(self, plane: np.ndarray, time: float, particles: Sequence[np.ndarray]) -> None:
         for number, places in enumerate(particles):
             if number == len(self._dots):
                 self._dots.append(self._axes.scatter([], [], **dots(number)))
             self._dots[number].set_offsets(places.T)
-        self._image.set_data(self._scale.shown(np.pad(plane, (0, 1), mode="wrap")).T)
+        self._image.set_data(repeated(plane, self._scale))
         self._time.set_text(self._labels.moment(time))
 
 

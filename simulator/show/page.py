@@ -117,11 +117,7 @@ def marked(verdict: Verdict, text: str) -> Cell:
 
 
 def table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numbers: Iterable[int] = (),
-    *,
-    close: bool = False,
+    header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), *, close: bool = False
 ) -> str:
     """Rows of cells. Columns in `numbers` are aligned to the right. `close`: each row is one line, and a table that
     is too wide is scrolled."""

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError
 from simulator.files import replace_file
@@ -17,7 +15,7 @@ from simulator.run.folder import CONFIG, PLAN, SWEEP
 from simulator.run.run_status import RunStatus, look_at
 from simulator.show import page
 from simulator.show.health import HealthCheck, checks, log_of, worst
-from simulator.show.runs import plot_run
+from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
 from simulator.study import open_sweep
 from simulator.study.runs import shown
@@ -36,9 +34,6 @@ _VERDICTS: dict[MemberState, page.Verdict] = {
     MemberState.FAILED: "bad",
     MemberState.INTERRUPTED: "warn",
 }
-"""Captions of pictures, from the names of their files."""
-
-_QUANTITIES = {"kinetic_energy": "kinetic energy", "magnetic_energy": "magnetic energy"}
 _KINDS = (
     ("spectrum_compensated", "Energy spectrum times k^(5/3) in Kolmogorov's units"),
     ("spectrum_directional_", "Spectra across and along the axis: {}"),
@@ -52,6 +47,7 @@ _KINDS = (
     ("series_", "All runs against time: {}"),
     ("render_", "Volume picture: {}"),
 )
+"""Captions of pictures, by the beginnings of the names of their files."""
 
 
 def sweep_at(path: Path) -> Sweep | None:
@@ -80,7 +76,7 @@ def is_going_on(folders: Sequence[Path]) -> bool:
     return any(map(_goes_on, statuses_of(there)))
 
 
-def _goes_on(status: RunStatus) -> bool:
+def _goes_on(status: MemberStatus) -> bool:
     return status.stage in (MemberState.RUNNING, MemberState.QUEUED)
 
 
@@ -91,7 +87,7 @@ def caption(stem: str) -> str:
     for start, words in _KINDS:
         if stem.startswith(start):
             rest = stem.removeprefix(start)
-            return words.format(_QUANTITIES.get(rest, rest.replace("_", " ").replace("+", " and ")))
+            return words.format(rest.replace("_", " ").replace("+", " and "))
     quantity, against, parameter = stem.partition("_against_")
     words = quantity.replace("_", " ")
     return f"{words} against {parameter.replace('_', ' ')}" if against else words
@@ -165,10 +161,7 @@ def health_table(found: list[HealthCheck]) -> str:
 
 
 def _last_row(run: Run) -> str:
-    try:
-        columns = run.diagnostics
-    except UserError:
-        return ""
+    columns = table_of(run)
     if not len(columns.get("time", ())):
         return ""
     rows = [
@@ -324,16 +317,8 @@ def _table(
 
 
 def _sparks(run: Run | None) -> list[str]:
-    try:
-        columns = run.diagnostics if run is not None else {}
-    except UserError:
-        columns = {}
-    if "time" not in columns:
-        return [""] * len(_CURVES)
-    return [
-        page.spark(columns["time"], columns.get(name, np.empty(0))) if name in columns else ""
-        for name in _CURVES
-    ]
+    columns = table_of(run) if run is not None else {}
+    return [page.spark(columns["time"], columns[name]) if name in columns else "" for name in _CURVES]
 
 
 def _number(value: object) -> str:

@@ -1,9 +1,10 @@
 """`simulator plot RUN...`: the pictures of a run, finished or not; several runs in one picture; means over time."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simulator.archive.open_run import Run, open_run
+from simulator.archive.open_run import Run, flat, open_run
 from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
 from simulator.show.choice import Selection, window
-from simulator.show.kinds import kolmogorov, pictures, wavenumbers
+from simulator.show.kinds import KOLMOGOROV_AXES, kolmogorov, pictures, wavenumbers
 from simulator.show.lines import (
     PANELS,
     DrawnCurve,
@@ -26,12 +27,12 @@ from simulator.show.lines import (
     drawn,
     grows,
     limits,
-    logarithmic,
     panels,
     time_series,
 )  # fmt: skip
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
+from simulator.study.runs import shown
 
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
@@ -169,13 +170,38 @@ def _runs_in(path: Path) -> list[Run]:
     return [run for run in found if run.state is not None] or [open_run(path)]
 
 
-def overlays(runs: Sequence[Run], choice: Selection) -> Pictures:
+@dataclass(frozen=True)
+class Looks:
+    """How the curves of several runs are told apart: for each run further fields of its `DrawnCurve`, and a function
+    that adds the legends to a picture with all curves."""
+
+    runs: Sequence[Mapping[str, Any]]
+    add_legends: Callable[[Figure, Axes], None] = lambda figure, axes: None
+
+
+def labelled(labels: Sequence[str]) -> Looks:
+    """A colour and a label for each run. Long labels stand above the axes, because they have no room beside them."""
+    colours = [*COLOURS] if len(labels) <= len(COLOURS) else [*sequence_colours(len(labels))]
+
+    def add_legends(figure: Figure, axes: Axes) -> None:
+        told = axes.get_legend_handles_labels()[1]
+        if max((len(label.replace("$", "")) for label in told), default=0) > _BESIDE:
+            figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(told) // 2))
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=1.4, labelspacing=0.35)
+
+    return Looks([{"label": n, "colour": c} for n, c in zip(labels, colours, strict=False)], add_legends)
+
+
+def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None = None) -> Pictures:
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
-    dimension in the chosen series (by default the spectra)."""
-    runs, labels = _ordered(runs)
+    dimension in the chosen series (by default the spectra). Without `looks` each run has a colour and a label."""
+    if looks is None:
+        runs, labels = _ordered(runs)
+        looks = labelled(labels) if len(runs) > 1 else Looks([{}])
     if choice.takes("diagnostics") and not choice.average and choice.compensate is None:
-        for name in _columns(runs, choice):
-            yield f"series_{name}", partial(_against_time, runs, labels, name, choice)
+        tables = [table_of(run) for run in runs]
+        for name in _columns(tables, choice):
+            yield f"series_{name}", partial(_against_time, runs, tables, looks, name, choice)
     for kind in choice.what or ("spectra",):
         if kind == "diagnostics":
             continue
@@ -184,13 +210,13 @@ def overlays(runs: Sequence[Run], choice: Selection) -> Pictures:
         for name in variables:
             if choice.shows(name.replace("/", "_")):
                 stem = f"{'spectrum' if kind == 'spectra' else kind}_{name.replace('/', '_')}"
-                yield stem, partial(_curves, runs, read, labels, kind, name, choice)
+                yield stem, partial(_curves, runs, read, looks, kind, name, choice)
 
 
 def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs and their labels: the one or two values of physics in which their configurations differ, else their
     folders. A study of one number is in its order, because the folders of a sweep have none."""
-    values = [dict(_flat(run.config)) for run in runs]
+    values = [flat(run.config) for run in runs]
     differ = [
         key
         for key in dict.fromkeys(key for found in values for key in found)
@@ -200,7 +226,10 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         order = sorted(range(len(runs)), key=lambda number: values[number][differ[0]])
         runs, values = [runs[number] for number in order], [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
-        told = [", ".join(f"{k.rpartition('.')[2]} = {_text(v.get(k))}" for k in differ) for v in values]
+        told = [
+            ", ".join(f"{k.rpartition('.')[2]} = {shown(v.get(k)).replace('_', ' ')}" for k in differ)
+            for v in values
+        ]
         if len(set(told)) == len(told):
             return list(runs), told
     parts = [run.path.absolute().parts for run in runs]
@@ -212,112 +241,120 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return list(runs), names
 
 
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value
+def table_of(run: Run) -> Mapping[str, np.ndarray]:
+    """The diagnostics of a run; empty if there are none yet."""
+    try:
+        return run.diagnostics
+    except UserError:
+        return {}
 
 
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("_", " ")
-
-
-def _columns(runs: Sequence[Run], choice: Selection) -> list[str]:
-    found = [set(run.diagnostics) for run in runs]
+def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> list[str]:
+    written = {name for columns in tables for name in columns if len(columns[name])}
     if choice.fields:
-        return [name for name in choice.fields if any(name in columns for columns in found)]
-    return [name for name in PANELS if any(name in columns for columns in found)]
+        return [name for name in choice.fields if name in written]
+    return [name for name in PANELS if name in written]
 
 
-def series_of(run: Run | None, kind: str) -> SeriesReader | None:
+def series_of(run: Run, kind: str) -> SeriesReader | None:
     """A series of a run; None without rows."""
     try:
-        found = run.series(kind) if run is not None else None
+        found = run.series(kind)
     except UserError:
         return None
-    return found if found is not None and len(found) else None
+    return found if len(found) else None
 
 
-def _against_time(runs: Sequence[Run], labels: Sequence[str], name: str, choice: Selection) -> Figure:
-    curves = []
-    for run, label in zip(runs, labels, strict=True):
-        columns = run.diagnostics
-        if name in columns:
-            rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv")
-            curves.append(DrawnCurve(columns["time"][rows], columns[name][rows], label))
-    result, (axes,) = panels(r"time $t$", quantity(name), right=0.76)
-    log = "y" if any(grows(curve.y) for curve in curves) else ""
-    if _draw(axes, curves, log) and not log:
-        limits(axes, np.concatenate([curve.y for curve in curves]), single=False)
-    return result
+def overlay(
+    curves: Sequence[DrawnCurve | None], x: str, y: str, looks: Looks, log: str = ""
+) -> tuple[Figure, Axes]:
+    """The curves of all runs, None for a run without data."""
+    result, (axes,) = panels(x, y, right=0.76)
+    each = [
+        replace(curve, **{"label": curve.label, **look, "how": {**curve.how, **look.get("how", {})}})
+        for curve, look in zip(curves, looks.runs, strict=True)
+        if curve is not None
+    ]
+    values = drawn(axes, each, log, "nothing to show yet")
+    if values and not log:
+        axes.margins(x=0.02)
+        limits(axes, np.concatenate(values), single=False)
+    looks.add_legends(result, axes)
+    return result, axes
+
+
+def _against_time(
+    runs: Sequence[Run],
+    tables: Sequence[Mapping[str, np.ndarray]],
+    looks: Looks,
+    name: str,
+    choice: Selection,
+) -> Figure:
+    curves: list[DrawnCurve | None] = []
+    for run, columns in zip(runs, tables, strict=True):
+        there = name in columns and len(columns[name])
+        rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv") if there else []
+        mark = {"marker": "o" if len(rows) == 1 else None, "linewidth": 1.4}
+        curves.append(DrawnCurve(columns["time"][rows], columns[name][rows], how=mark) if there else None)
+    log = "y" if any(grows(curve.y) for curve in curves if curve) else ""
+    return overlay(curves, r"time $t$", quantity(name), looks, log)[0]
 
 
 def _curves(
-    runs: Sequence[Run], read: Sequence[SeriesReader | None], labels: Sequence[str], kind: str, name: str,
+    runs: Sequence[Run], read: Sequence[SeriesReader | None], looks: Looks, kind: str, name: str,
     choice: Selection,
 ) -> Figure:  # fmt: skip
     """A variable of each run at its last time, or its mean over time with the standard error."""
     (dimension,) = next(s.variables[name] for s in read if s is not None and name in s.variables)
     scaled = choice.compensate is not None and dimension == "k"
     power = float(choice.compensate or 0) if scaled else 0.0
-    in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
-    there = [
-        (r, window(s, choice), words)
-        for r, s, words in zip(runs, read, labels, strict=True)
-        if s and name in s
-    ]
     steps = slice(None) if choice.average else slice(-1, None)
+    read = [window(s, choice) if s and name in s else None for s in read]
+    in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
     # In Kolmogorov units if all runs have them.
-    units = (
-        [kolmogorov(run.diagnostics, shown.time[steps]) for run, shown, _ in there] if in_kolmogorov else []
-    )
-    curves = []
-    for number, (_, shown, label) in enumerate(there):
-        rows = range(len(shown))[steps]
-        x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
-        values = np.stack([shown.one(name, row) for row in rows]) * (x**power if scaled else 1)
-        if units and (scales := units[number]) is not None and None not in units:
-            values, x = values / scales[0][:, None] ** (2 / 3), x * scales[1].mean()
-        when = f"{shown.time[0]:.4g}$ to ${shown.time[-1]:.4g}" if choice.average else f"{shown.time[-1]:.4g}"
-        error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-        curves.append(DrawnCurve(x, values.mean(0), label if len(runs) > 1 else f"$t = {when}$", error=error))
-    words = spectrum_of(name) if kind == "spectra" else quantity(name.replace("/", " "))
+    units = [
+        kolmogorov(run.diagnostics, s.time[steps])
+        for run, s in zip(runs, read, strict=True)
+        if in_kolmogorov and s
+    ]
     in_kolmogorov = bool(units) and None not in units
+    scales = iter(units if in_kolmogorov else repeat(None))
+    curves = [_last_or_mean(s, name, steps, power, next(scales)) if s else None for s in read]
+    words = spectrum_of(name) if kind == "spectra" else quantity(name.replace("/", " "))
+    times = rf" $\times\, k^{{{Fraction(power).limit_denominator(12)}}}$" if scaled else ""
+    x = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
     if in_kolmogorov:
-        result, (axes,) = panels(r"wavenumber $k\eta$", r"$k^{5/3} E(k) / \varepsilon^{2/3}$", right=0.76)
-    else:
-        times = rf" $\times\, k^{{{Fraction(power).limit_denominator(12)}}}$" if scaled else ""
-        x_label = r"wavenumber $k$" if dimension == "k" else dimension.replace("_", " ")
-        result, (axes,) = panels(x_label, words + times, right=0.76)
-    _draw(axes, curves, "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves) else "")
-    if in_kolmogorov and any(_has_range(c) for c in curves):
+        x, words, times = *KOLMOGOROV_AXES, ""
+    log = "xy" if dimension == "k" and all((c.y >= 0).all() for c in curves if c) else ""
+    result, axes = overlay(curves, x, words + times, looks, log)
+    if in_kolmogorov and any(_has_range(c) for c in curves if c):
         axes.axhline(1.6, color="#444444", linewidth=1.0, linestyle="--")
         axes.annotate("1.6", (1, 1.6), xycoords=("axes fraction", "data"), xytext=(-4, 3),
                       textcoords="offset points", ha="right", color="#444444")  # fmt: skip
     return result
 
 
+def _last_or_mean(
+    shown: SeriesReader,
+    name: str,
+    steps: slice,
+    power: float,
+    units: tuple[np.ndarray, np.ndarray] | None,
+) -> DrawnCurve:
+    """The mean over some rows, multiplied by k to a power; in Kolmogorov units, if these are given for each row."""
+    (dimension,) = shown.variables[name]
+    x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
+    values = np.stack([shown.one(name, row) for row in range(len(shown))[steps]])
+    values = values * x**power if power else values
+    if units is not None:
+        values, x = values / units[0][:, None] ** (2 / 3), x * units[1].mean()
+    error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+    when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
+    mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}
+    return DrawnCurve(x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark)
+
+
 def _has_range(curve: DrawnCurve) -> bool:
     """Whether a spectrum in Kolmogorov units comes near the level of an inertial range; a laminar one does not."""
     inside = (curve.x > 0.01) & (curve.x < 0.3)
     return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)
-
-
-def _draw(axes: Axes, curves: Sequence[DrawnCurve], log: str) -> bool:
-    """Curves of runs in colours of their own; long labels stand above the axes."""
-    colours = [*COLOURS] if len(curves) <= len(COLOURS) else [*sequence_colours(len(curves))]
-    each = [
-        DrawnCurve(
-            c.x, c.y, c.label, colour, c.error, {"linewidth": 1.4, "marker": "o" if len(c.x) == 1 else None}
-        )
-        for c, colour in zip(curves, colours, strict=False)
-    ]
-    if not drawn(axes, each, log, "nothing to show yet"):
-        return False
-    logarithmic(axes, log)
-    if max(len((curve.label or "").replace("$", "")) for curve in curves) > _BESIDE:
-        axes.figure.subplots_adjust(right=0.97, top=0.965 - 0.055 * -(-len(curves) // 2))
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=1.4, labelspacing=0.35)
-    return True

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
-from simulator.show.style import PLAIN, WIDTH, Labels, figure, lengths, position, quantity, scale_of
+from simulator.show.style import PLAIN, WIDTH, Labels, Scale, figure, lengths, position, quantity, scale_of
 
 MOST_TIMES = 4
 Plane = tuple[str, str, str]
@@ -123,11 +123,13 @@ def _planes(
 ) -> Figure:
     rows, shown = labels.rows(series.time, MOST_TIMES), planes_of(series)
     planes = {
-        (row, a + b): np.pad(values[f"{field}/{a}{b}"], (0, 1), mode="wrap")
+        (row, a + b): values[f"{field}/{a}{b}"]
         for row, values in enumerate(series.at(index) for index in rows)
         for a, b, _ in shown
     }
-    axis_of = {name: _Axis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
+    axis_of = {
+        name: PlaneAxis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}
+    }
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
     alone = len(shown) == 1
     # A single plane is shown in rows of two times.
@@ -143,20 +145,11 @@ def _planes(
         if row >= len(rows):
             continue
         axes = result.add_axes(rectangle)
-        image = axes.imshow(
-            scale.shown(planes[row, a + b]).T,
-            origin="lower",
-            extent=(*axis_of[a].cells, *axis_of[b].cells),
-            vmin=scale.low,
-            vmax=scale.high,
-            cmap=scale.colours,
-            interpolation=interpolation(planes[row, a + b].shape, smooth=scale.smooth),
-            aspect="auto",  # the panel has the planes' proportions, except for flat boxes
-        )
+        image = plane_image(axes, planes[row, a + b], (axis_of[a], axis_of[b]), scale)
         for number, (_, places) in enumerate(near(series, a + b, rows[row])):
             axes.scatter(*places, **dots(number))
         last = row + (len(columns) if alone else 1) >= len(rows)
-        _axes(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
+        _label(axes, (a, b), (axis_of[a], axis_of[b]), layout.panel(column), last=last)
         if alone:
             axes.set_title(labels.moment(series.time[rows[row]]), pad=6)
         elif row == 0:
@@ -174,7 +167,6 @@ def _planes(
 
 def _name_dots(result: Figure, names: list[str]) -> None:
     """A legend of the particles over the planes, above the colour bar."""
-    looks = [dots(number) for number in range(len(names))]
     handles = [
         Line2D(
             [],
@@ -185,7 +177,7 @@ def _name_dots(result: Figure, names: list[str]) -> None:
             color=look["c"],
             markeredgecolor=look["edgecolors"],
         )
-        for look in looks
+        for look in map(dots, range(len(names)))
     ]
     if handles:
         result.legend(
@@ -215,21 +207,40 @@ def _lay_out(extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap
     return _Layout(widths, heights, rows, gap)
 
 
-def _axes(
+def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
+    """The values (b + 1, a + 1) to be drawn of a periodic plane (a, b)."""
+    return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
+
+
+def plane_image(
+    axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneAxis"], scale: Scale
+) -> AxesImage:
+    """Draw a periodic plane (a, b), every pixel about its grid point, on axes of the plane's proportions."""
+    first, second = along
+    image = axes.imshow(
+        repeated(plane, scale), origin="lower", extent=(*first.cells, *second.cells), aspect="auto",
+        vmin=scale.low, vmax=scale.high, cmap=scale.colours,
+        interpolation=interpolation(plane.shape, smooth=scale.smooth),
+    )  # fmt: skip
+    axes.grid(False)
+    axes.set_xlim(first.low, first.high)
+    axes.set_ylim(second.low, second.high)
+    axes.tick_params(direction="out", length=2.5, width=0.6)
+    return image
+
+
+def _label(
     axes: Axes,
     names: tuple[str, str],
-    along: tuple["_Axis", "_Axis"],
+    along: tuple["PlaneAxis", "PlaneAxis"],
     inches: tuple[float, float],
     *,
     last: bool,
 ) -> None:
-    axes.grid(False)
     lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
     intervals = _intervals(inches[1], 0.24)
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
-    axes.set_xlim(along[0].low, along[0].high)
-    axes.set_ylim(along[1].low, along[1].high)
-    axes.tick_params(direction="out", length=2.5, width=0.6, labelbottom=last)
+    axes.tick_params(labelbottom=last)
     axes.set_ylabel(f"${names[1]}$", labelpad=8, rotation=0, va="center")
     if intervals < 2:  # between the ticks at the ends, because their labels may be as wide as the gap
         axes.yaxis.set_label_coords(-0.12 / inches[0], 0.5)
@@ -246,11 +257,21 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
     width, height = layout.size
     tall = min(layout.size[1] - _TOP - _BOTTOM, 2.6)
     middle = (_BOTTOM + height - _TOP) / 2
-    axes = result.add_axes(
-        ((width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height)
-    )
-    # Few and short numbers, because the label is beside them.
-    room = max(1, min(5, int(tall / 0.32)))
+    place = (width - _RIGHT + 0.14) / width, (middle - tall / 2) / height, 0.11 / width, tall / height
+    bar_beside(result, image, place, label, extend, max(1, min(5, int(tall / 0.32))))
+
+
+def bar_beside(
+    result: Figure,
+    image: AxesImage,
+    place: tuple[float, float, float, float],
+    label: str,
+    extend: str,
+    room: int,
+) -> None:
+    """A colour bar at a `place` of the figure with at most `room` intervals between short numbers, because the label
+    is beside them."""
+    axes = result.add_axes(place)
     bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
     axes.yaxis.get_offset_text().set(x=0, ha="left")  # the power of ten is above the bar, not over the plane
@@ -260,7 +281,7 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
 
 
 @dataclass(frozen=True)
-class _Axis:
+class PlaneAxis:
     """A uniform periodic axis: the box from `low` to `high`, and the `cells` around its points and one more."""
 
     low: float

@@ -5,9 +5,10 @@ A run is a mark or a curve; its colour encodes one parameter and its line style 
 
 import math
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
-from simulator.show.kinds import over, wavenumbers
-from simulator.show.lines import PANELS, DrawnCurve, drawn, limits, panels
-from simulator.show.runs import series_of
-from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours, spectrum_of
+from simulator.show.lines import Pictures, limits, logarithmic, panels
+from simulator.show.runs import Looks, overlays
+from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours
 from simulator.study import table as collect
-from simulator.study.study_status import MemberStatus, statuses_of
+from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
 
@@ -82,12 +82,17 @@ class Parameter:
     @property
     def distinct(self) -> list[Any]:
         """The different values: numbers in rising order, others in the order of their occurrence."""
-        found = list({_hashable(value): value for value in self.values}.values())
+        found = list({_text(value): value for value in self.values}.values())
         return sorted(found) if self.numeric else found
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The coordinate of each run along an axis: its value, or the place of its word."""
+        return np.array(self.values if self.numeric else [self.place(v) for v in self.values], float)
 
     def place(self, value: Any) -> int:
         """The index of a value among the distinct ones."""
-        return [_hashable(v) for v in self.distinct].index(_hashable(value))
+        return [_text(v) for v in self.distinct].index(_text(value))
 
 
 # ---- the pictures of a sweep ----------------------------------------------------------------------------
@@ -102,7 +107,9 @@ def plot_sweep(
     expressions as in `collect` (by default those of the file). UserError if nothing has been written yet.
     """
     if x is not None and x not in sweep.swept and "." in x and _is_expression(x):
-        return _scattered(sweep, _expression(sweep, x, "--x"), [_expression(sweep, t) for t in y], hue)
+        at, by = _expression(sweep, x, "--x"), _parameter(sweep, hue, "--hue") if hue else _first(sweep)
+        quantities = [_expression(sweep, text) for text in y] or list(sweep.collected)
+        return _drawn(sweep, _against(sweep, at, by, quantities))
     across = _parameter(sweep, x, "--x") if x else _first(sweep)
     # By default, line styles show a key only if it has few values.
     others = [key for key in sweep.varied if key != across.key]
@@ -110,14 +117,20 @@ def plot_sweep(
     if by is None and others and len(_values(sweep, others[0]).distinct) <= len(LINES):
         by = _values(sweep, others[0])
     expressions = [_expression(sweep, text) for text in y] or list(sweep.collected)
-    statuses = statuses_of([run.folder for run in sweep.runs])
-    pictures = _against(sweep, across, by, expressions, statuses) | _overlays(sweep, across, by)
-    if not pictures:
+    there = [i for i, run in enumerate(sweep.runs) if opened(run.folder)]
+    looks = coded(across, by)
+    looks = replace(looks, runs=[looks.runs[i] for i in there])
+    runs = [open_run(sweep.runs[i].folder) for i in there]
+    files = _drawn(sweep, chain(_against(sweep, across, by, expressions), overlays(runs, looks=looks)))
+    if not files:
         raise UserError(
             f"{sweep.folder}: no run has written anything yet; simulator sweep run {sweep.file} runs them"
         )
-    folder = sweep.folder / "plots"
-    return [draw(picture, folder / f"{name}.png") for name, picture in pictures.items()]
+    return files
+
+
+def _drawn(sweep: Sweep, pictures: Pictures) -> list[Path]:
+    return [draw(build, sweep.folder / "plots" / f"{name}.png") for name, build in pictures]
 
 
 def _first(sweep: Sweep) -> Parameter:
@@ -156,56 +169,30 @@ def _is_expression(text: str) -> bool:
     return True
 
 
-def _scattered(
-    sweep: Sweep, x: collect.Expression, ys: Sequence[collect.Expression], hue: str | None
-) -> list[Path]:
-    """One quantity of all runs against another, means with their standard errors."""
-    by = _parameter(sweep, hue, "--hue") if hue else _first(sweep)
-    statuses = statuses_of([run.folder for run in sweep.runs])
-    wanted = [e for y in (x, *(ys or sweep.collected)) for e in (y, y.error) if e is not None]
-    found = [collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)]
-
-    def points(e: collect.Expression) -> RunQuantity:
-        error = [values[e.error.text] for values in found] if e.error is not None else None
-        return RunQuantity(e.text, [values[e.text] for values in found], error)
-
-    return [
-        draw(partial(scatter, points(x), points(y), by), sweep.folder / "plots" / f"{name}.png")
-        for y in ys or sweep.collected
-        if (name := _file_name(f"{y.text}_against_{x.text}")) and y.text != x.text
-    ]
-
-
 def _against(
     sweep: Sweep,
-    x: Parameter,
+    x: Parameter | collect.Expression,
     hue: Parameter | None,
     expressions: Sequence[collect.Expression],
-    statuses: Sequence[MemberStatus],
-) -> dict[str, Callable[[], Figure]]:
-    rows = [collected(run, expressions, status) for run, status in zip(sweep.runs, statuses, strict=True)]
-    joined = set(sweep.varied) <= {x.key, hue.key if hue else x.key}
-    return {
-        _file_name(f"{e.text}_against_{x.key}"): partial(
-            against, x, [values[e.text] for values in rows], e.text, hue, joined=joined
-        )
-        for e in expressions
-        if any(values[e.text] == values[e.text] for values in rows)
-    }
+) -> Pictures:
+    """Pictures of quantities of all runs against a parameter, or against another quantity: then the means have their
+    standard errors."""
+    across = () if isinstance(x, Parameter) else (x,)
+    wanted = [e for y in (*across, *expressions) for e in (y, None if not across else y.error) if e]
+    statuses = statuses_of([run.folder for run in sweep.runs])
+    found = [collected(run, wanted, status) for run, status in zip(sweep.runs, statuses, strict=True)]
 
+    def quantity_of(e: collect.Expression) -> RunQuantity:
+        error = [values[e.error.text] for values in found] if across and e.error is not None else None
+        return RunQuantity(e.text, [values[e.text] for values in found], error)
 
-def _overlays(sweep: Sweep, colour: Parameter, line: Parameter | None) -> dict[str, Callable[[], Figure]]:
-    runs = [opened(run.folder) for run in sweep.runs]
-    pictures: dict[str, Callable[[], Figure]] = {}
-    for name in PANELS:
-        curves = [_series(run, name) for run in runs]
-        if any(curves):
-            pictures[f"series_{name}"] = partial(series, curves, name, colour, line)
-    latest = [_latest_spectra(run) for run in runs]
-    for name in dict.fromkeys(name for spectra in latest for name in spectra):
-        curves = [spectra.get(name) for spectra in latest]
-        pictures[f"spectrum_{name}"] = partial(spectra, curves, name, colour, line)
-    return pictures
+    name = x.key if isinstance(x, Parameter) else x.text
+    for e in expressions:
+        y = quantity_of(e)
+        if e.text != name and (across or not np.isnan(y.values).all()):
+            at = x if isinstance(x, Parameter) else quantity_of(x)
+            joined = not across and set(sweep.varied) <= {name, hue.key if hue else name}
+            yield _file_name(f"{e.text}_against_{name}"), partial(against, at, y, hue, joined=joined)
 
 
 def opened(folder: Path) -> Run | None:
@@ -216,67 +203,11 @@ def opened(folder: Path) -> Run | None:
         return None
 
 
-def _series(run: Run | None, name: str) -> DrawnCurve | None:
-    try:
-        columns = run.diagnostics if run is not None else {}
-    except UserError:
-        return None
-    return DrawnCurve(columns["time"], columns[name]) if name in columns and len(columns[name]) else None
-
-
-def _latest_spectra(run: Run | None) -> dict[str, DrawnCurve]:
-    spectra = series_of(run, "spectra")
-    if spectra is None:
-        return {}
-    return {name: DrawnCurve(wavenumbers(spectra), spectra.one(name, -1)) for name in over(spectra, "k")}
-
-
 def _file_name(text: str) -> str:
     return re.sub(r"[\W_]+", "_", text).strip("_")
 
 
 # ---- figures --------------------------------------------------------------------------------------------
-
-
-def against(
-    x: Parameter, y: Sequence[float], name: str, hue: Parameter | None = None, *, joined: bool = True
-) -> Figure:
-    """`y` of every run against the parameter `x`, with one colour for each value of `hue`. nan is left out.
-
-    `joined`: points of one colour form a curve, because the runs differ in nothing else.
-    """
-    result, (axes,) = panels(x.label, reduced(name), height=4.0, right=0.97)
-    positions = np.array(x.values if x.numeric else [x.place(value) for value in x.values], float)
-    values = np.asarray(y, float)
-    groups = [(None, np.ones(len(values), bool))]
-    if hue is not None:
-        groups = [(v, np.array([_hashable(v) == _hashable(h) for h in hue.values])) for v in hue.distinct]
-    shades = _shades(hue) if hue is not None else lambda value: COLOURS[0]
-    for number, (value, mask) in enumerate(groups):
-        mask = mask & np.isfinite(values)
-        order = np.argsort(positions[mask], kind="stable")
-        at, heights = positions[mask][order], values[mask][order]
-        axes.plot(
-            at,
-            heights,
-            color=shades(value),
-            linestyle=LINES[number % len(LINES)] if x.numeric and joined else "",
-            # Coinciding curves remain visible: a wide pale line below, hollow marks around.
-            linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
-            marker=MARKS[number % len(MARKS)],
-            markersize=5 if number % 2 == 0 else 8.5,
-            markerfacecolor=shades(value) if number % 2 == 0 else "none",
-            label=None if value is None else _text(value),
-            zorder=3 + 0.1 * number,
-        )
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        note(axes, "no run has finished yet")
-    _parameter_axis(axes, x, positions)
-    limits(axes, finite, single=False)
-    if hue is not None:
-        _named_or_bar(result, axes, hue, axes.get_legend_handles_labels())
-    return result
 
 
 @dataclass(frozen=True)
@@ -287,76 +218,75 @@ class RunQuantity:
     values: Sequence[float]
     errors: Sequence[float] | None = None
 
+    @property
+    def label(self) -> str:
+        return reduced(self.name)
 
-def scatter(x: RunQuantity, y: RunQuantity, hue: Parameter) -> Figure:
-    """A quantity of every run against another, with error bars and one colour for each value of `hue`. nan is left
-    out."""
-    result, (axes,) = panels(reduced(x.name), reduced(y.name), height=4.0, right=0.97)
-    shades = _shades(hue)
-    named: set[Hashable] = set()
-    across, up = np.asarray(x.values, float), np.asarray(y.values, float)
-    for number, value in enumerate(hue.values):
-        if not (np.isfinite(across[number]) and np.isfinite(up[number])):
-            continue
-        bars = [None if e is None or not np.isfinite(e[number]) else e[number] for e in (x.errors, y.errors)]
-        label = None if _hashable(value) in named else _text(value)
-        named.add(_hashable(value))
-        axes.errorbar(
-            across[number], up[number], xerr=bars[0], yerr=bars[1], color=shades(value), label=label,
-            marker=MARKS[hue.place(value) % len(MARKS)], markersize=5, linestyle="", elinewidth=1.0, capsize=2.5,
-        )  # fmt: skip
-    if not named:
-        note(axes, "no run has finished yet")
-        return result
-    there = across[np.isfinite(across)]
-    if there.min() > 0 and there.max() > 4 * there.min():
-        _ratios(axes)
-    limits(axes, up, single=False)
-    _named_or_bar(result, axes, hue, axes.get_legend_handles_labels())
-    return result
+    @property
+    def positions(self) -> np.ndarray:
+        return np.asarray(self.values, float)
 
 
-def overlay(
-    curves: Sequence[DrawnCurve | None],
-    words: tuple[str, str],
-    colour: Parameter,
-    line: Parameter | None,
-    log: str = "",
+def against(
+    x: Parameter | RunQuantity, y: RunQuantity, hue: Parameter | None = None, *, joined: bool = False
 ) -> Figure:
-    """The curves of all runs (None: no data yet): `colour` encodes one parameter, the line style another."""
-    result, (axes,) = panels(*words, right=0.76)
-    shades = _shades(colour)
-    each = []
-    for i, curve in enumerate(curves):
-        if curve is not None and len(curve.x):
-            how = {"marker": None, **(_line(line.place(line.values[i])) if line is not None else {})}
-            each.append(DrawnCurve(curve.x, curve.y, colour=shades(colour.values[i]), how=how))
-    values = drawn(axes, each, log, "no run has written anything yet")
-    if values and not log:
-        axes.set_xlim(min(c.x[0] for c in each), max(c.x[-1] for c in each))
-        limits(axes, np.concatenate(values), single=False)
-    _legends(result, axes, colour, line, shades)
+    """A quantity of every run against a parameter or another quantity, with error bars of means and one colour for
+    each value of `hue`. nan is left out.
+
+    `joined`: points of one colour form a curve, because the runs differ in nothing else.
+    """
+    result, (axes,) = panels(x.label, y.label, height=4.0, right=0.97)
+    across, up = x.positions, y.positions
+    words = isinstance(x, Parameter) and not x.numeric
+    there = np.isfinite(across) & np.isfinite(up)
+    bars = [None if isinstance(each, Parameter) else each.errors for each in (x, y)]
+    groups = [(None, there)]
+    if hue is not None:
+        groups = [(v, there & np.array([_text(v) == _text(h) for h in hue.values])) for v in hue.distinct]
+    shades = _shades(hue) if hue is not None else lambda value: COLOURS[0]
+    for number, (value, mask) in enumerate(groups):
+        rows = np.flatnonzero(mask)[np.argsort(across[mask], kind="stable")]
+        # Coinciding curves remain visible: a wide pale line below, hollow marks around.
+        errors = [None if b is None else np.nan_to_num(np.asarray(b)[rows]) for b in bars]
+        axes.errorbar(
+            across[rows], up[rows], yerr=errors[1], xerr=errors[0], elinewidth=1.0, capsize=2.5,
+            color=shades(value), zorder=3 + 0.1 * number,
+            linestyle=LINES[number % len(LINES)] if joined and not words else "",
+            linewidth=2.6 if number == 0 < len(groups) - 1 else 1.5,
+            marker=MARKS[number % len(MARKS)], markersize=5 if number % 2 == 0 else 8.5,
+            markerfacecolor=shades(value) if number % 2 == 0 else "none",
+            label=None if value is None or not len(rows) else _text(value),
+        )  # fmt: skip
+    if not there.any():
+        note(axes, "no run has finished yet")
+    elif isinstance(x, Parameter):
+        _parameter_axis(axes, x, across)
+    elif across[there].min() > 0 and across[there].max() > 4 * across[there].min():
+        logarithmic(axes, "x")
+    limits(axes, up[there], single=False)
+    if hue is not None:
+        if len(hue.distinct) <= _MOST_NAMED:
+            axes.legend(title=hue.label, loc="best")
+        else:
+            result.colorbar(_mappable(hue), ax=axes, label=hue.label)
     return result
+
+
+def coded(colour: Parameter, line: Parameter | None) -> Looks:
+    """One parameter is encoded by the colour, another by the line style."""
+    shades = _shades(colour)
+
+    def look(i: int) -> dict[str, Any]:
+        style = _line(line.place(line.values[i])) if line is not None else {}
+        return {"label": None, "colour": shades(colour.values[i]), "how": {"marker": None, **style}}
+
+    return Looks([look(i) for i in range(len(colour.values))], partial(_legends, colour, line))
 
 
 def _line(number: int) -> dict[str, Any]:
     """A wider line below a dashed one, so that both are visible if they coincide."""
     wide = {"linewidth": 1.3, "alpha": 1.0} if number else {"linewidth": 2.2, "alpha": 0.45}
     return {"linestyle": LINES[number % len(LINES)], **wide}
-
-
-def spectra(
-    curves: Sequence[DrawnCurve | None], name: str, colour: Parameter, line: Parameter | None
-) -> Figure:
-    """The latest shell spectrum of every run."""
-    return overlay(curves, (r"wavenumber $k$", spectrum_of(name)), colour, line, "xy")
-
-
-def series(
-    curves: Sequence[DrawnCurve | None], name: str, colour: Parameter, line: Parameter | None
-) -> Figure:
-    """One diagnostic of every run against time."""
-    return overlay(curves, (r"time $t$", quantity(name)), colour, line)
 
 
 def reduced(expression: str) -> str:
@@ -408,19 +338,9 @@ def _mappable(parameter: Parameter) -> ScalarMappable:
     return ScalarMappable(norm, colormaps["viridis"].resampled(256))
 
 
-def _named_or_bar(
-    result: Figure, axes: Axes, parameter: Parameter, handles: tuple[list[Any], list[Any]]
-) -> None:
-    if len(parameter.distinct) <= _MOST_NAMED:
-        axes.legend(*handles, title=parameter.label, loc="best")
-    else:
-        result.colorbar(_mappable(parameter), ax=axes, label=parameter.label)
-
-
-def _legends(
-    result: Figure, axes: Axes, colour: Parameter, line: Parameter | None, shades: Callable[[Any], Any]
-) -> None:
+def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Axes) -> None:
     """Beside the axes, because curves may pass through any corner."""
+    shades = _shades(colour)
     beside: Any = {"loc": "upper left", "labelspacing": 0.35, "alignment": "left", "handlelength": 1.8}
     top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
@@ -452,21 +372,13 @@ def _parameter_axis(axes: Axes, x: Parameter, positions: np.ndarray) -> None:
         axes.set_xlim(-0.5, len(distinct) - 0.5)
         return
     if x.logarithmic:
-        _ratios(axes)
+        logarithmic(axes, "x")
     if len(distinct) <= _MOST_NAMED:
         axes.xaxis.set_major_locator(FixedLocator([float(value) for value in distinct]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
         axes.xaxis.set_minor_locator(NullLocator())
     if len(distinct) == 1:
         axes.set_xlim(*_around(float(positions[0])))
-
-
-def _ratios(axes: Axes) -> None:
-    """A logarithmic horizontal axis with plain numbers."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
 
 
 def _around(value: float) -> tuple[float, float]:
@@ -493,9 +405,3 @@ def _number(value: float) -> str:
         digits = f"{value / 10.0**power:.4g}"
         return rf"$10^{{{power}}}$" if digits == "1" else rf"${digits}\times 10^{{{power}}}$"
     return f"{value:.4g}"
-
-
-def _hashable(value: Any) -> Hashable:
-    if isinstance(value, Mapping):
-        return tuple(sorted((key, _hashable(item)) for key, item in value.items()))
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

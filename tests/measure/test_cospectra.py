@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from flow_support import flow, python_flow
+from flow_support import measured as columns_of
+from measuring import on_grid, row
 
-from simulator import Simulation
 from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
 from simulator.errors import UserError
 
 SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
@@ -32,28 +33,15 @@ KINDS = {"spectra": {"axis": "y"}, "spectral_maps": {"axis": "y"}, "cospectra": 
 
 def measured(kind, count=1, kinds=KINDS, **blocks):
     """Every series of a start, by kind: rows as arrays, and the simulation."""
-    simulation = Simulation(
-        run_config_class().model_validate(
-            {
-                "grid": {"shape": list(SHAPE), "box": list(BOX)},
-                "time": {"stop": 1.0, "max_dt": 0.1},
-                "devices": {"platform": "cpu", "count": count},
-                "output": {name: {"every": 1, **keys} for name, keys in kinds.items()},
-                **blocks,
-                "model": {"kind": kind, **blocks["model"]},
-            }
-        )
+    model, output = (
+        {"kind": kind, **blocks.pop("model")},
+        {name: {"every": 1, **kinds[name]} for name in kinds},
     )
-    found = {name: series_of(simulation)[name] for name in kinds}
-    rows = {
-        name: {n: np.asarray(v, np.float64) for n, v in m.compute(simulation.state).items()}
-        for name, m in found.items()
-    }
-    return simulation, found, rows
-
-
-def diagnostics(simulation):
-    return {name: float(value) for name, value in simulation.diagnostics(simulation.state).items()}
+    simulation = flow(
+        *SHAPE, model=model, grid={"box": BOX}, time={"stop": 1.0, "max_dt": 0.1}, count=count, output=output,
+        **blocks,
+    )  # fmt: skip
+    return simulation, series_of(simulation), {name: row(simulation, name) for name in kinds}
 
 
 @pytest.mark.spmd
@@ -72,11 +60,11 @@ def test_maps_add_up_to_the_spectra_of_both_directions(kind, count):
 def test_magnetic_spectra_add_up():
     """To the columns; the Elsasser energies to the energy, shell by shell, and they differ by the cross-helicity."""
     simulation, found, rows = measured("mhd", **FLOWS["mhd"])
-    row, width = diagnostics(simulation), found["cospectra"].attributes["shell_width"]
+    columns, width = columns_of(simulation, simulation.state), found["cospectra"].attributes["shell_width"]
     spectra, others = rows["spectra"], rows["cospectra"]
     for name in ("cross_helicity", "magnetic_helicity"):
-        assert others[name].sum() * width == pytest.approx(row[name], rel=1e-12)
-        assert abs(row[name]) > 1e-3
+        assert others[name].sum() * width == pytest.approx(columns[name], rel=1e-12)
+        assert abs(columns[name]) > 1e-3
     plus, minus = others["elsasser_plus"], others["elsasser_minus"]
     total = spectra["kinetic_energy"] + spectra["magnetic_energy"]
     np.testing.assert_allclose(plus + minus, total, rtol=1e-12)
@@ -87,31 +75,25 @@ def test_scalar_fluxes_add_up():
     """To means over the grid, and that of buoyancy along e to the column."""
     for kind, name in (("navier_stokes", "dye"), ("boussinesq", "buoyancy")):
         simulation, found, rows = measured(kind, **FLOWS[kind])
-        cut = (..., *(slice(n) for n in SHAPE))
-        u, theta = (np.asarray(simulation.values(n)(simulation.state))[cut] for n in ("velocity", name))
+        u, theta = on_grid(simulation, "velocity", name)
         width = found["cospectra"].attributes["shell_width"]
         for i, axis in enumerate("xyz"):
             total = rows["cospectra"][f"{name}_flux_{axis}"].sum() * width
             assert total == pytest.approx((u[i] * (theta - theta.mean())).mean(), abs=1e-14)
-    assert total == pytest.approx(diagnostics(simulation)["buoyancy_flux"], rel=1e-12)
+    assert total == pytest.approx(columns_of(simulation, simulation.state)["buoyancy_flux"], rel=1e-12)
 
 
 def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
     """To the square of the velocity; a solenoidal flow of constant density has no compressive part, and a sound wave
     no other."""
-    path = tmp_path / "flows.py"
-    path.write_text(
-        "import jax.numpy as jnp\n\n\n"
-        "def build(x, y, z, shear, sound, varied):\n"
-        "    k = 2 * jnp.pi / 5.0\n"
-        "    one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))\n"
-        "    density = one * (1 + varied * jnp.cos(k * y + x))\n"
-        "    velocity = (shear * jnp.sin(k * y) * one, sound * jnp.sin(k * y) * one, 0 * one)\n"
-        "    return {'density': density, 'velocity': velocity}\n"
-    )
+    body = """
+k = 2 * jnp.pi / 5.0
+one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))
+velocity = (shear * jnp.sin(k * y) * one, sound * jnp.sin(k * y) * one, 0 * one)
+return {'density': one * (1 + varied * jnp.cos(k * y + x)), 'velocity': velocity}"""
 
     def parts(**parameters):
-        initial = {"kind": "python", "path": str(path), "function": "build", "parameters": parameters}
+        initial = python_flow(tmp_path, body, **parameters)
         model = {"sound_speed": 1, "viscosity": 0.1}
         simulation, found, rows = measured(
             "self_gravitating_gas", kinds={"cospectra": {}}, model=model, initial=initial
@@ -140,31 +122,27 @@ def test_solenoidal_and_compressive_parts_of_a_gas_add_up(tmp_path):
 def test_parts_of_the_energy_of_waves_add_up(kind, count, tmp_path):
     """To the columns. A plane wave of constant density flows with v = hbar k / m in its mean; a varying phase makes
     a gradient, without vortices; and vortex lines make a solenoidal flow."""
-    path = tmp_path / "waves.py"
-    path.write_text(
-        "import jax.numpy as jnp\n\n\n"
-        "def build(x, y, z, kind):\n"
-        "    one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))\n"
-        "    if kind == 'plane':\n"
-        "        return {'psi': one * jnp.exp(2j * x)}\n"
-        "    if kind == 'sound':\n"
-        "        return {'psi': one * jnp.exp(0.3j * jnp.cos(x))}\n"
-        "    return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 * jnp.cos(x + 0.2))}\n"
-    )
+    body = """
+one = jnp.ones(jnp.broadcast_shapes(x.shape, y.shape, z.shape))
+if kind == 'plane':
+    return {'psi': one * jnp.exp(2j * x)}
+if kind == 'sound':
+    return {'psi': one * jnp.exp(0.3j * jnp.cos(x))}
+return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 * jnp.cos(x + 0.2))}"""
     simulation, found, rows = measured(
         "schrodinger_poisson",
         count,
         kinds={"cospectra": {}},
         model={"hbar_over_m": 0.5, "gravitational_constant": 0},
-        initial={"kind": "python", "path": str(path), "function": "build", "parameters": {"kind": kind}},
+        initial=python_flow(tmp_path, body, kind=kind),
     )
     width = found["cospectra"].attributes["shell_width"]
     vortical, compressive, quantum = (
         rows["cospectra"][f"{name}_energy"].sum() * width for name in ("solenoidal", "compressive", "quantum")
     )
-    row, total = diagnostics(simulation), vortical + compressive + quantum
-    assert vortical + compressive == pytest.approx(row["kinetic_energy"], abs=1e-12 * total)
-    assert quantum == pytest.approx(row["quantum_energy"], abs=1e-12 * total)
+    columns, total = columns_of(simulation, simulation.state), vortical + compressive + quantum
+    assert vortical + compressive == pytest.approx(columns["kinetic_energy"], abs=1e-12 * total)
+    assert quantum == pytest.approx(columns["quantum_energy"], abs=1e-12 * total)
     if kind == "plane":
         assert vortical == pytest.approx(0.5, rel=1e-12) and compressive + quantum < 1e-28
     elif kind == "sound":

@@ -4,10 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from simulator import Simulation
-from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
+from flow_support import flow
+from measuring import row
 
 WAVES = """
 import jax.numpy as jnp
@@ -28,23 +26,10 @@ def build(x, y, z):
 def simulated(tmp_path, n, count=1, **model):
     path = tmp_path / "waves.py"
     path.write_text(WAVES)
-    return Simulation(
-        run_config_class().model_validate(
-            {
-                "model": {
-                    "kind": "self_gravitating_gas",
-                    "sound_speed": 1.2,
-                    "gravitational_constant": 0.5,
-                    **model,
-                },
-                "initial": {"kind": "python", "path": str(path), "function": "build"},
-                "grid": {"shape": [n, n, n]},
-                "time": {"stop": 1.0, "max_dt": 0.1},
-                "devices": {"platform": "cpu", "count": count},
-                "output": {"transfer": {"every": 1}},
-            }
-        )
-    )
+    model = {"kind": "self_gravitating_gas", "sound_speed": 1.2, "gravitational_constant": 0.5, **model}
+    initial = {"kind": "python", "path": str(path), "function": "build"}
+    time, output = {"stop": 1.0, "max_dt": 0.1}, {"transfer": {"every": 1}}
+    return flow(n, n, n, initial=initial, model=model, time=time, count=count, output=output)
 
 
 @pytest.mark.parametrize(("gamma", "count"), [(1, 1), (1.5, 3)])
@@ -52,8 +37,7 @@ def test_transfers_are_the_change_of_the_spectrum(tmp_path, gamma, count):
     """Without viscosity, shell by shell; on this grid truncation takes less than round-off adds."""
     simulation = simulated(tmp_path, 18, count, polytropic_exponent=gamma)
     model, layout, fields = simulation.model, simulation.transform.layout, simulation.state.fields
-    row = jax.jit(series_of(simulation)["transfer"].compute)(simulation.state)
-    found = {name: np.asarray(v) * layout.shell_width for name, v in row.items()}
+    found = {name: v * layout.shell_width for name, v in row(simulation, "transfer").items()}
 
     @jax.jit
     def change(fields):

@@ -1,39 +1,22 @@
 """Joint probability densities: the counts of numpy, on any number of devices, and what theory says of Q and R."""
 
-from dataclasses import replace
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from flow_support import flow, measured
+from measuring import on_grid, row, wavenumbers, with_values
 
-from simulator import Simulation
 from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
 from simulator.errors import UserError
 
-SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
 PAIRS = [["R", "Q"], ["speed", "dye"]]
+DYE = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
 
 
-def configured(count=1, pairs=PAIRS, **model):
-    return Simulation(
-        run_config_class().model_validate(
-            {
-                "model": {
-                    "kind": "navier_stokes",
-                    "viscosity": 0.02,
-                    "scalars": [{"name": "dye", "diffusivity": 0.01}],
-                    **model,
-                },
-                "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}},
-                "grid": {"shape": list(SHAPE), "box": list(BOX)},
-                "time": {"stop": 1.0},
-                "devices": {"platform": "cpu", "count": count},
-                "output": {"joint_histograms": {"every": 1, "pairs": pairs, "bins": 21, "range": 3}},
-            }
-        )
-    )
+def configured(count=1, pairs=PAIRS):
+    initial = {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}
+    output = {"joint_histograms": {"every": 1, "pairs": pairs, "bins": 21, "range": 3}}
+    grid = {"box": [2 * np.pi, 5.0, 4.0]}
+    return flow(12, 9, 10, initial=initial, model=DYE, grid=grid, count=count, output=output)
 
 
 @pytest.mark.spmd
@@ -41,13 +24,8 @@ def configured(count=1, pairs=PAIRS, **model):
 def test_counts_are_numpys(count):
     """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
     simulation = configured(count)
-    state, measured = simulation.state, series_of(simulation)["joint_histograms"]
-    row = {name: np.asarray(v) for name, v in jax.jit(measured.compute)(state).items()}
-    cut = (..., *(slice(n) for n in SHAPE))
-    u, speed, dye = (np.asarray(simulation.values(n)(state))[cut] for n in ("velocity", "speed", "dye"))
-    k = np.meshgrid(
-        *(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij"
-    )
+    got, k = row(simulation, "joint_histograms"), wavenumbers(simulation)
+    u, speed, dye = on_grid(simulation, "velocity", "speed", "dye")
     modes = np.fft.fftn(u, axes=(1, 2, 3))
     a = np.array([[np.fft.ifftn(1j * k[j] * modes[i]).real for j in range(3)] for i in range(3)])
     a = np.moveaxis(a, (0, 1), (-2, -1))
@@ -61,42 +39,43 @@ def test_counts_are_numpys(count):
     edges = np.linspace(-3, 3, 22)
     for name, (first, second) in units.items():
         counts, _, _ = np.histogram2d(first.ravel(), second.ravel(), (edges, edges))
-        found = row[name] * speed.size * (6 / 21) ** 2
+        found = got[name] * speed.size * (6 / 21) ** 2
         np.testing.assert_allclose(found, counts, atol=1e-9, err_msg=name)
         assert found.sum() > 0.9 * speed.size
         for axis, (given, other) in enumerate(((first, second), (second, first))):
             names = name.split("_")[:: 1 if axis == 0 else -1]
-            scale = float(row[f"{names[1]}_scale"])
-            mean = 0.0 if name == "R_Q" else float(row[f"{names[1]}_mean"])
+            scale = got[f"{names[1]}_scale"]
+            mean = 0.0 if name == "R_Q" else got[f"{names[1]}_mean"]
             points = np.histogram(given, edges)[0]
             sums = np.histogram(given, edges, weights=other * scale + mean)[0]
             expected = np.where(points > 0, sums / np.maximum(points, 1), np.nan)
             np.testing.assert_allclose(
-                row[f"{names[1]}_given_{names[0]}"], expected, rtol=1e-11, atol=1e-12 * scale
+                got[f"{names[1]}_given_{names[0]}"], expected, rtol=1e-11, atol=1e-12 * scale
             )
-    assert row["Q_scale"] == pytest.approx(unit, rel=1e-12)
-    assert abs(row["Q_mean"]) < 1e-13 * unit and abs(row["R_mean"]) < 1e-13 * unit**1.5
-    assert row["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
+    assert got["Q_scale"] == pytest.approx(unit, rel=1e-12)
+    assert abs(got["Q_mean"]) < 1e-13 * unit and abs(got["R_mean"]) < 1e-13 * unit**1.5
+    assert got["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
 
 
 def test_the_conditional_dissipation_of_a_sine_is_a_parabola():
     """theta = sin x has |grad theta|^2 = 1 - theta^2; and the mean of a dissipation rate is its column."""
     pairs = [["dye", "dye_dissipation_rate"], ["dye_gradient_magnitude", "dissipation_rate"]]
     simulation = configured(pairs=pairs)
-    state, grid = simulation.state, simulation.transform.grid
-    row = jax.jit(series_of(simulation)["joint_histograms"].compute)(state)
-    columns = simulation.diagnostics(state)
-    assert float(row["dye_dissipation_rate_mean"]) == pytest.approx(
-        float(columns["dye_dissipation"]), rel=1e-12
-    )
-    assert float(row["dissipation_rate_mean"]) == pytest.approx(
-        float(columns["viscous_dissipation"]), rel=1e-12
-    )
+    grid, got = simulation.grid, row(simulation, "joint_histograms")
+    columns = measured(simulation, simulation.state)
+    for name, column in (
+        ("dye_dissipation_rate", "dye_dissipation"),
+        ("dissipation_rate", "viscous_dissipation"),
+    ):
+        assert got[f"{name}_mean"] == pytest.approx(columns[column], rel=1e-12)
     sine = np.broadcast_to(np.sin(np.arange(grid.shape[0]) * grid.spacing[0])[:, None, None], grid.shape)
-    state = replace(state, fields={**state.fields, "dye": simulation.transform.forward(jnp.asarray(sine))})
-    measured = series_of(simulation)["joint_histograms"]
-    found = np.asarray(jax.jit(measured.compute)(state)["dye_dissipation_rate_given_dye"])
-    theta, there = measured.coordinates["first"] / np.sqrt(2), np.isfinite(found)
+    found = row(simulation, "joint_histograms", with_values(simulation, dye=sine))[
+        "dye_dissipation_rate_given_dye"
+    ]
+    theta, there = (
+        series_of(simulation)["joint_histograms"].coordinates["first"] / np.sqrt(2),
+        np.isfinite(found),
+    )
     assert there.sum() == 7  # values of the sine at 12 points
     width = 6 / 21 / np.sqrt(2)
     np.testing.assert_allclose(found[there], 0.02 * (1 - theta[there] ** 2), atol=0.02 * width)

@@ -1,15 +1,9 @@
 """Mixed structure functions: an exact case, and values shifted by whole cells."""
 
-from dataclasses import replace
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from simulator import Simulation
-from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
+from flow_support import flow
+from measuring import on_grid, row, with_values
 
 N = 12
 H = 2 * np.pi / N
@@ -22,59 +16,38 @@ MODELS = {
 }
 
 
-def configured(kind, count=1, **output):
+def configured(kind, count=1):
     initial = {"kind": "random", "peak": 2} if kind != "self_gravitating_gas" else {"kind": "uniform"}
     if kind != "self_gravitating_gas":
         initial["scalars"] = {"dye": {"peak": 2}}
     if kind == "mhd":
         initial["magnetic"] = {"energy": 0.3, "seed": 4}
-    return Simulation(
-        run_config_class().model_validate(
-            {
-                "model": {"kind": kind, **MODELS[kind]},
-                "initial": initial,
-                "grid": {"shape": [N, N, N]},
-                "time": {"stop": 1.0, "max_dt": 0.1},
-                "devices": {"platform": "cpu", "count": count},
-                "output": {
-                    "structure_functions": {"every": 1, "separations": list(R), "orders": [3], **output}
-                },
-            }
-        )
-    )
+    output = {"structure_functions": {"every": 1, "separations": R, "orders": [3], "mixed": True}}
+    model, time = {"kind": kind, **MODELS[kind]}, {"stop": 1.0, "max_dt": 0.1}
+    return flow(N, N, N, initial=initial, model=model, time=time, count=count, output=output)
 
 
 def row_of(simulation, **values):
-    forward = simulation.transform.forward
-    fields = {**simulation.state.fields, **{n: forward(jnp.asarray(v)) for n, v in values.items()}}
-    measured = series_of(simulation)["structure_functions"]
-    row = jax.jit(measured.compute)(replace(simulation.state, fields=fields))
-    return {name: np.asarray(v) for name, v in row.items()}
+    return row(simulation, "structure_functions", with_values(simulation, **values))
 
 
 def test_the_flux_of_a_scalar_in_taylor_green_vortices_is_exact():
     """u = sin x cos y, theta = (1 + cos y)(sin x + sin 2x): <du dtheta^2> = 4 sin^2(r / 2) sin r along x."""
     x, y, z = np.meshgrid(*(np.arange(N) * H,) * 3, indexing="ij")
     velocity = np.stack([np.sin(x) * np.cos(y), -np.cos(x) * np.sin(y), 0 * z])
-    row = row_of(
-        configured("navier_stokes", mixed=True),
-        velocity=velocity,
-        dye=(1 + np.cos(y)) * (np.sin(x) + np.sin(2 * x)),
-    )
+    dye = (1 + np.cos(y)) * (np.sin(x) + np.sin(2 * x))
+    found = row_of(configured("navier_stokes"), velocity=velocity, dye=dye)
     r = np.asarray(R)
-    np.testing.assert_allclose(row["mixed_dye"][0], 4 * np.sin(r / 2) ** 2 * np.sin(r), rtol=1e-12)
-    np.testing.assert_allclose(row["mixed_dye"][2], 0, atol=1e-15)
+    np.testing.assert_allclose(found["mixed_dye"][0], 4 * np.sin(r / 2) ** 2 * np.sin(r), rtol=1e-12)
+    np.testing.assert_allclose(found["mixed_dye"][2], 0, atol=1e-15)
 
 
 @pytest.mark.spmd
 @pytest.mark.parametrize("count", [1, 3])
 def test_moments_are_those_of_shifted_values(count):
-    simulation = configured("mhd", count, mixed=True)
-    row, inverse = row_of(simulation), simulation.transform.inverse
-    cut = (..., slice(N), slice(N), slice(N))
-    u, b, dye = (
-        np.asarray(inverse(simulation.state.fields[n]))[cut] for n in ("velocity", "magnetic", "dye")
-    )
+    simulation = configured("mhd", count)
+    found = row_of(simulation)
+    u, b, dye = on_grid(simulation, "velocity", "magnetic", "dye")
     for e in range(3):
         for place, cells in ((0, 1), (1, 3)):
             du, db, dt = (np.roll(f, -cells, e - 3) - f for f in (u, b, dye))
@@ -87,7 +60,7 @@ def test_moments_are_those_of_shifted_values(count):
                 "mixed_elsasser_minus": plus[e] * (minus**2).sum(0),
             }
             for name, values in expected.items():
-                assert row[name][e, place] == pytest.approx(values.mean(), abs=1e-14), name
+                assert found[name][e, place] == pytest.approx(values.mean(), abs=1e-14), name
 
 
 def test_gas_has_those_of_momentum_over_density():
@@ -95,7 +68,7 @@ def test_gas_has_those_of_momentum_over_density():
     density = np.broadcast_to((2 + np.cos(x))[:, None, None], (N, N, N))
     velocity = np.zeros((3, N, N, N))
     velocity[0] = np.sin(x)[None, :, None] + np.cos(2 * x)[None, :, None]
-    row = row_of(configured("self_gravitating_gas", mixed=True), density=density, momentum=density * velocity)
+    found = row_of(configured("self_gravitating_gas"), density=density, momentum=density * velocity)
     du = np.roll(velocity[0], -3, 1) - velocity[0]
-    assert row["transverse_3"][1, 1] == pytest.approx((du**3).mean() / 2, abs=1e-13)
-    assert set(row) == {"longitudinal_3", "transverse_3", "mixed_velocity"}
+    assert found["transverse_3"][1, 1] == pytest.approx((du**3).mean() / 2, abs=1e-13)
+    assert set(found) == {"longitudinal_3", "transverse_3", "mixed_velocity"}

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flow_support import flow
+from measuring import row, with_values
 
-from simulator import Simulation
-from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
 from simulator.spectral.operators import curl
 
 SHAPE, BOX = (12, 10, 9), (2 * np.pi, 5.0, 4.0)
@@ -25,36 +24,24 @@ def made(count=1, **model):
     if model["kind"] == "boussinesq":
         model |= {"stratification": N**2, "diffusivity": 0.01}
     scalars = {"buoyancy": {"peak": 2, "seed": 9}} if model["kind"] == "boussinesq" else {}
-    return Simulation(
-        run_config_class().model_validate(
-            {
-                "model": {"viscosity": 0.02, **model},
-                "initial": {"kind": "random", "peak": 2, "scalars": scalars},
-                "grid": {"shape": list(SHAPE), "box": list(BOX)},
-                "time": {"stop": 1.0, "max_dt": 0.1},
-                "devices": {"platform": "cpu", "count": count},
-                "output": {"spectra": {"every": 1}, "cospectra": {"every": 1}},
-            }
-        )
-    )
+    initial = {"kind": "random", "peak": 2, "scalars": scalars}
+    output = {"spectra": {"every": 1}, "cospectra": {"every": 1}}
+    model = {"viscosity": 0.02, **model}
+    return flow(*SHAPE, initial=initial, model=model, grid={"box": BOX}, count=count, output=output)
 
 
-def parts(simulation, fields):
+def parts(simulation, state):
     """The energy of each part, summed over all modes."""
     layout = simulation.transform.layout
     sums = jax.jit(lambda f: {n: layout.sum(e) for n, e in simulation.model.wave_parts(f).items()})
-    return {name: float(energy) for name, energy in sums(fields).items()}
+    return {name: float(energy) for name, energy in sums(state.fields).items()}
 
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(("name", "count"), [("stratified", 1), ("rotating", 1), ("oblique", 3)])
 def test_parts_add_up_in_every_shell(name, count):
     simulation = made(count, **FLOWS[name])
-    series = series_of(simulation)
-    spectra, found = (
-        {n: np.asarray(v) for n, v in jax.jit(series[kind].compute)(simulation.state).items()}
-        for kind in ("spectra", "cospectra")
-    )
+    spectra, found = row(simulation, "spectra"), row(simulation, "cospectra")
     total = spectra["kinetic_energy"] + spectra.get("potential_energy", 0)
     summed = found["wave_energy"] + found["vortical_energy"] + found.get("shear_energy", 0)
     np.testing.assert_allclose(summed, total, rtol=1e-12)
@@ -91,11 +78,6 @@ def plane(simulation, k):
     return sum(q * c for q, c in zip(wave, x, strict=True)), np.asarray(wave)
 
 
-def placed(simulation, **values):
-    forward = simulation.transform.forward
-    return {name: forward(jnp.asarray(np.asarray(v, float))) for name, v in values.items()}
-
-
 def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_rises():
     """f < N. The plane wave obeys u_t = ..., v_t = -f u, b_t = -N^2 w."""
     f = 0.8
@@ -110,7 +92,7 @@ def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_r
             -k[0] / length * np.cos(phase),
         ]
         buoyancy = -(N**2) * k[0] / (length * omega) * np.sin(phase)
-        found = parts(simulation, placed(simulation, velocity=velocity, buoyancy=buoyancy))
+        found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=buoyancy))
         down, none = ("wave_down_energy", "wave_up_energy")[::up]
         assert found["wave_energy"] == pytest.approx(0.5, rel=1e-13)
         assert found[down] == pytest.approx(0.5, rel=1e-13)
@@ -124,7 +106,7 @@ def test_geostrophic_balance_is_vortical():
         phase, k = plane(simulation, (1, 2, 1))
         slope = -np.sin(phase)
         velocity = [-k[1] * slope, k[0] * slope, 0 * slope]
-        found = parts(simulation, placed(simulation, velocity=velocity, buoyancy=f * k[2] * slope))
+        found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=f * k[2] * slope))
         total = (k[0] ** 2 + k[1] ** 2 + (f * k[2] / N) ** 2) / 4
         assert found["vortical_energy"] == pytest.approx(total, rel=1e-13)
         assert max(abs(found["wave_energy"]), found["shear_energy"]) < 1e-14 * total
@@ -135,7 +117,7 @@ def test_horizontally_uniform_flow_is_shear_until_rotation_makes_it_oscillate():
         simulation = made(kind="boussinesq", rotation=(0, 0, f / 2))
         phase, _ = plane(simulation, (0, 0, 2))
         velocity = [np.cos(phase), np.sin(phase), 0 * phase]
-        found = parts(simulation, placed(simulation, velocity=velocity, buoyancy=0 * phase))
+        found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=0 * phase))
         assert found[part] == pytest.approx(0.5, rel=1e-13)
         assert sum(found[n] for n in ("wave_energy", "vortical_energy", "shear_energy")) == pytest.approx(0.5)
 
@@ -145,14 +127,14 @@ def test_of_a_rotating_flow_only_the_two_dimensional_part_does_not_oscillate():
     simulation = made(**FLOWS["upright"])
     phase, k = plane(simulation, (2, 1, 0))
     flat = [-k[1] * np.cos(phase), k[0] * np.cos(phase), np.sin(phase)]
-    found = parts(simulation, placed(simulation, velocity=flat))
+    found = parts(simulation, with_values(simulation, velocity=flat))
     assert found["vortical_energy"] == pytest.approx((k @ k + 1) / 4, rel=1e-13)
     assert found["wave_energy"] == 0
     phase, k = plane(simulation, (2, 0, 1))
     direction = np.cross(k, [0, 1, 0]) / np.linalg.norm(k)
     helical = [-direction[i] * np.sin(phase) + (i == 1) * np.cos(phase) for i in range(3)]
-    found = parts(simulation, placed(simulation, velocity=helical))
-    u = placed(simulation, velocity=helical)["velocity"]
+    found = parts(simulation, with_values(simulation, velocity=helical))
+    u = with_values(simulation, velocity=helical).fields["velocity"]
     layout = simulation.transform.layout
     helicity = float(layout.inner(u, curl(layout, u)).sum())
     assert abs(helicity) == pytest.approx(np.linalg.norm(k), rel=1e-12)

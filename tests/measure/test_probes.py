@@ -122,12 +122,7 @@ def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
 
     def run(stop):
         config = configured(
-            model={
-                "kind": "boussinesq",
-                "viscosity": 0,
-                "diffusivity": 0,
-                "stratification": frequency**2,
-            },
+            model={"kind": "boussinesq", "viscosity": 0, "diffusivity": 0, "stratification": frequency**2},
             grid={"shape": [16, 1, 8]},
             initial=internal_waves(tmp_path, horizontal, vertical),
             time={"stop": duration, "dt": 0.25, "max_steps": stop},

@@ -4,36 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flow_support import flow
+from measuring import on_grid, row, wavenumbers, with_values
 
-from simulator import Simulation
-from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
-from simulator.measure.strain import EIGENVALUES, eigensystem, strain
+from simulator.measure.strain import EIGENVALUES, eigensystem
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
+DYE = {"kind": "navier_stokes", "viscosity": 0.02, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
 
 
 def configured(initial, count=1, shape=SHAPE, box=BOX, **output):
-    return Simulation(
-        run_config_class().model_validate(
-            {
-                "model": {
-                    "kind": "navier_stokes",
-                    "viscosity": 0.02,
-                    "scalars": [{"name": "dye", "diffusivity": 0.01}],
-                },
-                "initial": initial,
-                "grid": {"shape": list(shape), "box": list(box)},
-                "time": {"stop": 1.0},
-                "devices": {"platform": "cpu", "count": count},
-                "output": {"strain": {"every": 1, **output}},
-            }
-        )
-    )
-
-
-def row_of(simulation, measured):
-    return {name: np.asarray(v) for name, v in jax.jit(measured.compute)(simulation.state).items()}
+    output = {"strain": {"every": 1, **output}}
+    return flow(*shape, initial=initial, model=DYE, grid={"box": box}, count=count, output=output)
 
 
 def test_the_eigensystem_is_lapacks():
@@ -59,43 +41,36 @@ def test_the_eigensystem_is_lapacks():
 @pytest.mark.parametrize("count", [1, 4])
 def test_densities_are_numpys(count):
     simulation = configured({"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}, count, bins=11)
-    measured = series_of(simulation)["strain"]
-    row = row_of(simulation, measured)
-    cut = (..., *(slice(n) for n in SHAPE))
-    values = {
-        n: np.asarray(simulation.values(n)(simulation.state))[cut] for n in ("velocity", "vorticity", "dye")
-    }
-    k = np.meshgrid(
-        *(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij"
-    )
+    found, k = row(simulation, "strain"), wavenumbers(simulation)
+    velocity, vorticity, dye = on_grid(simulation, "velocity", "vorticity", "dye")
 
     def slope(f, j):
         return np.fft.ifftn(1j * k[j] * np.fft.fftn(f)).real
 
-    a = np.array([[slope(values["velocity"][i], j) for j in range(3)] for i in range(3)])
+    a = np.array([[slope(velocity[i], j) for j in range(3)] for i in range(3)])
     s = np.moveaxis((a + a.swapaxes(0, 1)) / 2, (0, 1), (-2, -1))
     rates, frame = np.linalg.eigh(s)
     rates, frame = rates[..., ::-1], frame[..., ::-1]
     rms = np.sqrt((s**2).sum((-2, -1)).mean())
-    assert row["strain_rms"] == pytest.approx(rms, rel=1e-13)
-    vectors = {"vorticity": values["vorticity"], "dye_gradient": [slope(values["dye"], j) for j in range(3)]}
+    assert found["strain_rms"] == pytest.approx(rms, rel=1e-13)
+    vectors = {"vorticity": vorticity, "dye_gradient": [slope(dye, j) for j in range(3)]}
     points = rates[..., 0].size
     for i, name in enumerate(EIGENVALUES):
         counts = np.histogram(rates[..., i] / rms, np.linspace(-5, 5, 12))[0]
-        np.testing.assert_allclose(row[name] * points * 10 / 11, counts, atol=1e-9)
-        assert row[f"{name}_mean"] == pytest.approx(rates[..., i].mean(), abs=1e-13 * rms)
+        np.testing.assert_allclose(found[name] * points * 10 / 11, counts, atol=1e-9)
+        assert found[f"{name}_mean"] == pytest.approx(rates[..., i].mean(), abs=1e-13 * rms)
         for vector, components in vectors.items():
             along = np.einsum("i...,...i->...", np.stack(components), frame[..., i])
             cosine = abs(along) / np.linalg.norm(np.stack(components), axis=0)
             counts = np.histogram(cosine, np.linspace(0, 1, 12))[0]
-            np.testing.assert_allclose(row[f"{vector}_{name}"] * points / 11, counts, atol=1e-9)
+            np.testing.assert_allclose(found[f"{vector}_{name}"] * points / 11, counts, atol=1e-9)
     shape = -3 * np.sqrt(6) * rates.prod(-1) / (rates**2).sum(-1) ** 1.5
     np.testing.assert_allclose(
-        row["s_star"] * points * 2 / 11, np.histogram(shape, np.linspace(-1, 1, 12))[0]
+        found["s_star"] * points * 2 / 11, np.histogram(shape, np.linspace(-1, 1, 12))[0]
     )
-    assert abs(sum(row[f"{e}_mean"] for e in EIGENVALUES)) < 1e-14 * rms
-    stretching = sum(row[f"stretching_{e}"] for e in EIGENVALUES)
-    assert stretching == pytest.approx(-4 * row["strain_product"], rel=1e-11)  # Betchov
+    assert abs(sum(found[f"{e}_mean"] for e in EIGENVALUES)) < 1e-14 * rms
+    stretching = sum(found[f"stretching_{e}"] for e in EIGENVALUES)
+    assert stretching == pytest.approx(-4 * found["strain_product"], rel=1e-11)  # Betchov
 
 
 def test_a_gaussian_field_prefers_no_direction_and_no_shape():
@@ -103,13 +78,13 @@ def test_a_gaussian_field_prefers_no_direction_and_no_shape():
     Regions of half a wavelength of the peak are independent, 14^3 of them, so that a share of 1/4 has the standard
     error sqrt(3 / 14^3) = 3.3 % of itself; the tolerances are three of them."""
     box = (2 * np.pi,) * 3
-    simulation = configured({"kind": "random", "peak": 7, "seed": 5}, shape=(24, 24, 24), box=box)
-    row = row_of(simulation, strain(simulation.transform, {"velocity": (3,)}, 4, 5.0))
-    np.testing.assert_allclose(row["s_star"], 0.5, atol=0.05)
+    simulation = configured({"kind": "random", "peak": 7, "seed": 5}, shape=(24, 24, 24), box=box, bins=4)
+    found = row(simulation, "strain")
+    np.testing.assert_allclose(found["s_star"], 0.5, atol=0.05)
     for name in EIGENVALUES:
-        np.testing.assert_allclose(row[f"vorticity_{name}"], 1, atol=0.1)
-    assert abs(row["beta_mean"]) < 0.02 * row["strain_rms"]
-    assert abs(row["strain_product"]) < 0.02 * row["strain_rms"] ** 3
+        np.testing.assert_allclose(found[f"vorticity_{name}"], 1, atol=0.1)
+    assert abs(found["beta_mean"]) < 0.02 * found["strain_rms"]
+    assert abs(found["strain_product"]) < 0.02 * found["strain_rms"] ** 3
 
 
 def test_plane_shear_has_no_third_direction():
@@ -118,14 +93,11 @@ def test_plane_shear_has_no_third_direction():
     simulation = configured({"kind": "abc"}, bins=5)
     sine = np.zeros((3, *SHAPE))
     sine[1] = np.sin(2 * np.pi * np.arange(SHAPE[0]) / SHAPE[0])[:, None, None]
-    state = simulation.state
-    fields = {**state.fields, "velocity": simulation.transform.forward(jnp.asarray(sine))}
-    measured = series_of(simulation)["strain"]
-    row = jax.jit(lambda f: measured.compute(type(state)(**{**vars(state), "fields": f})))(fields)
-    np.testing.assert_allclose(row["s_star"], [0, 0, 2.5, 0, 0], atol=1e-12)
+    found = row(simulation, "strain", with_values(simulation, velocity=sine))
+    np.testing.assert_allclose(found["s_star"], [0, 0, 2.5, 0, 0], atol=1e-12)
     for name, expected in (("alpha", [5, 0, 0, 0, 0]), ("beta", [0, 0, 0, 0, 5]), ("gamma", [5, 0, 0, 0, 0])):
-        np.testing.assert_allclose(row[f"vorticity_{name}"], expected, atol=1e-12)
-    assert float(row["alpha_mean"]) == pytest.approx(
+        np.testing.assert_allclose(found[f"vorticity_{name}"], expected, atol=1e-12)
+    assert found["alpha_mean"] == pytest.approx(
         np.abs(np.cos(np.arange(12) * np.pi / 6)).mean() / 2, rel=1e-13
     )
-    assert abs(float(row["beta_mean"])) < 1e-15
+    assert abs(found["beta_mean"]) < 1e-15

@@ -12,7 +12,7 @@ from PIL import Image
 
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series, SeriesReader, Table
+from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
 from simulator.archive.writer import save
@@ -24,11 +24,17 @@ from simulator.show.choice import window
 from simulator.show.kinds import spectrum
 from simulator.show.lines import time_series
 from simulator.show.runs import overlays
-from simulator.show.slices import slices
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2
 RATE, ETA = 0.3, 0.02
+
+
+def write_table(folder, **columns):
+    columns = {"step": np.arange(len(TIMES)), "time": TIMES, **columns}
+    with Table(folder / "diagnostics.csv", list(columns)) as table:
+        for row in zip(*columns.values(), strict=True):
+            table.append(dict(zip(columns, row, strict=True)))
 
 
 def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
@@ -37,11 +43,13 @@ def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
     (folder / "config.yaml").write_text(
         f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
     )
-    columns = ["step", "time", "energy", "dissipation", "kolmogorov_scale", "reynolds_taylor"]
-    with Table(folder / "diagnostics.csv", columns) as table:
-        for step, t in enumerate(TIMES):
-            row = (step, t, 0.5 * factor, RATE, ETA, reynolds)
-            table.append(dict(zip(columns, row, strict=True)))
+    constant = {
+        "energy": 0.5 * factor,
+        "dissipation": RATE,
+        "kolmogorov_scale": ETA,
+        "reynolds_taylor": reynolds,
+    }
+    write_table(folder, **{name: np.full_like(TIMES, value) for name, value in constant.items()})
     series = Series(folder / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)})
     for step, t in enumerate(TIMES):
         noise = factor * (1.1 if step % 2 else 0.9)
@@ -213,20 +221,6 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
     assert decay.get_yscale() == "linear"
 
 
-def test_planes_of_flat_boxes_can_be_seen(tmp_path):
-    """The box is 40 times as wide as high: the panels across it are at least 0.4 inches high."""
-    sizes = {"x": 40, "y": 40, "z": 2}
-    coordinates = {axis: np.arange(n) * 0.1 for axis, n in sizes.items()}
-    planes = {f"speed/{a}{b}": (a, b) for a, b in ("xy", "xz", "yz")}
-    series = Series(tmp_path / "slices.h5", coordinates, planes)
-    series.append(0, 0.0, {name: np.ones([sizes[a] for a in axes]) for name, axes in planes.items()})
-    result: Figure = slices(SeriesReader(tmp_path / "slices.h5"), "speed")
-    width, height = result.get_size_inches()
-    for axes in result.axes[:3]:
-        box = axes.get_position()
-        assert box.width * width > 0.4 and box.height * height > 0.4
-
-
 def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
     """Labels that have no room beside the axes stand above them, within the picture; no tick labels overlap."""
     runs = [a_run(tmp_path / n, v) for n, v in (("a", 0.025), ("b", 0.016), ("c", 0.08))]
@@ -248,12 +242,8 @@ def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
 def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
     runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
     for folder in runs:
-        columns = ["step", "time", "energy", "enstrophy"]
         (folder / "diagnostics.csv").unlink()
-        with Table(folder / "diagnostics.csv", columns) as table:
-            for step, t in enumerate(TIMES):
-                row = (step, t, 1e-6 * np.exp(3 * t), 1 + t)
-                table.append(dict(zip(columns, row, strict=True)))
+        write_table(folder, energy=1e-6 * np.exp(3 * TIMES), enstrophy=1 + TIMES)
     drawn = built(runs, Selection())
     assert drawn["series_energy"].axes[0].get_yscale() == "log"
     assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"

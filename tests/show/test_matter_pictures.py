@@ -1,10 +1,8 @@
 """Pictures of matter: the curves that are laid over the measured ones are the right ones, and all is legible."""
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from test_plots import assert_legible
+from test_plots import assert_legible, built
 
 from simulator.archive.series import Series, SeriesReader
 from simulator.physics.initial.soliton import radial_ground_state
@@ -13,23 +11,11 @@ from simulator.show import plot_run
 from simulator.show.kinds import fitted_core, log_histogram, power, profile
 from simulator.show.lines import time_series
 from simulator.show.slices import projections
-from simulator.show.style import RC, Labels
+from simulator.show.style import Labels
 
 COSMOS = {"start": 0.02, "hubble": 0.07, "matter": 0.3}
-KPC = {
-    "kind": "schrodinger_poisson",
-    "units": "kpc_km_s_msun",
-    "particle_mass": 1.0,
-    "cosmology": COSMOS,
-}
+KPC = {"kind": "schrodinger_poisson", "units": "kpc_km_s_msun", "particle_mass": 1.0, "cosmology": COSMOS}
 WAVES = {"kind": "schrodinger_poisson"}
-
-
-def built(build, *arguments):
-    with matplotlib.rc_context(RC):
-        figure = build(*arguments)
-        FigureCanvasAgg(figure).draw()
-    return figure
 
 
 def times_of(a):

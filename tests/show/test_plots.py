@@ -139,9 +139,9 @@ def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, bo
     for panel in panels:
         rectangle = panel.get_window_extent()
         for extent, limits in ((rectangle.width, panel.get_xlim()), (rectangle.height, panel.get_ylim())):
-            if (
-                extent > 1.001 * _THINNEST * figure.dpi
-            ):  # a flat box is drawn out of proportion, to be seen at all
+            assert extent > 0.999 * _THINNEST * figure.dpi
+            # A flat box is drawn out of proportion, to be seen at all.
+            if extent > 1.001 * _THINNEST * figure.dpi:
                 scales.append(extent / np.ptp(limits))
     np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
     np.testing.assert_allclose(

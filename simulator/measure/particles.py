@@ -1,0 +1,180 @@
+"""Paths of some particles, and velocity, acceleration and dispersion of all: trajectories.h5 and
+particle_statistics.h5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import AfterValidator, Field
+
+from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported, distinct
+from simulator.measure.lazy import COMPONENTS, ParticleSet, Population, jax, jnp, models
+from simulator.settings import Integer, Ratio
+
+
+class TrajectorySettings(SeriesCadence):
+    count: Annotated[Integer, Field(ge=1, le=10**6)] = 1000
+    """The largest number of particles of each species, with evenly spaced ids."""
+    particles: Annotated[tuple[str, ...], AfterValidator(distinct)] | None = None
+    """Names of the species; by default all."""
+    sample: tuple[str, ...] = ()
+    """Quantities of the fluid at the particles: velocity, acceleration, gradient and the names of scalar fields; none
+    for particles that are matter."""
+
+
+class Trajectories(Kind):
+    name = "trajectories"
+    description = "Paths of some particles in trajectories.h5."
+    Settings = TrajectorySettings
+
+    def measured(self, subject: Subject, settings: TrajectorySettings) -> Measured:
+        """Paths of at most `count` particles of each species, with evenly spaced ids: `NAME/position_x`, ... over the
+        coordinate `NAME_id`, with `NAME/displacement_x`, ..., other records, and the quantities `sample`."""
+        particles = subject.particles
+        names = particles.species(settings.particles)
+        particles.check(settings.sample, particles.quantities, "sample")
+        if settings.sample and (matter := [name for name in names if name not in particles.swarm.kinds]):
+            raise Unsupported(
+                f"{matter[0]} is matter itself and moves with no fluid; leave the key out", "sample"
+            )
+        populations, see = particles.populations, settings.sample
+        strides = {name: -(-populations[name].count // settings.count) for name in names}
+        records = {
+            name: {
+                **{r: 3 for r in ("position", "displacement", "velocity") if r in populations[name].records},
+                **{f"fluid_{q}": COMPONENTS.get(q, 1) for q in see},
+            }
+            for name in names
+        }
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            row: dict[str, jax.Array] = {}
+            last = None
+            for name in names:
+                state = ready_after(populations[name], state, last)
+                moving = state.particles[name]
+                values = {**moving.records, **(particles.sampled(state, name, see) if see else {})}
+                for record, components in records[name].items():
+                    array = values[record] if values[record].ndim > 1 else values[record][None]
+                    last = populations[name].chosen(moving, array, strides[name])
+                    for i, variable in enumerate(_component_names(record, components)):
+                        row[f"{name}/{variable}"] = last[i]
+                last = values[next(reversed(values))]
+            return row
+
+        return Measured(
+            {f"{name}_id": np.arange(0, populations[name].count, strides[name]) for name in names},
+            {
+                f"{name}/{variable}": (f"{name}_id",)
+                for name in names
+                for record, components in records[name].items()
+                for variable in _component_names(record, components)
+            },
+            compute,
+            {"box": [float(length) for length in populations[names[0]].domain.box]},
+        )
+
+
+def _component_names(record: str, components: int) -> list[str]:
+    """The names of a record's variables: the record's own, or one for each component."""
+    ends = {1: [""], 3: [f"_{a}" for a in AXES], 9: [f"_{a}{b}" for a in AXES for b in AXES]}[components]
+    return [record + end for end in ends]
+
+
+def ready_after(population: Population, state: models.State, last: jax.Array | None) -> models.State:
+    """The state, with the positions of a population available only after `last`, so that exchanges keep their
+    order."""
+    if last is None:
+        return state
+    particles = state.particles[population.name]
+    position = population.domain.after(particles.records["position"], last)
+    changed = {**state.particles, population.name: particles.with_records({"position": position})}
+    return models.State(**{**vars(state), "particles": changed})
+
+
+class ParticleStatisticsSettings(SeriesCadence):
+    bins: Annotated[Integer, Field(ge=2, le=1000)] = 101
+    """Number of bins of the acceleration's probability density."""
+    range: Ratio = 25.0
+    """The density extends by this many root mean squares to both sides."""
+
+
+class ParticleStatistics(Kind):
+    name = "particle_statistics"
+    description = "Dispersion, velocity and acceleration of particles in particle_statistics.h5."
+    Settings = ParticleStatisticsSettings
+
+    def measured(self, subject: Subject, settings: ParticleStatisticsSettings) -> Measured:
+        """Means over all particles of each species: velocity, acceleration, dispersion and autocorrelation where the
+        start is known, settling velocity of species that feel a gravitational acceleration (`falling`)."""
+        particles = subject.particles
+        populations, falling = particles.populations, particles.swarm.falling
+        edges = np.linspace(-settings.range, settings.range, settings.bins + 1)
+
+        def compute(state: models.State) -> dict[str, jax.Array]:
+            row: dict[str, jax.Array] = {}
+            last, move = None, particles.motion(state)
+            for name, population in populations.items():
+                moving = ready_after(population, state, last).particles[name]
+                velocity, acceleration = move(name, moving)
+                means = _means(moving, velocity, acceleration, population.count)
+                if name in falling:
+                    drift = jnp.stack([means[f"mean_velocity_{a}"] for a in AXES])
+                    means["settling_velocity"] = drift @ _direction(falling[name])
+                means["acceleration"] = _density(moving, acceleration, means["acceleration_variance"], edges)
+                row |= {f"{name}/{key}": value for key, value in means.items()}
+                last = acceleration
+            return row
+
+        variables: dict[str, tuple[str, ...]] = {}
+        for name, population in populations.items():
+            keys = [f"mean_velocity_{a}" for a in AXES] + ["velocity_variance", "acceleration_variance"]
+            if "displacement" in population.records:
+                keys += [*(f"dispersion_{a}" for a in AXES), "velocity_autocorrelation"]
+            if name in falling:
+                keys.append("settling_velocity")
+            variables |= {f"{name}/{key}": () for key in keys}
+            variables[f"{name}/acceleration"] = ("sigma",)
+        return Measured({"sigma": (edges[1:] + edges[:-1]) / 2}, variables, compute)
+
+
+def _direction(pull: Sequence[float]) -> np.ndarray:
+    return np.asarray(pull) / np.linalg.norm(pull)
+
+
+def _means(
+    particles: ParticleSet, velocity: jax.Array, acceleration: jax.Array, count: int
+) -> dict[str, jax.Array]:
+    def mean(values: jax.Array) -> jax.Array:
+        return jnp.where(particles.valid, values, 0).sum(-1) / count
+
+    square, drift = mean((velocity * velocity).sum(0)), mean(velocity)
+    means = {
+        **{f"mean_velocity_{a}": drift[i] for i, a in enumerate(AXES)},
+        "velocity_variance": square - (drift**2).sum(),
+        "acceleration_variance": mean((acceleration**2).sum(0)),
+    }
+    if "displacement" in particles.records:
+        displacement, start = particles.records["displacement"], particles.records["start_velocity"]
+        product = mean((velocity * start).sum(0))
+        means |= {f"dispersion_{a}": mean(displacement[i] ** 2) for i, a in enumerate(AXES)}
+        means["velocity_autocorrelation"] = product / jnp.sqrt(square * mean((start * start).sum(0)))
+    return means
+
+
+def _density(
+    particles: ParticleSet, acceleration: jax.Array, variance: jax.Array, edges: np.ndarray
+) -> jax.Array:
+    """Probability density of the three components together, in units of their root mean square."""
+    scaled = acceleration / jnp.sqrt(variance / 3)
+    width = edges[1] - edges[0]
+    number = jnp.floor((scaled - edges[0]) / width)
+    inside = particles.valid & (number >= 0) & (number < len(edges) - 1)
+    # One sum per bin: there are few bins, and this avoids a scatter across devices.
+    counts = jax.lax.map(
+        lambda b: jnp.where(inside & (number == b), 1.0, 0.0).sum(),
+        jnp.arange(len(edges) - 1, dtype=number.dtype),
+    )
+    return counts / (3 * particles.valid.sum() * width)

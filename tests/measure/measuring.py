@@ -1,0 +1,37 @@
+"""The rows of series, without a run."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulator import Simulation
+from simulator.archive.recorder import series_of
+from simulator.physics.models import State
+
+
+def row(simulation: Simulation, kind: str, state: State | None = None) -> dict[str, np.ndarray]:
+    """The values of a series that the simulation's configuration names, by default at the start."""
+    compute = jax.jit(series_of(simulation)[kind].compute)
+    return {name: np.asarray(v) for name, v in compute(simulation.state if state is None else state).items()}
+
+
+def with_values(simulation: Simulation, **values: np.ndarray) -> State:
+    """The initial state with other values (..., x, y, z) of some fields."""
+    forward = simulation.transform.forward
+    fields = {name: forward(jnp.asarray(np.asarray(v, float))) for name, v in values.items()}
+    return replace(simulation.state, fields={**simulation.state.fields, **fields})
+
+
+def on_grid(simulation: Simulation, *names: str) -> list[np.ndarray]:
+    """The values of fields at the start, without padding."""
+    cut = (..., *(slice(n) for n in simulation.grid.shape))
+    return [np.asarray(simulation.values(name)(simulation.state))[cut] for name in names]
+
+
+def wavenumbers(simulation: Simulation) -> list[np.ndarray]:
+    """kx, ky, kz (x, y, z) of numpy's transforms on the grid."""
+    grid = simulation.grid
+    each = (2 * np.pi * np.fft.fftfreq(n, h) for n, h in zip(grid.shape, grid.spacing, strict=True))
+    return np.meshgrid(*each, indexing="ij")
