@@ -19,6 +19,7 @@ from simulator.archive.manifest import FieldEntry, committed
 from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
+from simulator.archive.yt_data import yt_data
 from simulator.config import read_yaml
 from simulator.errors import UserError
 from simulator.simulation import provenance
@@ -95,6 +96,11 @@ class Run:
         nothing is read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
         yet, or if xarray or dask is not installed."""
         return data_set(self.path, self.snapshots[:])
+
+    def to_yt(self, index: int = -1) -> Any:
+        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
+        others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
+        return yt_data(self.snapshots[index])
 
     def write_index(self) -> Path | None:
         """Write `snapshots.vtkhdf`, which shows all snapshots in ParaView and xarray without a copy; a run updates it

@@ -111,12 +111,17 @@ def verify(
         for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
         if path not in named
     ]
-    for path in derived_files(folder) if manifest.index else ():
-        problem = derived_problem(path, folder, manifest)
-        if problem is None and (prefix := os.environ.get("HDF5_VDS_PREFIX")):
-            problem = f"HDF5_VDS_PREFIX={prefix} is set: HDF5 would look for the shards there; unset it"
-        report.files.append(Checked(path, problem, derived=True))
+    report.files += [
+        _check_derived(path, folder, manifest) for path in derived_files(folder) if manifest.index
+    ]
     return report
+
+
+def _check_derived(path: Path, folder: Path, manifest: Manifest) -> Checked:
+    problem = derived_problem(path, folder, manifest)
+    if problem is None and (prefix := os.environ.get("HDF5_VDS_PREFIX")):
+        problem = f"HDF5_VDS_PREFIX={prefix} is set: HDF5 would look for the shards there; unset it"
+    return Checked(path, problem, derived=True)
 
 
 def newest_good(parent: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
@@ -303,7 +308,12 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         path: Checked(path, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
         for path, problem in made.items()
     }
-    report.files = [again.get(c.file, c) for c in report.files]
+    # A live run may have made the others meanwhile.
+    report.files = [
+        again.get(c.file)
+        or (_check_derived(c.file, folder, report.manifest) if c.derived and c.problem else c)
+        for c in report.files
+    ]
     return report
 
 

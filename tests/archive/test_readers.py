@@ -55,6 +55,35 @@ def test_xarray(run):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_yt(run):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    parent, velocity, _ = run
+    data = yt.load(str(parent / "00000010.h5"))
+    assert tuple(data.domain_dimensions) == SHAPE
+    assert float(data.current_time) == 5.0
+    assert ("openPMD", "velocity_x") in data.field_list and ("openPMD", "pressure") in data.field_list
+    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
+    for i, c in enumerate("xyz"):
+        np.testing.assert_array_equal(np.asarray(cube["openPMD", f"velocity_{c}"]), velocity[i] + 10)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_openpmd_viewer(run):
+    viewer = pytest.importorskip("openpmd_viewer")
+    parent, velocity, _ = run
+    series = viewer.OpenPMDTimeSeries(str(parent), check_all_files=True, backend="h5py")
+    assert list(series.iterations) == [0, 10]
+    np.testing.assert_allclose(series.t, [0, 5])
+    assert {"velocity", "pressure"} <= set(series.avail_fields)
+    field, info = series.get_field("velocity", coord="z", iteration=10)
+    np.testing.assert_array_equal(field, velocity[2] + 10)
+    assert list(info.axes.values()) == ["x", "y", "z"]
+    pressure, _ = series.get_field("pressure", iteration=0)
+    np.testing.assert_array_equal(pressure, velocity[0])
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_netcdf4(run):
     netcdf = pytest.importorskip("netCDF4")
     parent, velocity, _ = run
@@ -103,6 +132,32 @@ def test_particles_are_read_in_the_order_of_their_ids(particles):
     np.testing.assert_array_equal(tracers["position"][...], position)
     np.testing.assert_array_equal(tracers["id"][...], ids)
     assert verify(folder).ok
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_particles_in_openpmd_viewer(particles):
+    viewer = pytest.importorskip("openpmd_viewer")
+    folder, position, ids = particles
+    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
+    assert series.avail_species == ["tracers"]
+    assert {"x", "y", "z", "id"} <= set(series.avail_record_components["tracers"])
+    x, z, found = series.get_particle(["x", "z", "id"], species="tracers", iteration=10)
+    np.testing.assert_array_equal(x, position[0])
+    np.testing.assert_array_equal(z, position[2])
+    np.testing.assert_array_equal(found, ids)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_particles_in_yt(particles):
+    yt = pytest.importorskip("yt")
+    yt.set_log_level("error")
+    folder, position, ids = particles  # a single species is called io there
+    data = yt.load(f"{folder}.h5")
+    every = data.all_data()
+    order = np.argsort(np.asarray(every["io", "particle_id"]))
+    for i, axis in enumerate("xyz"):
+        found = np.asarray(every["io", f"particle_position_{axis}"])
+        np.testing.assert_array_equal(found[order], position[i][np.argsort(ids)])
 
 
 @pytest.fixture(scope="module")

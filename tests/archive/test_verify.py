@@ -37,6 +37,23 @@ def test_what_is_good_is_reported_file_by_file(sharded):
     assert report.lines() == [f"{path}: ok" for path in files]
 
 
+def test_every_one_of_200_flipped_bits_is_found(sharded):
+    rng = np.random.default_rng(7)
+    shards = sorted((sharded / "shards").iterdir())
+    for i in range(200):
+        path = shards[i % len(shards)]
+        good = path.read_bytes()
+        bad = bytearray(good)
+        bit = int(rng.integers(8 * len(good)))
+        bad[bit // 8] ^= 1 << (bit % 8)
+        path.write_bytes(bad)
+        assert wrong(sharded) == {f"00000005/shards/{path.name}": "altered (its checksum does not match)"}, (
+            bit
+        )
+        path.write_bytes(good)
+    assert verify(sharded).ok
+
+
 @pytest.mark.parametrize("shard", range(4))
 def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
     path = sharded / "shards" / f"p0000{shard}.h5"
@@ -51,6 +68,14 @@ def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
     assert wrong(sharded) == {name: "missing"}
     path.mkdir()
     assert "cannot be read" in wrong(sharded)[name]
+
+
+def test_exchanged_shards_are_found(sharded):
+    first, second = (sharded / "shards" / f"p0000{i}.h5" for i in (1, 2))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert set(wrong(sharded)) == {f"00000005/shards/p0000{i}.h5" for i in (1, 2)}
 
 
 def test_files_that_do_not_belong_are_noted(sharded):

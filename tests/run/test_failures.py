@@ -66,3 +66,18 @@ def test_with_a_smaller_dt_the_failed_run_continues(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert int(first.name) == 1 and table(tmp_path / "run")["step"][-1] == 3
     assert "time.dt: 1.0 -> 1e-06" in shown and "continuing a run that failed at" in shown
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_line(tmp_path, capsys):
+    """A file in the place of the folder: even root cannot write below it."""
+    config = write_case(tmp_path, CASE)
+    assert simulate(config, tmp_path / "run", "time.max_steps=2") == 0
+    run = tmp_path / "run"
+    for folder in committed(run / "snapshots"):
+        assert verify(folder).ok
+    (run / "snapshots").rename(run / "plots")
+    (run / "snapshots").write_text("in the way")
+    capsys.readouterr()
+    assert simulate(config, run, "time.max_steps=4") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "snapshots" in line and "Traceback" not in line

@@ -17,8 +17,14 @@ pytestmark = pytest.mark.smoke
 FINISHED = RunState(
     "finished", 100, 1.0, 1.0, 100.0, 50.0, 0.01, last_checkpoint=100, last_checkpoint_time=1.0
 )
-STOPPED = RunState(
-    "stopped", 40, 0.4, 1.0, 100.0, 50.0, 0.01, last_checkpoint=30, last_checkpoint_time=0.3, reason="SIGTERM"
+STOPPED = dataclasses.replace(
+    FINISHED,
+    state="stopped",
+    step=40,
+    time=0.4,
+    last_checkpoint=30,
+    last_checkpoint_time=0.3,
+    reason="SIGTERM",
 )
 LATER_STOP = ("time.stop", 1.0, 2.0, "changeable")
 OTHER_VISCOSITY = ("model.viscosity", 1e-3, 2e-3, "frozen")
@@ -41,7 +47,13 @@ PATH = Path("outputs/run")
         (Found.FINISHED, FINISHED, [MORE_DEVICES], Action.FINISHED, "already finished"),
         (Found.FINISHED, FINISHED, [LATER_STOP], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
         (Found.UNFINISHED, STOPPED, [LATER_STOP, MORE_DEVICES], Action.CONTINUE, "time.stop: 1.0 -> 2.0"),
-        (Found.FINISHED, FINISHED, [OTHER_VISCOSITY], Action.REFUSE, "model.viscosity (there 0.001, now"),
+        (
+            Found.FINISHED,
+            FINISHED,
+            [OTHER_VISCOSITY],
+            Action.REFUSE,
+            "model.viscosity (there 0.001, now 0.002)",
+        ),
         (Found.UNFINISHED, STOPPED, [LATER_STOP, OTHER_VISCOSITY], Action.REFUSE, "--output DIR"),
         (Found.FOREIGN, None, [], Action.REFUSE, "not a run of this program"),
     ],
@@ -154,7 +166,14 @@ def test_clear_removes_only_what_a_run_wrote(tmp_path):
 
 
 def test_a_removal_that_is_cut_short_is_still_a_run_that_can_be_removed(tmp_path, monkeypatch):
-    make(tmp_path, "config.yaml", "diagnostics.csv", "spectra.h5", "snapshots/00000010/manifest.json")
+    make(
+        tmp_path,
+        "config.yaml",
+        "diagnostics.csv",
+        "spectra.h5",
+        "notes.txt",
+        "snapshots/00000010/manifest.json",
+    )
     write_state(tmp_path, FINISHED)
 
     def cut(*_):
