@@ -8,6 +8,7 @@ from gravity_cases import GAS, measured, stepped
 
 from simulator.errors import UserError
 from simulator.simulation.quantities import force_of
+from simulator.spectral.operators import project
 
 CLUMPS = (
     '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
@@ -74,6 +75,14 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
 
 
 @pytest.mark.slow
+def test_the_steady_forces_are_accelerations() -> None:
+    x, y, _ = np.meshgrid(*[2 * np.pi * np.arange(16) / 16] * 3, indexing="ij")
+    assert np.abs(acceleration(gas("kolmogorov"))[0] - 0.7 * np.sin(2 * y)).max() < 1e-14
+    assert np.abs(acceleration(gas("abc"))[2] - np.sin(y) - np.cos(x)).max() < 1e-14
+    assert np.abs(acceleration(gas("python"))[0] - np.sin(x)).max() < 1e-14
+
+
+@pytest.mark.slow
 def test_linear_forcing_does_not_push_the_gas_as_a_whole() -> None:
     """f = A (u - <rho u> / <rho>)."""
     run = gas("linear")
@@ -97,6 +106,18 @@ def test_constant_power_is_exact_at_every_evaluation() -> None:
     a, b, c = rows[0], rows[1], rows[2]
     lost = (a["dissipation"] + 4 * b["dissipation"] + c["dissipation"]) / 6 * 0.2
     assert c["energy"] - a["energy"] == pytest.approx(0.3 * 0.2 - lost, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_the_solenoidal_weight_reaches_the_gas(weight: float) -> None:
+    """0 leaves the vorticity's source out, 1 the divergence's."""
+    run = gas("ornstein_uhlenbeck", f"forcing.solenoidal_weight={weight}")
+    s = run.state
+    f = run.forcing.acceleration(s.fields, s.time, s.memory)["velocity"]
+    solenoidal = project(run.transform.layout, f)
+    other = solenoidal if weight == 0 else f - solenoidal
+    assert float(abs(other).max()) < 1e-14 < 1e-3 < float(abs(f).max())
 
 
 @pytest.mark.slow

@@ -56,6 +56,19 @@ def test_order(name: str) -> None:
     )  # the reference's error is 0.07 of it at order 2
 
 
+@pytest.mark.slow
+def test_the_two_orders_of_splitting_agree() -> None:
+    """kick_drift_kick differs from drift_kick_drift by O(dt^2): halving dt divides the difference by 4."""
+    differences = []
+    for n in (16, 32):
+        ends = [
+            np.asarray(stepped(run, run.state, 0.8, n).fields["psi"])
+            for run in (lumps(f"time.integrator={name}") for name in SPLIT[:2])
+        ]
+        differences.append(np.abs(ends[0] - ends[1]).max())
+    assert 3.5 < differences[0] / differences[1] < 4.5
+
+
 @pytest.mark.parametrize(
     ("name", "coarse"),
     [

@@ -4,7 +4,7 @@ import pytest
 
 from simulator.check import CASES
 
-MARKS = {"taylor_green_early": pytest.mark.smoke, "inertial_wave": (), "alfven_wave": ()}
+MARKS = {"inertial_wave": (), "alfven_wave": ()}
 """Of the cases that other tests do not cover; all others are slow."""
 
 

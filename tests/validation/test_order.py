@@ -64,6 +64,20 @@ def test_energy_changes_by_dissipation(viscous, runs):
     assert residuals[-1] < 1e-8 < dissipated / 10
 
 
+def test_an_inviscid_flow_keeps_energy_and_helicity():
+    """Both are invariants of the truncated Euler equations; what is lost is the integrator's. The start has
+    helicity of one sign: where it has some by chance alone, the loss may pass through zero between two step sizes."""
+    simulation = turbulence(0.0, helicity=0.5)
+    first = measured(simulation, simulation.state)
+    assert first["helicity"] > 1
+    lost = {"energy": [], "helicity": []}
+    for n in STEPS:
+        found = measured(simulation, last(marched(simulation, END / n, n)))
+        for name, losses in lost.items():
+            losses.append(abs(found[name] - first[name]))
+    assert all(o > 3.9 for losses in lost.values() for o in order(losses)), lost
+
+
 def test_single_precision_follows_double(viscous, runs):
     single = turbulence(0.02, precision="single")
     state = last(marched(single, END / 32, 32))
@@ -75,3 +89,9 @@ def test_single_precision_follows_double(viscous, runs):
     assert measured(single, state)["energy"] == pytest.approx(
         measured(viscous, runs[-1][-1])["energy"], rel=1e-5
     )
+
+
+def test_divergence_stays_at_round_off(viscous, runs):
+    found = measured(viscous, runs[-1][-1])
+    # Each projection leaves k u / k^2 of round-off: max |div u| <= sum over modes, some 100 eps of max k |u|.
+    assert found["max_divergence"] < 100 * np.finfo(float).eps * 5 * found["max_speed"]
