@@ -212,6 +212,24 @@ def invariants(transform: spectral.Transform, velocity: jax.Array) -> dict[str, 
     }
 
 
+def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields) -> dict[str, _Quantity]:
+    """Scalar fields with their means and standard deviations, Q and R with their units."""
+    transform, physical, found = model.transform, model.transform.physical, {}
+    if set(names) & set(INVARIANTS):
+        u = fields["velocity"]
+        omega = curl(transform.layout, u)
+        enstrophy = transform.layout.inner(omega, omega).sum() / 4
+        for name, values in invariants(transform, u).items():
+            scale = enstrophy if name == "Q" else enstrophy**1.5
+            found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
+    for name in names:
+        if name not in found:
+            values = model.whole_values(name, fields)
+            mean = physical.mean(values)
+            found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
+    return found
+
+
 def joint_histograms(
     model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float
 ) -> Measured:
@@ -239,22 +257,6 @@ def joint_histograms(
     counting = summed(transform.physical, count, both, name="joint_histogram")
     averaging = summed(transform.physical, average, both, 2, name="conditional_mean")
 
-    def quantities(fields: models.Fields) -> dict[str, _Quantity]:
-        physical, found = transform.physical, {}
-        if set(names) & set(INVARIANTS):
-            u = fields["velocity"]
-            omega = curl(transform.layout, u)
-            enstrophy = transform.layout.inner(omega, omega).sum() / 4
-            for name, values in invariants(transform, u).items():
-                scale = enstrophy if name == "Q" else enstrophy**1.5
-                found[name] = _Quantity(values, jnp.zeros_like(scale), scale)
-        for name in names:
-            if name not in found:
-                values = model.whole_values(name, fields)
-                mean = physical.mean(values)
-                found[name] = _Quantity(values, mean, jnp.sqrt(physical.mean((values - mean) ** 2)))
-        return found
-
     def place(quantity: _Quantity) -> jax.Array:
         """From 0 to `bins` within the reach; beyond every bin in padding."""
         physical = transform.physical
@@ -262,7 +264,7 @@ def joint_histograms(
         return physical.constrain(jnp.where(physical.inside(), (units / reach + 1) / 2 * bins, jnp.inf))
 
     def compute(state: models.State) -> dict[str, jax.Array]:
-        found, row = quantities(state.fields), {}
+        found, row = _quantities(model, names, state.fields), {}
         for first, second in pairs:
             (counts,) = counting(place(found[first]), place(found[second]))
             row[f"{first}_{second}"] = counts / (transform.grid.points * area)
