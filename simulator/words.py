@@ -1,7 +1,8 @@
-"""Numbers of bytes, durations and paths in messages."""
+"""Numbers of bytes, durations, values and paths in messages."""
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def size(count: float) -> str:
@@ -30,3 +31,19 @@ def short(path: Path) -> Path:
     with suppress(ValueError):
         return path.relative_to(Path.cwd())
     return path
+
+
+def brief(item: Any) -> str:
+    """A value as short text."""
+    match item:
+        case None:
+            return "none"
+        case bool():
+            return str(item).lower()
+        case float():
+            return f"{item:.6g}"
+        case list() | tuple():
+            return ",".join(brief(part) for part in item)
+        case dict():
+            return "{" + ", ".join(f"{key}: {brief(part)}" for key, part in item.items()) + "}"
+    return str(item)

@@ -18,11 +18,10 @@ from simulator.show.health import HealthCheck, checks, log_of, worst
 from simulator.show.runs import plot_run, table_of
 from simulator.show.study import opened, plot_sweep
 from simulator.study import open_sweep
-from simulator.study.runs import shown
 from simulator.study.study_status import MemberState, MemberStatus, counted, statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import rows
-from simulator.words import size
+from simulator.words import brief, size
 
 NAME = "report.html"
 _SPENT = re.compile(r"^\S+ \S+ [\d.]+ \S+ in all: (.*)$", re.MULTILINE)
@@ -305,7 +304,7 @@ def _table(
         body.append(
             [
                 page.link(where, str(run.index)),
-                *(shown(run.values[key]) if key in run.values else "" for key in sweep.varied),
+                *(brief(run.values[key]) if key in run.values else "" for key in sweep.varied),
                 page.marked(verdict, f"{status.stage}" + (f": {status.detail}" if verdict != "good" else "")),
                 page.marked(worst(found), (remarks[0] if remarks else "good")) if found else "",
                 *_sparks(one),
@@ -322,7 +321,7 @@ def _sparks(run: Run | None) -> list[str]:
 
 
 def _number(value: object) -> str:
-    return "" if value is None or value != value else shown(value)
+    return "" if value is None or value != value else brief(value)
 
 
 def _troubles(sweep: Sweep, health: Sequence[list[HealthCheck]]) -> Iterator[str]:

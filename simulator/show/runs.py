@@ -32,7 +32,7 @@ from simulator.show.lines import (
 )  # fmt: skip
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
-from simulator.study.runs import shown
+from simulator.words import brief
 
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
@@ -227,7 +227,7 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         runs, values = [runs[number] for number in order], [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
         told = [
-            ", ".join(f"{k.rpartition('.')[2]} = {shown(v.get(k)).replace('_', ' ')}" for k in differ)
+            ", ".join(f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ)
             for v in values
         ]
         if len(set(told)) == len(told):

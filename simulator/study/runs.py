@@ -37,22 +37,6 @@ class Group:
         return len(self.runs) > 1
 
 
-def shown(item: Any) -> str:
-    """A value as short text."""
-    match item:
-        case None:
-            return "none"
-        case bool():
-            return str(item).lower()
-        case float():
-            return f"{item:.6g}"
-        case list() | tuple():
-            return ",".join(shown(part) for part in item)
-        case dict():
-            return "{" + ", ".join(f"{key}: {shown(part)}" for key, part in item.items()) + "}"
-    return str(item)
-
-
 DIGITS = 12
 
 

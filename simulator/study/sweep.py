@@ -28,11 +28,11 @@ from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
 from simulator.study import table as collect
 from simulator.study.expansion import Value, Values, expand, keys, override
-from simulator.study.runs import SweepRun, identity, shown, value
+from simulator.study.runs import SweepRun, identity, value
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.study.table import frame, rows
-from simulator.words import short
+from simulator.words import brief, short
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ class Sweep:
     def common(self) -> str:
         """The values that all runs share: `time.stop=10 precision=single`, or nothing."""
         same = {key: item for key, item in self.runs[0].values.items() if key not in self.varied}
-        return " ".join(f"{key}={shown(item)}" for key, item in same.items())
+        return " ".join(f"{key}={brief(item)}" for key, item in same.items())
 
     def label(self, run: SweepRun) -> str:
         """The values that distinguish a run: `model.viscosity=0.001 precision=single`."""
-        return " ".join(f"{key}={shown(run.values[key])}" for key in self.varied if key in run.values)
+        return " ".join(f"{key}={brief(run.values[key])}" for key in self.varied if key in run.values)
 
     def run(self, index: int) -> SweepRun:
         """The run with this number. Raises UserError if there is none."""
@@ -247,7 +247,7 @@ def _same(one: Values, other: Values, places: Places) -> str:
     """The message for two runs with the same configuration, at the value that gives the second one."""
     differing = [item for key, item in other.items() if key not in one or one[key] != item]
     blamed = differing[-1] if differing else Value(None, ("sweep",), places.of(("sweep",)))
-    label = ", ".join(f"{key}: {shown(item.value)}" for key, item in one.items())
+    label = ", ".join(f"{key}: {brief(item.value)}" for key, item in one.items())
     key = ".".join(map(str, blamed.path))
     return f"{blamed.place}: {key}: gives the run with {label} twice; leave one of them out"
 
@@ -318,7 +318,7 @@ def _freeze(run: SweepRun) -> list[str]:
     if stage is Found.UNFINISHED:
         old = load_config(path, check_files=False)
         lines = [
-            f"{run.index}: {d.key}: {shown(d.old)} -> {shown(d.new)}" for d in diff_configs(old, run.config)
+            f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}" for d in diff_configs(old, run.config)
         ]
     run.folder.mkdir(exist_ok=True)
     replace_file(path, text)

@@ -19,8 +19,9 @@ import numpy as np
 
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
-from simulator.study.runs import SweepRun, shown
+from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
+from simulator.words import brief
 
 SCALARS = ("wall_time", "steps")
 """Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
@@ -328,4 +329,4 @@ def _is_number(value: Any) -> bool:
 def _short(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
-    return shown(value)
+    return brief(value)

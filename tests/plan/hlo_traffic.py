@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from simulator.spectral.native.library import BLANK, STAGE
-
 from simulator.spectral.collectives import KINDS, bytes_of_arrays, devices_of, sent_by
+from simulator.spectral.native import BLANK, STAGE
 
 UNINITIALIZED = (f'"{BLANK}"', '"AllocateBuffer"')
 """Routines that return memory without writing to it."""
