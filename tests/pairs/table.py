@@ -382,10 +382,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "blosc2": {"output": {"compression": "blosc2"}},
         "narrow": {"output": {"snapshots": {"precision": "single"}}},
     },
-    "after": {
-        name: {}
-        for name in ("", "plot", "report", "render", "analyze", "merge", "sweep", "batch", "gradient")
-    },
+    "after": {name: {} for name in ("", "plot", "report", "render", "analyze", "sweep", "batch", "gradient")},
 } | {f"output.{name}": {"": {}, "on": _output(name)} for name in KINDS}
 
 

@@ -17,7 +17,7 @@ import yaml
 from cover import choices, covered, laid_out, read_cases, source_of, write
 from fault_support import start_all
 from pair_runs import SECONDS, bits, difference, in_one_process, tolerance
-from table import FACTORS, LAYOUTS, MIDDLE, STEPS, configuration, named
+from table import FACTORS, LAYOUTS, MIDDLE, configuration, named
 
 from simulator.cli import main
 from simulator.config.run_config import registered
@@ -30,7 +30,6 @@ COMMANDS = {
     "report": ["report", "run"],
     "render": ["render", "run", "--size", "32,24"],
     "analyze": ["analyze", "run"],
-    "merge": ["merge", f"run/snapshots/{STEPS:08d}", "merged.h5"],
     "sweep": ["sweep", "run", "sweep.yaml", "--jobs", "2"],
     "batch": ["sweep", "run", "sweep.yaml", "--batch", "auto"],
 }
