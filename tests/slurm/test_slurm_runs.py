@@ -66,7 +66,7 @@ class Job:
     def until(self, condition, what: str) -> None:
         def met() -> bool:
             state = self.slurm.job(self.id)["JobState"]
-            ended = state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED")
+            ended = state not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SIGNALING", "REQUEUED")
             if found := condition():
                 return found
             assert not ended, f"{state} before {what}\n{self.log}"
