@@ -6,7 +6,7 @@ a. The scale factor obeys da/d tau = a^3 H, H = H0 sqrt(Omega_m a^-3 + 1 - Omega
 """
 
 import math
-from functools import cached_property
+from functools import cache, cached_property
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ class Background:
         """Growth factor of the linear density contrast, D(a) = a while matter dominates (Heath 1977):
         D = 5/2 Omega_m H / H0 integral da' / (a' H / H0)^3."""
         s = self.settings
-        nodes, weights = np.polynomial.legendre.leggauss(64)
+        nodes, weights = _quadrature()
         # a' = a x^2 smooths the integrand a'^(3/2) at 0.
         x = (1 + nodes) / 2
         inner = a * x**2
@@ -131,6 +131,12 @@ class Background:
         e = 1e-4
         up, down = self.growth(a * math.exp(e)), self.growth(a * math.exp(-e))
         return (math.log(up) - math.log(down)) / (2 * e)
+
+
+@cache
+def _quadrature() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss and Legendre, which take longer to find than an integral to evaluate."""
+    return np.polynomial.legendre.leggauss(64)
 
 
 def _hermite(x, width, values, slopes):
