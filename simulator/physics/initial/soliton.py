@@ -243,20 +243,22 @@ def radial_ground_state() -> RadialState:
         return np.array([df, -2 * df / s + 2 * u * f, du, -2 * du / s + 4 * math.pi * f**2])
 
     def shoot(depths: np.ndarray) -> np.ndarray:
-        """f at all radii (radius, trial), kept constant after it has left [-1, 1.5]."""
+        """f at all radii (radius, trial), kept constant after it has left [0, 1.5], which decides the trial."""
         ones = np.ones_like(depths)
         y = np.array([ones, 0 * ones, depths, 0 * ones])
         path = [y]
         for i in range(count):
+            going = (y[0] >= 0) & (y[0] < 1.5)
+            if not going.any():
+                break
             s = i * _STEP
             a = slopes(s, y)
             b = slopes(s + _STEP / 2, y + _STEP / 2 * a)
             c = slopes(s + _STEP / 2, y + _STEP / 2 * b)
             d = slopes(s + _STEP, y + _STEP * c)
-            going = (y[0] > -1) & (y[0] < 1.5)
             y = np.where(going, y + _STEP / 6 * (a + 2 * b + 2 * c + d), y)
             path.append(y)
-        return np.array(path)
+        return np.array(path + [y] * (count + 1 - len(path)))
 
     low, high = -10.0, -0.5
     for _ in range(7):
