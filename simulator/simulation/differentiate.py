@@ -280,6 +280,10 @@ class Gradient:
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
         if kept is not None and kept < 1:
             raise UserError(f"kept: a number of states, 1 or more, is needed, not {kept}")
+        if simulation.populations:
+            raise UserError(
+                f"particles: gradients do not go through particles ({', '.join(simulation.populations)})"
+            )
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
         self._kept = kept
 

@@ -122,6 +122,11 @@ def tolerance(config: Mapping[str, Any]) -> float:
     return max(kept, units / 64 * 2.0**-23 if config.get("precision") == "single" else units * double)
 
 
+MEASURED = 8
+"""How much more than fields measured values may differ: they are products of up to four fields and their quotients,
+whose relative errors add up."""
+
+
 def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
     """By variable: the largest difference of two runs relative to the variable's largest value.
 
@@ -145,7 +150,10 @@ def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
             scale = scale if scale > 1e-9 * largest else largest
             if "residual" in variable:  # a difference of energies over dt, in every file that has one
                 scale = max(largest, 1.0) / float(np.min(np.diff(theirs["diagnostics"]["time"])))
-            yield f"{name}/{variable}", _largest(found - values) / (scale or 1.0)
+            if (unit := variable.replace("_mean", "_scale")) != variable and unit in two:
+                scale = _largest(two[unit])  # a mean that may vanish, in units of the variable's size
+            apart = _largest(found - values) / (scale or 1.0)
+            yield f"{name}/{variable}", apart if "/" in name else apart / MEASURED
 
 
 def _largest(values: np.ndarray) -> float:

@@ -70,6 +70,13 @@ def test_against_finite_differences(flow) -> None:
     assert abs(float(slopes["model.viscosity"]) / wanted - 1) < 1e-6
 
 
+def test_particles_are_refused(tmp_path) -> None:
+    species = "particles: [{name: tracers, kind: tracer, count: 8}]\n"
+    simulation = Simulation(load_config(write_case(tmp_path, CASE + species), ["devices.count=1"]))
+    with pytest.raises(UserError, match=r"particles: .*\(tracers\)"):
+        differentiate(simulation, energies(simulation), steps=1, dt=DT)
+
+
 def test_by_numbers_of_the_start(flow) -> None:
     gradient = differentiate(flow, energies(flow), steps=2, dt=DT)
     slope = gradient({"initial.energy": 0.5})[1]["initial.energy"]
