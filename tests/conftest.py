@@ -8,17 +8,22 @@ import random
 import shutil
 import tempfile
 import time
+from importlib.metadata import version
 from typing import Any
 
 import hypothesis
 import pytest
 
-os.environ.setdefault(
-    "TF_CPP_MIN_LOG_LEVEL", "2"
-)  # as the command sets it; else JAX sets 1, for our processes too
+# As the command sets it; otherwise JAX sets 1, for our processes too.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Most of the tests' time is compilation, and their grids are small: programs are compiled quickly rather than to run
 # fast, here and in the processes that tests start. JAX_DISABLE_MOST_OPTIMIZATIONS=0 gives those that users get.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1" and version("jaxlib").startswith("0.10."):
+    # XLA's older emitter compiles in half the time. A later jaxlib may not know the flag, and then ends.
+    flag = "--xla_cpu_use_fusion_emitters=false"
+    if flag not in (flags := os.environ.get("XLA_FLAGS", "")):
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()
 # JAX's plugin for GPUs asks no driver for its version: `-m gpu_program` compiles where there is none.
 os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 import jax
@@ -58,11 +63,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def _share_compiled_programs(config: pytest.Config) -> None:
     """One empty compile cache for the workers of a session and all processes that they start."""
     if not hasattr(config, "workerinput"):
-        folder = tempfile.mkdtemp(prefix="simulator-tests-")
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        folder = os.environ.get(
+            "SIMULATOR_TESTS_CACHE", ""
+        )  # kept, for those who run the same tests many times
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        else:
+            folder = tempfile.mkdtemp(prefix="simulator-tests-")
+            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         # The native kernels are the user's, which the set-up has built: their name says which sources they are of.
         (kernels := compile_cache.own_folder(os.environ) / "kernels").mkdir(parents=True, exist_ok=True)
-        os.symlink(kernels, os.path.join(folder, "kernels"))
+        if not os.path.lexists(link := os.path.join(folder, "kernels")):
+            os.symlink(kernels, link)
         os.environ["SIMULATOR_CACHE"] = folder
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would win
         os.environ["SIMULATOR_TESTS_DAY"] = str(int(time.time() // 86400))
