@@ -1,0 +1,219 @@
+"""How much the tests notice: random mutants of the package, each tried by the tests that execute its line.
+
+    python scripts/mutants.py cover               # one run of the default tier: which test file executes which line
+    python scripts/mutants.py run 100 --seed 1    # a line for each mutant: killed by what, or survived
+
+A mutant differs from the package in one place: an operator, a comparison, a number, a truth value or a statement left
+out. It is killed if a test fails or does not end. Needs the package `coverage`.
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("physics", "spectral", "archive")
+FOLDER = Path(os.environ.get("MUTANTS", ROOT / "outputs/mutants"))
+MOST_SECONDS = 240
+"""For the tests of one mutant, fastest files first."""
+
+SWAPS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+def pytest_configure(config: Any) -> None:
+    """As a plugin of pytest: note which test file executes which line."""
+    import coverage
+
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    rooms = [str(ROOT / "simulator" / room) for room in ROOMS]
+    config.mutants = coverage.Coverage(data_file=str(FOLDER / f"lines.{worker}"), source=rooms)
+    config.mutants.start()
+
+
+def pytest_runtest_setup(item: Any) -> None:
+    item.config.mutants.switch_context(str(item.path.relative_to(ROOT)))
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    with (FOLDER / "seconds.txt").open("a") as out:
+        print(report.nodeid.partition("::")[0], f"{report.duration:.3f}", file=out)
+
+
+def pytest_unconfigure(config: Any) -> None:
+    config.mutants.stop()
+    config.mutants.save()
+
+
+def changed(node: ast.AST) -> Iterator[ast.AST]:
+    """Every mutant of one node of the syntax tree."""
+    if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in SWAPS:
+        other = copy.deepcopy(node)
+        other.op = SWAPS[type(node.op)]()
+        yield other
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+        other = copy.deepcopy(node)
+        other.ops[0] = SWAPS[type(node.ops[0])]()
+        yield other
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield node.operand
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield ast.Constant(node.value + 1)
+    if isinstance(node, ast.Expr | ast.Raise):
+        yield ast.Pass()
+
+
+def mutants(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, difference and text of every mutant of a file; messages, annotations and docstrings stay."""
+    text = path.read_text()
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode()))
+
+    def visit(node: ast.AST) -> Iterator[tuple[int, str, str]]:
+        if isinstance(node, ast.JoinedStr | ast.Raise) or _prose(node):
+            if isinstance(node, ast.Raise):
+                yield from replaced(node)
+            return
+        yield from replaced(node)
+        for name, value in ast.iter_fields(node):
+            if name not in ("annotation", "returns", "decorator_list", "type_params"):
+                for child in value if isinstance(value, list) else [value]:
+                    if isinstance(child, ast.AST):
+                        yield from visit(child)
+
+    def replaced(node: ast.AST) -> Iterator[tuple[int, str, str]]:
+        for other in changed(node):
+            first = starts[node.lineno - 1] + node.col_offset
+            last = starts[node.end_lineno - 1] + node.end_col_offset
+            new = ast.unparse(ast.fix_missing_locations(other))
+            new = f"({new})" if isinstance(node, ast.expr) else new
+            data = text.encode()
+            old = data[first:last].decode()
+            difference = f"{' '.join(old.split())[:90]} -> {new[:90]}"
+            yield node.lineno, difference, (data[:first] + new.encode() + data[last:]).decode()
+
+    yield from visit(ast.parse(text))
+
+
+def _prose(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def executed() -> dict[str, dict[int, set[str]]]:
+    """Test files by the lines of the package's files that they execute."""
+    import coverage
+
+    found: dict[str, dict[int, set[str]]] = {}
+    for path in FOLDER.glob("lines.*"):
+        data = coverage.CoverageData(str(path))
+        data.read()
+        for file in data.measured_files():
+            lines = found.setdefault(str(Path(file).relative_to(ROOT)), {})
+            for line, contexts in data.contexts_by_lineno(file).items():
+                lines.setdefault(line, set()).update(context for context in contexts if context)
+    return found
+
+
+def seconds() -> dict[str, float]:
+    spent: dict[str, float] = {}
+    for line in (FOLDER / "seconds.txt").read_text().splitlines():
+        file, took = line.rsplit(" ", 1)
+        spent[file] = spent.get(file, 0.0) + float(took)
+    return spent
+
+
+def tried(place: Path, file: str, text: str, tests: list[str], limit: float) -> str:
+    """Which test kills a mutant; empty if none does."""
+    original = (place / file).read_text()
+    (place / file).write_text(text)
+    path = os.pathsep.join((str(place), str(place / "tests")))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    try:
+        ended = subprocess.run(
+            command, cwd=place, capture_output=True, text=True, timeout=limit,
+            env={**os.environ, "PYTHONPATH": path, "SIMULATOR_TESTS_CACHE": str(FOLDER / "cache")},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"does not end in {limit:.0f} s"
+    finally:
+        (place / file).write_text(original)
+    if ended.returncode in (0, 5):
+        return ""
+    failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0][:120] if failed else f"exit {ended.returncode}"
+
+
+def judged(number: int, seed: int, jobs: int) -> None:
+    lines, spent = executed(), seconds()
+    # A line that no test executes counts: its mutant survives.
+    files = sorted(p for room in ROOMS for p in (ROOT / "simulator" / room).rglob("*.py"))
+    drawn = random.Random(seed).sample([(p, *mutant) for p in files for mutant in mutants(p)], number)
+    places = [Path(tempfile.mkdtemp(prefix="simulator-mutants-")) for _ in range(jobs)]
+    for place in places:
+        shutil.copytree(
+            ROOT,
+            place,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns(".venv", ".git", "outputs", "__pycache__"),
+        )
+    free = list(places)
+
+    def one(path: Path, line: int, difference: str, text: str) -> bool:
+        file = str(path.relative_to(ROOT))
+        tests, total = [], 0.0
+        for test in sorted(lines.get(file, {}).get(line, ()), key=lambda each: spent.get(each, 0.0)):
+            tests.append(test)
+            if (total := total + spent.get(test, 0.0)) > MOST_SECONDS / 2:
+                break
+        place, began = free.pop(), time.monotonic()
+        killer = tried(place, file, text, tests, 3 * MOST_SECONDS) if tests else ""
+        free.append(place)
+        verdict = f"killed by {killer}" if killer else f"SURVIVED {len(tests)} files"
+        took = time.monotonic() - began
+        print(f"{file}:{line}: {difference}: {verdict} ({took:.0f} s)", flush=True)
+        return bool(killer)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        killed = sum(pool.map(lambda mutant: one(*mutant), drawn))
+    print(f"{killed} of {number} killed")
+    for place in places:
+        shutil.rmtree(place)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("cover", "run"))
+    parser.add_argument("number", type=int, nargs="?", default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    if options.what == "run":
+        judged(options.number, options.seed, options.jobs)
+        return
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    plugin = os.pathsep.join((str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")))
+    command = [ROOT / "scripts/test", "-p", "mutants"]
+    sys.exit(subprocess.call(command, env={**os.environ, "PYTHONPATH": plugin, "MUTANTS": str(FOLDER)}))
+
+
+if __name__ == "__main__":
+    main()
