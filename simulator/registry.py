@@ -5,8 +5,9 @@ A package adds a part by an entry point, which needs no change here:
     [project.entry-points."simulator.outputs"]
     helicity_spectra = "my_package.helicity:HelicitySpectra"
 
-The groups are `simulator.models`, `simulator.initials`, `simulator.forcings` and `simulator.outputs`. Entry points
-are loaded when a registry is first used, not when it is created, because a package that adds a part imports this one.
+The groups are `simulator.models`, `simulator.initials`, `simulator.forcings`, `simulator.integrators` and
+`simulator.outputs`. Entry points are loaded when a registry is first used, not when it is created, because a package
+that adds a part imports this one.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -139,7 +139,9 @@ def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
     for name in sorted(mine.keys() & theirs.keys()):
         one, two = mine[name], theirs[name]
         measured = "/" not in name  # a series, no snapshot or checkpoint
-        if name == "profiles" and not all(np.allclose(one[c], two[c], 1e-12, 0) for c in one if "center" in c):
+        if name == "profiles" and not all(
+            np.allclose(one[c], two[c], 1e-12, 0) for c in one if "center" in c
+        ):
             continue  # around another one of several maxima, or within a flat one
         if one.keys() != two.keys():
             yield f"{name}: {sorted(one.keys() ^ two.keys())} in one of them only", np.inf
@@ -158,7 +160,9 @@ def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
                 scale = max(scale, 1e-4 * largest)
             if "residual" in variable:  # a difference of energies over dt, in every file that has one
                 scale = max(largest, 1.0) / float(np.min(np.diff(theirs["diagnostics"]["time"])))
-            if variable.startswith("variance/"):  # d(var q) = 2 <(q - <q>) dq>, and dq is a fraction of q itself
+            if variable.startswith(
+                "variance/"
+            ):  # d(var q) = 2 <(q - <q>) dq>, and dq is a fraction of q itself
                 mean = _largest(two[variable.replace("variance/", "mean/")])
                 scale = max(scale, mean * np.sqrt(_largest(values)))
             if (unit := variable.replace("_mean", "_scale")) != variable and unit in two:
