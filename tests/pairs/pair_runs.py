@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -127,6 +128,10 @@ MEASURED = 8
 whose relative errors add up."""
 
 
+VARIANCES = {"^variance/": "mean/", "_variance$": "_mean", "statistics_squares": "statistics_mean"}
+"""How a variance is called, and its mean."""
+
+
 def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
     """By variable: the largest difference of two runs relative to the variable's largest value.
 
@@ -152,7 +157,8 @@ def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
             if found.shape != values.shape or not (np.isnan(found) == np.isnan(values)).all():
                 yield f"{name}/{variable}: shapes or NaN differ", np.inf
                 continue
-            if "center_" in variable and measured:  # the phase of a mode, meaningless where that vanishes
+            # The phase of a mode, meaningless where that vanishes; a quotient of two energies, each in a column.
+            if measured and re.search("center_|virial_ratio", variable):
                 continue
             scale = _largest(values)
             scale = scale if scale > 1e-9 * largest else largest

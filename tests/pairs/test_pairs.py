@@ -182,7 +182,8 @@ class Trial:
         size = self.config["time"][step.partition(".")[2]]
         study = {"base": "case.yaml", "name": "study", "sweep": {"grid": {step: [size, size / 2]}}}
         (self.place / "sweep.yaml").write_text(yaml.safe_dump(study))
-        yield from self._done([COMMANDS[after]], 1)
+        field = ["--field", "u"] if after == "render" and "equation" in self.config["model"] else []
+        yield from self._done([[*COMMANDS[after], *field]], 1)
         for plan in self.place.rglob("plan.json"):
             first = json.loads(plan.read_text())["runs"][0]["hash"]
             yield from self._near(str((plan.parent / first).relative_to(self.place)))
