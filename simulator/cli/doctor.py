@@ -43,10 +43,7 @@ def doctor(args: argparse.Namespace) -> int:
     if config is not None:
         check_devices(config, config.devices.count)
     allocation = discover(
-        os.environ,
-        coordinator=args.coordinator,
-        num_processes=args.num_processes,
-        process_id=args.process_id,
+        os.environ, coordinator=args.coordinator, num_processes=args.num_processes, process_id=args.process_id
     )
     with failure.contained(allocation):
         return _examine(allocation, args, config)

@@ -20,11 +20,7 @@ from simulator.errors import UserError
         " compiled where JAX's plugin for it is installed, with or without a GPU",
     ),
     arg("--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"),
-    arg(
-        "--scaling",
-        action="store_true",
-        help="tables of predicted strong and weak scaling to 4096 devices",
-    ),
+    arg("--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"),
     arg("--plot", metavar="FILE", help="with --scaling: a picture of the tables (png, pdf, svg)"),
     arg("--json", action="store_true", help="print the plan as JSON"),
 )

@@ -7,13 +7,7 @@ from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
 RUNNING = (
-    arg(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="processes at a time; they share cores and GPUs",
-    ),
+    arg("--jobs", type=int, default=1, metavar="N", help="processes at a time; they share cores and GPUs"),
     arg(
         "--batch",
         choices=("auto", "off"),
@@ -142,10 +136,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     from simulator.study.local import run_missing
 
     return run_missing(
-        open_sweep(args.file),
-        jobs=args.jobs,
-        fail_fast=args.fail_fast,
-        batch=args.batch == "auto",
+        open_sweep(args.file), jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto"
     )
 
 

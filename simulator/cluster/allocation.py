@@ -132,10 +132,7 @@ class _Explicit:
 
     @staticmethod
     def read(
-        environ: Mapping[str, str],
-        coordinator: str | None,
-        num_processes: int | None,
-        process_id: int | None,
+        environ: Mapping[str, str], coordinator: str | None, num_processes: int | None, process_id: int | None
     ) -> "_Explicit":
         from_flag = coordinator is not None
         coordinator = coordinator if from_flag else environ.get(COORDINATOR) or None

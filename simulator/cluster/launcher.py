@@ -28,11 +28,7 @@ _TAIL = 15  # lines
 
 
 def launch(
-    command: Sequence[str],
-    n: int,
-    *,
-    logs: Path | None = None,
-    environ: Mapping[str, str] | None = None,
+    command: Sequence[str], n: int, *, logs: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> int:
     """Runs `command` in `n` processes that form one run; returns the exit code of the run.
 
@@ -108,12 +104,7 @@ class _Child:
     def start(number: int, command: Sequence[str], env: Mapping[str, str]) -> "_Child":
         output = tempfile.TemporaryFile() if number else None  # noqa: SIM115
         process = subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
         return _Child(number, process, output)
 

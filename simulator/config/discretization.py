@@ -20,22 +20,14 @@ class GridSettings(Settings):
         tuple[Points, ...],
         Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
         BeforeValidator(_per_axis),
-    ] = (
-        64,
-        64,
-        64,
-    )
+    ] = (64, 64, 64)
     """Number of points along x, y and z, or, of a two-dimensional run, along x and y; any numbers, powers of small
     primes are fast."""
     box: Annotated[
         tuple[Length, ...],
         Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
         BeforeValidator(_per_axis),
-    ] = (
-        2 * math.pi,
-        2 * math.pi,
-        2 * math.pi,
-    )
+    ] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     """Lengths of the periodic box along the axes that shape has, 2 pi by default; entries such as 2*pi are
     understood."""
     dealias: Literal["two_thirds", "spherical", "rogallo", "none"] = "two_thirds"

@@ -335,11 +335,7 @@ def _curves(
 
 
 def _last_or_mean(
-    shown: SeriesReader,
-    name: str,
-    steps: slice,
-    power: float,
-    units: tuple[np.ndarray, np.ndarray] | None,
+    shown: SeriesReader, name: str, steps: slice, power: float, units: tuple[np.ndarray, np.ndarray] | None
 ) -> DrawnCurve:
     """The mean over some rows, multiplied by k to a power; in Kolmogorov units, if these are given for each row."""
     (dimension,) = shown.variables[name]

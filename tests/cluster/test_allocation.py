@@ -145,8 +145,7 @@ def test_a_shell_with_one_task_has_nothing_to_warn_of():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"],
+    "name", ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"]
 )
 def test_a_half_set_step_is_one_process_with_a_warning(name):
     allocation = discover(environment("cpu", **{name: "unset"}))
@@ -188,11 +187,7 @@ def test_nothing_set_is_one_local_process():
     assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
 
 
-BY_HAND = {
-    "SIMULATOR_COORDINATOR": "head:4000",
-    "SIMULATOR_NUM_PROCESSES": "4",
-    "SIMULATOR_PROCESS_ID": "3",
-}
+BY_HAND = {"SIMULATOR_COORDINATOR": "head:4000", "SIMULATOR_NUM_PROCESSES": "4", "SIMULATOR_PROCESS_ID": "3"}
 
 
 def test_by_hand_wins_over_slurm_and_flags_over_both():

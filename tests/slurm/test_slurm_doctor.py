@@ -45,12 +45,7 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
             "1 GPUs are given, but this JAX runs on the CPU only",
             "./scripts/run --setup",
         ),
-        (
-            "-n1",
-            {"SLURM_CPUS_PER_TASK": "64"},
-            "may use",
-            "srun its own --cpus-per-task",
-        ),
+        ("-n1", {"SLURM_CPUS_PER_TASK": "64"}, "may use", "srun its own --cpus-per-task"),
     ],
 )
 def test_a_wrong_set_up_is_named_with_its_cure(slurm, options, environ, problem, cure):

@@ -142,11 +142,7 @@ def test_fail_fast_stops_the_others(study) -> None:
     sweep = study(LONG.replace("[0.1, 0.2]", "[0.1, 0.2], initial.amplitude: [1, 1e49]"))
     sweep.prepare()
     code = run_all(
-        sweep,
-        [Group((run,)) for run in sweep.runs[:3]],
-        at_once=2,
-        fail_fast=True,
-        environ=dict(os.environ),
+        sweep, [Group((run,)) for run in sweep.runs[:3]], at_once=2, fail_fast=True, environ=dict(os.environ)
     )
     assert code == 1
     assert stages(sweep)[1] == "failed"
