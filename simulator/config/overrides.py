@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config.yaml12 import Path, dotted, has, parse_yaml
+from simulator.config.yaml12 import Path, dotted, has, parse_yaml, path_of
 from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText
 
@@ -42,8 +42,7 @@ def parse_override(text: str) -> Override:
     except UserError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise UserError(f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help") from None
-    path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
-    return Override(path, _from_command_line(document.value))
+    return Override(path_of(key), _from_command_line(document.value))
 
 
 def text_override(key: str, text: str) -> Override:

@@ -79,6 +79,11 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+def path_of(key: str) -> Path:
+    """The path that the user writes as `grid.shape.0`."""
+    return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)
+
+
 def has(block: Any, part: str | int) -> bool:
     """Whether a value is a mapping with this key or a list with this index."""
     if isinstance(block, dict):

@@ -19,6 +19,7 @@ import numpy as np
 
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
+from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.words import brief
@@ -27,12 +28,8 @@ SCALARS = ("wall_time", "steps")
 """Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
-_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
+_OPERATORS = {
+    **ARITHMETIC,
     ast.LtE: operator.le,
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
@@ -174,23 +171,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
-    """The value of a formula. TypeError for syntax that it may not contain."""
-    match node:
-        case ast.Name(id=name):
-            return np.pi if name == "pi" else columns[name]
-        case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, columns)
-        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](_value(argument, columns))
-    raise TypeError(
-        f"{ast.unparse(node)}: only columns, numbers, + - * / **, {', '.join(_FUNCTIONS)} are known"
-    )
+    return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, _OPERATORS)
 
 
 def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster.jobscript import Resources, render
+from simulator.cluster.jobscript import SlurmSettings, render
 
 pytestmark = pytest.mark.slurm
 
@@ -51,7 +51,7 @@ class Run:
         program = folder / "program.py"
         program.write_text(PROGRAM)
         (folder / "config.yaml").write_text(json.dumps({"stops": 0} | plan))
-        resources = Resources(nodes=2, tasks_per_node=1, other=flags)
+        resources = SlurmSettings(nodes=2, tasks_per_node=1, sbatch=flags)
         lines = [*setup, f"run={folder}", 'set -- "$run/config.yaml"']
         command = [sys.executable, str(program)]
         text = render("counting", folder, command, resources, setup=lines, max_restarts=2)
@@ -198,7 +198,7 @@ def test_array_tasks_come_back_each_for_itself(slurm, tmp_path, wait_until):
     script = tmp_path / "job.sbatch"
     command = [sys.executable, str(runs[0].folder / "program.py")]
     script.write_text(
-        render("array", tmp_path, command, Resources(nodes=1), setup=setup, array="0-1", max_restarts=2)
+        render("array", tmp_path, command, SlurmSettings(nodes=1), setup=setup, array="0-1", max_restarts=2)
     )
     array = slurm.sbatch([], script, cwd=tmp_path)
     runs[1].has_started(1)

@@ -47,8 +47,8 @@ def test_the_error_of_a_mean_knows_of_correlation():
     ("text", "message"),
     [
         ("mean.(energy +)", "cannot be computed"),
-        ("mean.(open('x'))", "only columns, numbers"),
-        ("mean.(energy.real)", "only columns, numbers"),
+        ("mean.(open('x'))", "only numbers"),
+        ("mean.(energy.real)", "only numbers"),
         ("average.energy", "unknown reduction 'average'"),
         ("p100.energy", "unknown reduction 'p100'"),
     ],
