@@ -2,9 +2,9 @@
 
 import argparse
 import math
-import re
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
 from simulator.cli.parser import arg, command
@@ -20,11 +20,8 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _power(text: str) -> float:
-    found = re.fullmatch(r"(-?[\d.]+)(?:/([\d.]+))?", text)
     try:
-        if found is None:
-            raise ValueError
-        return float(found[1]) / float(found[2] or 1)
+        return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"a number is needed, e.g. 5/3, not {text!r}") from None
 
@@ -142,12 +139,6 @@ def movie(args: argparse.Namespace) -> int:
     return 0
 
 
-def _size(text: str) -> str:
-    if not re.fullmatch(r"\d+,\d+", text):
-        raise argparse.ArgumentTypeError(f"width and height are needed, e.g. 1024,768, not {text!r}")
-    return text
-
-
 @command(
     "make volume pictures of a run's snapshots",
     arg("run", metavar="RUN", help="the run's folder; the run may still be going on"),
@@ -161,7 +152,7 @@ def _size(text: str) -> str:
     arg("--azimuth", type=float, metavar="DEGREES", help="where the camera stands, from x towards y"),
     arg("--elevation", type=float, metavar="DEGREES", help="above the x-y plane"),
     arg("--zoom", type=float, help="1: the box's diagonal is the picture's shorter side"),
-    arg("--size", type=_size, metavar="WIDTH,HEIGHT", help="in pixels"),
+    arg("--size", metavar="WIDTH,HEIGHT", help="in pixels"),
     arg("--step", type=int, action="append", help="a snapshot; may be given again (default: the last)"),
     arg("--all", action="store_true", help="every snapshot"),
     arg("overrides", metavar="key.path=value", nargs="*", default=[], help="of output or devices"),

@@ -45,19 +45,6 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
 
 
-class ShowVersion(argparse.Action):
-    """The option --version. Metadata of packages is read only if it is given."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(
-            option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help
-        )
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(f"{parser.prog} {program_version()}")
-        parser.exit()
-
-
 def program_version() -> str:
     """The version of the installed program; "unknown" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
@@ -66,13 +53,6 @@ def program_version() -> str:
         return version("simulator")
     except PackageNotFoundError:
         return "unknown"
-
-
-def unknown_command(name: str, known: Sequence[str]) -> UserError:
-    """The error for a command that does not exist, with a similar name."""
-    return UserError(
-        f"simulator: unknown command {name!r}{did_you_mean(name, known)} known: {', '.join(known)}"
-    )
 
 
 def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:

@@ -115,6 +115,7 @@ def submit(args: argparse.Namespace) -> int:
     from simulator.config.overrides import text_override
     from simulator.run.progress import typed
     from simulator.run.submit_run import prepare, site_settings, submit
+    from simulator.words import short
 
     overrides = with_output(args.overrides, args.output)
     # resources on the command line are checked as overrides of the `slurm` block
@@ -140,16 +141,10 @@ def submit(args: argparse.Namespace) -> int:
         print(job.script, end="")
         return 0
     number = submit(config, job)
-    folder = _short(job.folder)
+    folder = short(job.folder)
     print(f"submitted job {number}: {folder / 'job.sbatch'}")
     log = folder / "logs" / f"slurm-{number}.out"
     print("next:")
     for words in ((*typed(), "status", str(folder)), ("tail", "-F", str(log))):
         print(f"  {shlex.join(words)}")
     return 0
-
-
-def _short(folder: Path) -> Path:
-    """The path relative to the current folder if it is below it, else as it is."""
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -37,7 +37,7 @@ def plan(args: argparse.Namespace) -> int:
 
     sweep = open_sweep(args.file)
     sweep.check()
-    _print(plan_lines(sweep))
+    print("\n".join(plan_lines(sweep)))
     return 0
 
 
@@ -57,7 +57,7 @@ def status(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.report import status_lines
 
-    _print(status_lines(open_sweep(args.file)))
+    print("\n".join(status_lines(open_sweep(args.file))))
     return 0
 
 
@@ -78,7 +78,7 @@ def table_of(args: argparse.Namespace) -> int:
 
     sweep = open_sweep(args.file)
     rows = sweep.rows()
-    _print(table_lines(sweep, rows))
+    print("\n".join(table_lines(sweep, rows)))
     if args.csv:
         write_text(args.csv, as_csv(rows))
     if args.json:
@@ -112,7 +112,8 @@ def plot_runs(args: argparse.Namespace) -> int:
     from simulator.show.study import plot_sweep
     from simulator.study import open_sweep
 
-    _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])
+    for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue):
+        print(path)
     return 0
 
 
@@ -219,11 +220,6 @@ def submit_runs(args: argparse.Namespace) -> int:
     )
     print(f"next:\n  {typed_sweep('status', sweep)}")
     return 0
-
-
-def _print(lines: list[str]) -> None:
-    for line in lines:
-        print(line)
 
 
 sweep = Command(

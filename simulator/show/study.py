@@ -30,6 +30,7 @@ from simulator.study import table as collect
 from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
+from simulator.words import brief
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -387,19 +388,10 @@ def _around(value: float) -> tuple[float, float]:
 
 def _text(value: Any) -> str:
     """A value as text for a tick or a legend."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return _number(float(value))
-        case list() | tuple():
-            return " x ".join(_text(part) for part in value)
-    return str(value).replace("_", " ")
-
-
-def _number(value: float) -> str:
+    if isinstance(value, list | tuple):
+        return " x ".join(_text(part) for part in value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return brief(value).replace("_", " ")
     if value and not 1e-3 <= abs(value) < 1e4:
         power = math.floor(math.log10(abs(value)))
         digits = f"{value / 10.0**power:.4g}"

@@ -55,7 +55,6 @@ def test_each_task_takes_its_own_gpus(case):
     ("case", "tells"),
     [
         ("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"),
-        ("map twice", "--gpus-per-task=1"),
         ("single shared", "--gpus-per-task=1"),
     ],
 )
@@ -64,15 +63,13 @@ def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag(case, tells):
     assert len(problems) == 1 and tells in (problems.pop() or "")
 
 
-def test_closest_binding_that_overlaps_is_told():
-    # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket
-    allocation = discover(environment("gpu-bind closest", CUDA_VISIBLE_DEVICES="0,1"))
-    assert "some share one" in (allocation.gpus.problem or "")
-
-
-def test_the_prefix_of_newer_slurms_is_read():
-    newer = environment("map twice", SLURMD_TRES_BIND="gres/gpu:verbose,map_gpu:1,1")
-    assert "map_gpu:1,1" in (discover(newer).gpus.problem or "")
+def test_bindings_that_overlap_are_told():
+    # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket; and the prefix of newer Slurms
+    for found in (
+        environment("gpu-bind closest", CUDA_VISIBLE_DEVICES="0,1"),
+        environment("gpus-per-node", SLURMD_TRES_BIND="gres/gpu:verbose,single:1"),
+    ):
+        assert "some share one" in (discover(found).gpus.problem or "")
 
 
 def test_gpus_that_do_not_divide_are_named_idle():
@@ -124,49 +121,39 @@ def test_a_requeued_job_meets_elsewhere():
     assert after.job.restarts == 1
 
 
-@pytest.mark.parametrize("case", ["batch script", "salloc", "pty"])
-def test_a_jobs_shell_is_one_process_with_a_warning(case):
-    allocation = discover(environment(case))
+# salloc with LaunchParameters=use_interactive_step: a step whose SLURM_NTASKS is the allocation's
+INTERACTIVE = {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"), [("batch script", {}), ("salloc", {}), ("pty", {}), ("cpu", INTERACTIVE)]
+)
+def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
+    assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
+    allocation = discover(environment(case, **changes))
     assert (allocation.source, allocation.num_processes, allocation.coordinator) == ("local", 1, None)
     assert "not started by srun" in allocation.warnings[0]
     assert allocation.job is not None
 
 
-def test_the_interactive_steps_shell_is_one_process():
-    # salloc with LaunchParameters=use_interactive_step: a step whose SLURM_NTASKS is the allocation's
-    shell = environment("cpu", SLURM_STEP_ID="4294967290", SLURM_STEP_NUM_TASKS="1", SLURM_NTASKS="4")
-    allocation = discover(shell)
-    assert (allocation.source, allocation.num_processes) == ("local", 1)
-    assert "not started by srun" in allocation.warnings[0]
-
-
-def test_a_shell_with_one_task_has_nothing_to_warn_of():
-    assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
-
-
 @pytest.mark.parametrize(
-    "name", ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"]
-)
-def test_a_half_set_step_is_one_process_with_a_warning(name):
-    allocation = discover(environment("cpu", **{name: "unset"}))
-    assert (allocation.source, allocation.num_processes) == ("local", 1)
-    assert name in allocation.warnings[0]
-
-
-@pytest.mark.parametrize(
-    "changes",
+    ("name", "value"),
     [
-        {"SLURM_STEP_NODELIST": "node[1-"},
-        {"SLURM_STEP_TASKS_PER_NODE": "7"},
-        {"SLURM_PROCID": "3"},
-        {"SLURM_NODEID": "2"},
-        {"SLURM_LOCALID": "2"},
+        *(
+            (f"SLURM_{name}", "unset")
+            for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")
+        ),
+        ("SLURM_STEP_NODELIST", "node[1-"),
+        ("SLURM_STEP_TASKS_PER_NODE", "7"),
+        ("SLURM_PROCID", "3"),
+        ("SLURM_NODEID", "2"),
+        ("SLURM_LOCALID", "2"),
     ],
 )
-def test_a_contradictory_step_is_one_process_with_a_warning(changes):
-    allocation = discover(environment("cpu", **changes))
-    assert allocation.num_processes == 1
-    assert "contradict" in allocation.warnings[0]
+def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, value):
+    allocation = discover(environment("cpu", **{name: value}))
+    assert (allocation.source, allocation.num_processes) == ("local", 1)
+    assert (name if value == "unset" else "contradict") in allocation.warnings[0]
 
 
 def test_rank_variables_without_a_job_are_not_believed():
@@ -202,6 +189,7 @@ def test_by_hand_wins_over_slurm_and_flags_over_both():
         2,
     )
     assert discover(environ, process_id=2).process_id == 2
+    assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
 
 
 def test_by_hand_with_slurms_own_numbers_keeps_the_steps_binding():
@@ -245,10 +233,6 @@ def test_the_secret_is_not_shown_with_the_rest():
     allocation = discover(BY_HAND | {"SIMULATOR_SECRET": "known to few people"})
     assert allocation.secret == "known to few people"
     assert "few" not in repr(allocation)
-
-
-def test_one_process_by_hand_needs_no_coordinator():
-    assert discover({}, num_processes=1, process_id=0).num_processes == 1
 
 
 def test_local_processes_of_the_launcher_divide_gpus_and_cores():

@@ -34,12 +34,6 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
     [
         ("-n2 --gpus-per-node=1", {}, "2 tasks share 1 GPU", "--ntasks-per-node=1 or --gpus-per-node=2"),
         (
-            "-n2 --gpus-per-node=4 --gpu-bind=map_gpu:1,1",
-            {},
-            "puts two tasks on one GPU",
-            "--gpus-per-task=1",
-        ),
-        (
             "-n1 --gpus-per-task=1",
             {},
             "1 GPUs are given, but this JAX runs on the CPU only",
