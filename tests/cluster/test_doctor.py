@@ -1,14 +1,9 @@
 """The doctor's findings for set-ups right and wrong, most of which no test machine has."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import simulator
 from simulator.cluster import Allocation, discover
 from simulator.cluster.doctor import Facts, collect, own_findings, shared_findings
 
@@ -139,21 +134,3 @@ def test_gpus_are_known_by_their_uuid(tmp_path, monkeypatch):
     environ = {"CUDA_VISIBLE_DEVICES": "1"}
     assert collect(discover(environ), environ).gpus_taken == ("GPU-222",)
     assert collect(discover({}), {}).gpus_seen == ("GPU-111", "GPU-222")
-
-
-def test_the_doctor_examines_one_local_process(tmp_path):
-    code = "import sys; from simulator.cli import main; sys.exit(main(['doctor']))"
-    root = str(Path(simulator.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    first, *_, exchanged, transformed, last = done.stdout.splitlines()
-    assert first.startswith("process 0 of 1: host ")
-    assert "all-to-all" in exchanged and "correct" in exchanged
-    assert "32^3 points and back: correct" in transformed
-    assert last == "no problems found"

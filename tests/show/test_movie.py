@@ -1,8 +1,6 @@
 """Movies: what was written is decoded again; where the frames come from; what is refused."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -132,14 +130,6 @@ def test_what_cannot_be_shown_is_refused(folder):
     (folder / "slices.h5").unlink()
     with pytest.raises(UserError, match=r"there are: none yet"):
         movie(folder, "density")
-
-
-def test_no_jax_device_starts(folder):
-    """A movie may be made on a login node: with a platform that does not exist no device could start."""
-    arguments = ["movie", str(folder), "--field", "density", "--output", str(folder / "a.gif")]
-    command = [sys.executable, "-m", "simulator", *arguments]
-    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "absent"})
-    assert (folder / "a.gif").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(

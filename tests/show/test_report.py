@@ -1,10 +1,7 @@
 """The page about a run or a sweep: what it says, that it needs nothing beside itself, and how a browser shows it."""
 
 import os
-import re
 import shutil
-import subprocess
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -21,7 +18,6 @@ from simulator.show.health import checks, worst
 from simulator.show.report import caption, report_run
 
 pytestmark = pytest.mark.smoke
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CONFIG = """\
 name: a <run> & more
 model: {kind: navier_stokes, viscosity: 0.01}
@@ -206,74 +202,19 @@ def a_sweep(folder, count):
     return sweep
 
 
-@pytest.mark.slow
-def test_a_sweep_of_16_is_small(tmp_path, monkeypatch, capsys):
+def test_a_sweep_by_its_file_and_by_its_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    sweep = a_sweep(tmp_path, 16)
-    assert main(["report", "study.yaml"]) == 0
-    path = Path(capsys.readouterr().out.strip())
-    assert path == sweep.folder / "report.html" and path.stat().st_size < 5e6
+    sweep = a_sweep(tmp_path, 2)
+    for given in ("study.yaml", str(sweep.folder)):
+        assert main(["report", given]) == 0
+        path = Path(capsys.readouterr().out.strip())
+        assert path == sweep.folder / "report.html" and path.stat().st_size < 1e6
     page = read(path)
     links = [address for address in page.addresses if not address.startswith("data:")]
-    assert len(links) == 16 and all((path.parent / link).is_dir() for link in links)
-    assert " ".join(page.text).count("0.3") >= 16  # the final energy of each
-
-
-def test_a_sweep_by_its_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sweep = a_sweep(tmp_path, 1)
-    assert main(["report", str(sweep.folder)]) == 0
-    assert capsys.readouterr().out.strip() == str(sweep.folder / "report.html")
+    assert len(links) == 2 and all((path.parent / link).is_dir() for link in links)
+    assert " ".join(page.text).count("0.3") >= 2  # the final energy of each
 
 
 def test_captions():
     assert caption("spectrum_kinetic_energy") == "Shell spectrum at several times: kinetic energy"
     assert caption("max_enstrophy_against_model_viscosity") == "max enstrophy against model viscosity"
-
-
-# ---- in a browser ----------------------------------------------------------------------------------------
-
-
-def shown(page: Path, folder: Path, width: int) -> dict[str, int]:
-    """What Chromium makes of a page in a frame of so many pixels: widths, and pictures that did not load."""
-    frame = folder / f"frame_{width}.html"
-    text = escape(
-        page.read_text().replace(' loading="lazy"', "")
-    )  # all pictures are there when the frame has loaded
-    look = """const look = (frame) => {
-        const d = frame.contentDocument, images = [...d.images];
-        document.title = Object.entries({inner: d.documentElement.clientWidth, scroll: d.documentElement.scrollWidth,
-            images: images.length, broken: images.filter(i => !i.naturalWidth).length,
-            least: Math.min(...images.map(i => i.clientWidth))}); };"""
-    style = f"width:{width}px;height:800px;border:0"
-    frame.write_text(
-        f'<title></title><script>{look}</script><iframe onload="look(this)" style="{style}" srcdoc="{text}"></iframe>'
-    )
-    options = (
-        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    )
-    command = [
-        str(CHROMIUM), *options.split(), "--disable-component-update", "--disable-sync", "--dump-dom",
-        "--virtual-time-budget=10000", f"--user-data-dir={folder / 'profile'}", frame.as_uri(),
-    ]  # fmt: skip
-    found = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
-    result = re.search(r"<title>(inner[^<]*)</title>", found)
-    assert result, found[:500]
-    words = result[1].split(",")
-    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize("width", [1280, 360])
-def test_a_browser_shows_it_at_any_width(tmp_path, monkeypatch, width):
-    """The page is never wider than the window, and its pictures are there and legible."""
-    monkeypatch.chdir(tmp_path)
-    sweep = a_sweep(tmp_path, 3)
-    from simulator.show.report import report_sweep
-
-    for page in (report_run(sweep.runs[0].folder), report_sweep(sweep)):
-        found = shown(page, tmp_path, width)
-        assert found["scroll"] <= found["inner"] <= width
-        assert found["images"] >= 2 and found["broken"] == 0
-        assert found["least"] >= min(300, width - 60)

@@ -85,36 +85,24 @@ sweep:
         assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]
 
 
-def test_a_member_that_fails_leaves_the_others_alone(study) -> None:
-    sweep = study("base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49, 2]}}\n")
-    together(sweep)
-    found = statuses_of([run.folder for run in sweep.runs])
-    assert [str(status.stage) for status in found] == ["done", "failed", "done"]
-    assert "is not finite" in found[1].detail
-
-
-def test_a_signal_stops_every_member_with_a_checkpoint_and_they_continue(study) -> None:
-    sweep = study(
-        "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}}\n",
-        BASE.replace("stop: 0.1", "stop: 200"),
-    )
+def test_a_member_that_fails_leaves_the_others_alone_and_a_signal_stops_them(study) -> None:
+    text = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49, 2]}}\n"
+    sweep = study(text, BASE.replace("stop: 0.1", "stop: 200"))
     folders = [run.folder for run in sweep.runs]
 
-    def stop_when_both_run() -> None:
-        while not all(read_state(folder) and read_state(folder).step for folder in folders):  # type: ignore[union-attr]
+    def stop_when_all_have_gone_on() -> None:
+        while not all(
+            (state := read_state(folder)) and (state.step or state.state == "failed") for folder in folders
+        ):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = threading.Thread(target=stop_when_both_run, daemon=True)
-    thread.start()
+    threading.Thread(target=stop_when_all_have_gone_on, daemon=True).start()
     together(sweep)
-    states = [read_state(folder) for folder in folders]
-    assert [state.state for state in states if state] == ["stopped", "stopped"]
-    sweep = study(
-        "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 2]}}\n",
-        BASE.replace("stop: 0.1", "stop: 200"),
-    )
-    assert [str(s.stage) for s in statuses_of(folders)] == ["interrupted", "interrupted"]
+    found = statuses_of(folders)
+    assert [str(status.stage) for status in found] == ["interrupted", "failed", "interrupted"]
+    assert "is not finite" in found[1].detail
+    assert all(list((folder / "checkpoints").glob("0*")) for folder in folders[::2])
 
 
 def keyed(sweep: Sweep, parts: int = 1) -> list[tuple[list[int], tuple[str, ...]]]:

@@ -11,7 +11,7 @@ import pytest
 
 from simulator.archive.open_run import open_run
 from simulator.cli import main
-from simulator.study import Sweep, open_sweep
+from simulator.study import Sweep
 from simulator.study.runner import Group, run_all
 from simulator.study.study_status import statuses_of
 
@@ -37,18 +37,17 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1, 1e49]}}\n"
-"""The second fails: its energy is not finite."""
+FAILING = "base: base.yaml\nsweep: {grid: {initial.amplitude: [1e49]}}\n"
+"""It fails: its energy is not finite."""
 
 
 @pytest.mark.spmd
 def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys) -> None:
     sweep = study(FAILING)
-    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 1
+    assert main(["sweep", "run", "study.yaml"]) == 1
     shown = capsys.readouterr().out
-    assert stages(sweep) == ["done", "failed"]
-    assert "is not finite" in shown and "1 done, 1 failed" in shown
-    assert open_run(sweep.runs[0].folder).state.time == pytest.approx(0.1)  # type: ignore[union-attr]
+    assert stages(sweep) == ["failed"]
+    assert "is not finite" in shown and "1 failed" in shown
 
     files = {path: path.stat().st_mtime_ns for run in sweep.runs for path in run.folder.rglob("*")}
     assert main(["sweep", "run", "study.yaml"]) == 1
@@ -57,28 +56,27 @@ def test_a_sweep_runs_and_then_does_nothing_and_runs_what_is_added(study, capsys
 
     added = study(FAILING.replace("1e49]", "1e49, 2]"))
     assert main(["sweep", "run", "study.yaml"]) == 1
-    assert "1 of 3 runs" in capsys.readouterr().out
-    assert stages(added) == ["done", "failed", "done"]
-    assert [run.hash for run in sweep.runs] == [run.hash for run in added.runs[:2]]
+    assert "1 of 2 runs" in capsys.readouterr().out
+    assert stages(added) == ["failed", "done"] and added.runs[0].hash == sweep.runs[0].hash
+    assert open_run(added.runs[1].folder).state.time == pytest.approx(0.1)  # type: ignore[union-attr]
 
     assert main(["sweep", "retry", "study.yaml", "--failed"]) == 1
-    assert "1 of 3 runs" in capsys.readouterr().out
-    assert stages(added) == ["done", "failed", "done"]
+    assert "1 of 2 runs" in capsys.readouterr().out
+    assert stages(added) == ["failed", "done"]
 
 
 LONG = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}, list: [{time.stop: 1e6}]}\n"
 
 
 @pytest.mark.spmd
-def test_ctrl_c_stops_all_cleanly_and_the_same_command_continues(study) -> None:
+def test_ctrl_c_stops_all_cleanly_and_the_same_command_continues(study, capsys) -> None:
     sweep = study(LONG)
     process = command("run", "study.yaml", "--jobs", "2")
     states = [run.folder / "state.json" for run in sweep.runs]
     _until(lambda: all(state.exists() and '"step": 0,' not in state.read_text() for state in states))
     assert stages(sweep) == ["running", "running"]
-    refused = command("run", "study.yaml", "--jobs", "2")
-    shown, _ = refused.communicate(timeout=60)
-    assert refused.returncode == 0 and "2 running; nothing to do" in shown
+    assert main(["sweep", "run", "study.yaml", "--jobs", "2"]) == 0
+    assert "2 running; nothing to do" in capsys.readouterr().out
     process.send_signal(signal.SIGINT)
     shown, _ = process.communicate(timeout=60)
     assert process.returncode == 3
@@ -118,6 +116,7 @@ def killed_somewhere(sweep: Sweep, seconds: float) -> None:
     _until(lambda: "running" not in stages(sweep))
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_killed_and_run_again_completes_exactly_the_missing_runs(study) -> None:
     sweep = study(STUDY)
@@ -200,15 +199,3 @@ def test_a_wrong_command_line(study, capsys, tmp_path: Path, line: str, message:
     assert main(["sweep", *line.split()]) == 2
     assert capsys.readouterr().err == message.format(folder=tmp_path) + "\n"
     assert not Path("out").exists()
-
-
-def test_status_and_table_start_no_device(study, monkeypatch: pytest.MonkeyPatch) -> None:
-    study(STUDY)
-    code = (
-        "from simulator.cli import main; import jax\n"
-        "for command in ('status', 'table'): assert main(['sweep', command, 'study.yaml']) == 0\n"
-        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
-        "assert len(jax.devices('cpu')) == 3\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
-    assert open_sweep("study.yaml").runs and not Path("out").exists()

@@ -4,6 +4,8 @@ import json
 import math
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +108,27 @@ def test_the_table_and_status_as_text(half_done) -> None:
     assert shown[2].endswith("failed       velocity is not finite")
     assert shown[3].endswith("interrupted  step 2, 40 %: SIGTERM")
     assert shown[-1] == "study: 1 done, 1 failed, 1 interrupted, 1 waiting"
+
+
+def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
+    """They import JAX at most."""
+    run = str(half_done.runs[0].folder)
+    lines = [f"sweep {name} study.yaml" for name in ("status", "table", "submit --dry-run")]
+    lines += [
+        "check base.yaml",
+        "submit base.yaml --dry-run",
+        f"status {run}",
+        f"plot {run}",
+        f"verify {run}",
+    ]
+    code = (
+        "from simulator.cli import main; import jax\n"
+        f"assert [main(line.split()) for line in {lines}] == [0, 0, 0, 0, 0, 0, 0, 1]\n"  # it has no provenance.json
+        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
+        "assert len(jax.devices('cpu')) == 3\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code], timeout=90, check=True, env=environ)
 
 
 def test_the_plan_as_text(study) -> None:
