@@ -242,14 +242,13 @@ def _possible(path: str, room: int = 0) -> Path:
         raise ValueError(f"a path is UTF-8 text, not {shown(path)}") from None
     except OSError:
         raise ValueError("the current folder is gone; change to another one") from None
-    if len(encoded) + room > _LONGEST_PATH:
-        raise ValueError(
-            f"the path is {len(encoded)} bytes long; at most {_LONGEST_PATH - room} are possible"
-        )
-    if (longest := max(map(len, encoded.split(b"/")))) > _LONGEST_NAME:
-        raise ValueError(
-            f"a file or folder name is {longest} bytes long; at most {_LONGEST_NAME} are possible"
-        )
+    longest = max(map(len, encoded.split(b"/")))
+    for what, length, most in (
+        ("the path", len(encoded), _LONGEST_PATH - room),
+        ("a file or folder name", longest, _LONGEST_NAME),
+    ):
+        if length > most:
+            raise ValueError(f"{what} is {length} bytes long; at most {most} are possible")
     return Path(encoded.decode())
 
 

@@ -7,7 +7,7 @@ import time
 from fractions import Fraction
 from pathlib import Path
 
-from simulator.cli.parser import arg, command
+from simulator.cli.parser import arg, command, overrides, progress_bar
 from simulator.errors import UserError
 
 _FORMATS = ("png", "pdf", "svg")
@@ -111,17 +111,13 @@ def movie(args: argparse.Namespace) -> int:
     these give more frames, or of the run's volume pictures.
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from simulator.show.movie import ffmpeg, movie
 
     if args.slice + args.render + args.projection > 1:
         raise UserError("simulator movie: --slice, --render and --projection exclude one another")
     if (args.field is None) != args.render:
         raise UserError("simulator movie: give either --field NAME or --render")
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{args.field or 'render'}: frames", total=None)
+    with progress_bar(f"{args.field or 'render'}: frames") as progress:
         made = movie(
             args.run,
             args.field,
@@ -131,7 +127,7 @@ def movie(args: argparse.Namespace) -> int:
             output=args.output,
             keep=args.frames,
             encoder=ffmpeg(),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=progress,
         )
     print(f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB")
     if made.note:
@@ -155,7 +151,7 @@ def movie(args: argparse.Namespace) -> int:
     arg("--size", metavar="WIDTH,HEIGHT", help="in pixels"),
     arg("--step", type=int, action="append", help="a snapshot; may be given again (default: the last)"),
     arg("--all", action="store_true", help="every snapshot"),
-    arg("overrides", metavar="key.path=value", nargs="*", default=[], help="of output or devices"),
+    overrides("of output or devices"),
 )
 def render(args: argparse.Namespace) -> int:
     """Render scalar fields of a run's snapshots on the devices of this machine, each its own part of the box, and
@@ -166,9 +162,9 @@ def render(args: argparse.Namespace) -> int:
 
     asked = {"camera.azimuth": args.azimuth, "camera.elevation": args.elevation, "camera.zoom": args.zoom}
     asked |= {"size": args.size}
-    overrides = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
+    own = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
-    for path in render(Path(args.run), steps, [*args.overrides, *overrides], args.field):
+    for path in render(Path(args.run), steps, [*args.overrides, *own], args.field):
         print(path, flush=True)
     return 0
 

@@ -14,7 +14,6 @@ RUNNING = (
         default="off",
         help="auto: runs that differ only in numbers are stepped together in one program",
     ),
-    arg("--fail-fast", action="store_true", help="the first failure stops the others"),
 )
 
 
@@ -136,9 +135,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.local import run_missing
 
-    return run_missing(
-        open_sweep(args.file), jobs=args.jobs, fail_fast=args.fail_fast, batch=args.batch == "auto"
-    )
+    return run_missing(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
 
 
 @command(
@@ -146,7 +143,6 @@ def run_sweep(args: argparse.Namespace) -> int:
     FILE,
     *RUNNING,
     arg("--failed", action="store_true", help="only failed runs"),
-    arg("--interrupted", action="store_true", help="only interrupted runs"),
     arg("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers"),
 )
 def retry_sweep(args: argparse.Namespace) -> int:
@@ -157,15 +153,8 @@ def retry_sweep(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.local import run_again
 
-    return run_again(
-        open_sweep(args.file),
-        failed=args.failed,
-        interrupted=args.interrupted,
-        indices=args.index,
-        jobs=args.jobs,
-        fail_fast=args.fail_fast,
-        batch=args.batch == "auto",
-    )
+    sweep, batch = open_sweep(args.file), args.batch == "auto"
+    return run_again(sweep, failed=args.failed, indices=args.index, jobs=args.jobs, batch=batch)
 
 
 def _folder(file: str, index: int) -> Any:

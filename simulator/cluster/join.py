@@ -55,9 +55,11 @@ def join(
     name, secret, shared = _meeting_place(allocation, folder)
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
-        if not _free(port):
-            raise UserError(f"port {port} of this host is in use: choose another for --coordinator")
-        server = meeting.open_server(_interface(host), port, allocation.num_processes)
+        try:
+            server = meeting.open_server(_interface(host), port, allocation.num_processes)
+        except OSError as error:
+            what = f"port {port} of this host is in use or not allowed ({error.strerror})"
+            raise UserError(f"{what}: choose another for --coordinator") from None
         with _published(shared, name, Place(allocation.coordinator, secret)):
             guests = meeting.await_all(server, allocation, secret, wait, say)
         # possibly no other port is open between the hosts: once all are here, the service takes this one
@@ -146,16 +148,6 @@ def _own_name(allocation: Allocation) -> str:
             socket.getaddrinfo(name, None)
             return name
     return socket.gethostname()
-
-
-def _free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 def _allow_connections(processes: int) -> None:

@@ -69,15 +69,8 @@ def load_config(
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
     """The run that these blocks describe, mappings or settings objects by name. Paths are relative to the current
     folder. Raises UserError as `load_config`."""
-    settings = run_config_class()
     data = {name: block for name, block in blocks.items() if block is not None}
-    places = Places({(): "Simulation"})
-    try:
-        config = settings.model_validate(data, context={"folder": os.getcwd(), "name": "run"})
-    except ValidationError as error:
-        raise explain(error, settings, data, places) from None
-    config._places = places
-    return config
+    return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}), run_config_class())
 
 
 def parse_config(text: str, name: str) -> RunConfig:
@@ -103,12 +96,17 @@ def _validated(
         "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
         "check_files": check_files,
     }
-    settings = config_class or run_config_class()
+    return _made(data, context, Places(places), config_class or run_config_class())
+
+
+def _made(
+    data: dict[str, Any], context: dict[str, Any], places: Places, settings: type[RunConfig]
+) -> RunConfig:
     try:
         config = settings.model_validate(data, context=context)
     except ValidationError as error:
-        raise explain(error, settings, data, Places(places)) from None
-    config._places = Places(places)
+        raise explain(error, settings, data, places) from None
+    config._places = places
     return config
 
 

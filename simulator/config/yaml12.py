@@ -91,6 +91,15 @@ def has(block: Any, part: str | int) -> bool:
     return isinstance(block, list | tuple) and isinstance(part, int) and part < len(block)
 
 
+def value_at(data: Any, path: Path) -> Any:
+    """The value at a path; None if there is none."""
+    for part in path:
+        if not has(data, part):
+            return None
+        data = data[part]
+    return data
+
+
 def parse_yaml(text: str, name: str) -> Document:
     """The single document in `text`; `name` names it in messages, e.g. the file's name.
 

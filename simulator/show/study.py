@@ -24,7 +24,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.show.lines import Pictures, limits, logarithmic, panels
-from simulator.show.runs import Looks, overlays
+from simulator.show.runs import Looks, known, overlays
 from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours
 from simulator.study import table as collect
 from simulator.study.study_status import statuses_of
@@ -198,10 +198,7 @@ def _against(
 
 def opened(folder: Path) -> Run | None:
     """The run in a folder; None if there is none yet."""
-    try:
-        return open_run(folder)
-    except UserError:
-        return None
+    return known(lambda: open_run(folder), None)
 
 
 def _file_name(text: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.config import Change, RunConfig, as_mapping, classify
+from simulator.config.yaml12 import path_of, value_at
 from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
 
@@ -49,7 +50,7 @@ def identity(config: RunConfig, varied: Iterable[str]) -> str:
     whole = as_mapping(config)
     # An empty block counts as none, so that a version with a new kind of block finds the runs of the one before.
     covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
-    others = {key: value(whole, key) for key in varied if not is_compared(key.partition(".")[0])}
+    others = {key: value_at(whole, path_of(key)) for key in varied if not is_compared(key.partition(".")[0])}
     inputs = {
         key: _checksum(item)
         for key, item, _ in walk(config)
@@ -63,18 +64,6 @@ def identity(config: RunConfig, varied: Iterable[str]) -> str:
 def is_compared(block: str) -> bool:
     """Whether the hash covers a block of the configuration as a whole."""
     return block != "output" and classify(block) is not Change.FREE
-
-
-def value(mapping: Any, key: str) -> Any:
-    """The value of `key` (`grid.shape`, `model.scalars.0.name`) in a resolved configuration; None if absent."""
-    for part in key.split("."):
-        if isinstance(mapping, Mapping):
-            mapping = mapping.get(part)
-        elif isinstance(mapping, list) and part.isdecimal() and int(part) < len(mapping):
-            mapping = mapping[int(part)]
-        else:
-            return None
-    return mapping
 
 
 def _checksum(path: Path) -> str:

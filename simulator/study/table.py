@@ -22,7 +22,7 @@ from simulator.errors import UserError, did_you_mean
 from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
-from simulator.words import brief
+from simulator.words import aligned, brief
 
 SCALARS = ("wall_time", "steps")
 """Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
@@ -291,16 +291,8 @@ def _json(value: Any) -> Any:
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
     """Aligned columns for reading: numbers to the right, with six digits."""
     header = [name for name in table[0] if name not in leave_out]
-    cells = [[_short(row[name]) for name in header] for row in table]
-    numeric = [all(_is_number(row[name]) for row in table) for name in header]
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in (header, *cells)
-    ]
+    numeric = {i for i, name in enumerate(header) if all(_is_number(row[name]) for row in table)}
+    return aligned([header, *([_short(row[name]) for name in header] for row in table)], numeric)
 
 
 def _is_number(value: Any) -> bool:

@@ -17,7 +17,7 @@ def test_words_are_completed(capsys) -> None:
         "simulator veri": ["verify"],
         "simulator sweep sta": ["status"],
         "simulator run --num-p": ["--num-processes"],
-        "simulator sweep run x.yaml --fail": ["--fail-fast"],
+        "simulator sweep retry x.yaml --fail": ["--failed"],
         "simulator ": [*COMMANDS],
     }
     ask = "".join(

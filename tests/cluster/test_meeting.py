@@ -333,9 +333,9 @@ CHILD = """
     from simulator.cluster.start import start
     allocation = discover(os.environ)
     if allocation.process_id == 1:
-        time.sleep({pause})
+        time.sleep(60)
     with failure.contained(allocation):
-        start(allocation, platform="cpu", count=2, wait={wait}).close()
+        start(allocation, platform="cpu", count=2, wait=2).close()
 """
 
 
@@ -351,28 +351,6 @@ BY_HAND = """
 """
 
 
-@contextlib.contextmanager
-def by_hand(tmp_path: Path, i: int, port: int, secret: str):
-    """Process `i` of two, in a terminal of its own."""
-    root = str(Path(simulator.__file__).parents[1])
-    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: str(i), SECRET: secret}
-    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
-    with subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-def a_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def connected(port: int) -> socket.socket:
     for _ in range(600):
         with contextlib.suppress(OSError):
@@ -382,63 +360,37 @@ def connected(port: int) -> socket.socket:
 
 
 @pytest.mark.spmd
-def test_an_impostor_does_not_become_process_1(tmp_path: Path):
-    port = a_port()
-    with by_hand(tmp_path, 0, port, OURS) as first:
-        hello = HELLO | {"process": 1, "processes": 2}
-        for wrong in ({"secret": ""}, {"secret": "guessed, as it seems"}, {"process": True}):
-            with connected(port) as impostor, impostor.makefile("rb") as answer:
-                impostor.sendall(json.dumps(hello | wrong).encode() + b"\n")
-                assert answer.read() in (b"", b'{"other": true}\n')
-        with connected(port) as stranger:
-            stranger.sendall(b"[" * 4090 + b"\n")
-        with by_hand(tmp_path, 1, port, OURS) as second:
-            said = first.communicate(timeout=60), second.communicate(timeout=60)
-        assert (first.returncode, second.returncode) == (0, 0), said
-        assert said[0][0] == said[1][0] == "joined\n"
-        refusals = [line for line in said[0][1].splitlines() if "refused a connection from 127.0.0.1" in line]
-        assert len(refusals) == 4 and OURS not in str(said)
-
-
-@pytest.mark.spmd
 def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
-    port = a_port()
-    with by_hand(tmp_path, 0, port, OURS) as first:
+    """Process 0 of two, in a terminal of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    root = str(Path(simulator.__file__).parents[1])
+    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: "0", SECRET: OURS}
+    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
+    with subprocess.Popen(command, env=environ, stdout=-1, stderr=-1, text=True) as first:
         with connected(port) as leaving, leaving.makefile("rb") as answer:
             leaving.sendall(json.dumps(HELLO | {"process": 1, "processes": 2}).encode() + b"\n")
             assert json.loads(answer.readline()) == {"go": port}
         out, err = first.communicate(timeout=30)
     assert (first.returncode, out) == (1, "")
-    assert re.fullmatch(
-        r"simulator: process 0 of 2 \(.*\): the processes met, but not all connected to "
-        rf"127.0.0.1:{port} within 4 s: one has ended since, or cannot reach that port\n",
-        err,
-    ), err
+    told = f"the processes met, but not all connected to 127.0.0.1:{port} within 4 s: one has ended since"
+    assert re.fullmatch(rf"simulator: process 0 of 2 \(.*\): {told}, or cannot reach that port\n", err), err
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    ("pause", "wait", "code"),
-    [pytest.param(4, 12, 0, marks=pytest.mark.slow), (60, 2, 1)],
-    ids=["late", "never"],
-)
-def test_processes_that_jax_joins(tmp_path: Path, capfd, monkeypatch, pause: int, wait: int, code: int):
-    """One that comes late joins; where it does not come, one line says so, and no stack of C++."""
+def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(
+    tmp_path: Path, capfd, monkeypatch
+):
     monkeypatch.setattr(launcher, "GRACE", 0.1)
     path = tmp_path / "child.py"
-    path.write_text(textwrap.dedent(CHILD.format(pause=pause, wait=wait)))
+    path.write_text(textwrap.dedent(CHILD))
     root = str(Path(simulator.__file__).parents[1])
     environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    assert launch([sys.executable, str(path)], 2, environ=environ) == code
-    said = capfd.readouterr().err.splitlines()
+    assert launch([sys.executable, str(path)], 2, environ=environ) == 1
+    *waiting, last = capfd.readouterr().err.splitlines()
     here = socket.gethostname()
-    assert said[0].startswith("simulator: waiting for 1 of 2 processes") and said[0].endswith(
-        f"left: 1 ({here})"
-    )
-    last = (
-        f"simulator: 1 of 2 processes did not come within {wait} s (run.rendezvous): 1 ({here})"
-        if code
-        else "simulator: all 2 processes are here after "
-    )
-    assert said[-1].startswith(last)
-    assert all("waiting for" in line for line in said[:-1])
+    assert last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
+    assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
+    assert all(f"left: 1 ({here})" in line for line in waiting)

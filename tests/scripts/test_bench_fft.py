@@ -13,6 +13,7 @@ from simulator.cluster.hardware import usable_cores
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_peers_are_measured_with_this_program(tmp_path):
     pytest.importorskip("scipy")

@@ -35,7 +35,10 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("workers", "budget", "line"),
-    [("2", "0", "0 of 2 tests ran, 0 %"), ("0", "600", "2 of 2 tests ran, 100 %")],
+    [
+        ("0", "0", "0 of 2 tests ran, 0 %"),
+        pytest.param("2", "600", "2 of 2 tests ran, 100 %", marks=pytest.mark.slow),
+    ],
 )
 def test_a_budget_says_what_share_of_the_tests_ran(
     pytester: pytest.Pytester, workers: str, budget: str, line: str

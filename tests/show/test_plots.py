@@ -12,8 +12,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
+from run_files import write_series, write_table
 
-from simulator.archive.series import Series, SeriesReader, Table
+from simulator.archive.series import Series, Table
 from simulator.cli import build_parser
 from simulator.errors import UserError
 from simulator.show import plot_run
@@ -38,25 +39,19 @@ def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times
     variables = {
         f"{f}/{p}": (p[0], p[1]) for f in ("speed", "vorticity_magnitude") for p in ("xy", "xz", "yz")
     }
-    series = Series(folder / "slices.h5", coordinates, variables)
-    for number, time in enumerate(times):
-        values = {
-            name: np.abs(
-                np.sin(2 * PI * coordinates[a] / box["xyz".index(a)])[:, None]
-                * np.cos(2 * PI * coordinates[b] / box["xyz".index(b)] + time)[None]
-            ).astype(np.float32) * (number + 1)
-            for name, (a, b) in variables.items()
-        }  # fmt: skip
-        series.append(10 * number, time, values)
-    return SeriesReader(folder / "slices.h5")
+    phase = {a: 2 * PI * c / box["xyz".index(a)] for a, c in coordinates.items()}
+    rows = [
+        (time, {name: np.abs(np.outer(np.sin(phase[a]), np.cos(phase[b] + time))).astype(np.float32) * (number + 1)
+                for name, (a, b) in variables.items()})
+        for number, time in enumerate(times)
+    ]  # fmt: skip
+    return write_series(folder, "slices", coordinates, variables, rows)
 
 
 def write_spectra(folder, curve, shells=65, times=(0.0, 1.0, 2.0), beside=None):
-    wavenumber = np.arange(float(shells))
-    series = Series(folder / "spectra.h5", {"k": wavenumber}, {"kinetic_energy": ("k",)}, {}, beside)
-    for number, time in enumerate(times):
-        series.append(10 * number, time, {"kinetic_energy": curve(np.maximum(wavenumber, 1e-9), time)})
-    return SeriesReader(folder / "spectra.h5")
+    k = np.arange(float(shells))
+    rows = [(time, {"kinetic_energy": curve(np.maximum(k, 1e-9), time)}) for time in times]
+    return write_series(folder, "spectra", {"k": k}, {"kinetic_energy": ("k",)}, rows, {}, beside)
 
 
 def turbulent(k, time):
@@ -69,14 +64,8 @@ def write_diagnostics(folder, rows=50, **changes):
         "energy": 0.125 * np.exp(-time / 20),
         "dissipation": 6e-4 * (1 + time),
         "enstrophy": 0.4 + time,
-        **changes,
     }
-    with Table(folder / "diagnostics.csv", ["step", "time", *columns]) as table:
-        for step in range(rows):
-            table.append(
-                {"step": step, "time": time[step], **{name: value[step] for name, value in columns.items()}}
-            )
-    return {"step": np.arange(rows), "time": time, **columns}
+    return write_table(folder, {"time": time} | columns | changes)
 
 
 @pytest.fixture
@@ -161,15 +150,12 @@ def test_a_pixel_is_centred_on_its_grid_point(folder):
 
 
 def test_a_few_extremes_do_not_darken_the_rest(folder):
-    series = Series(
-        folder / "slices.h5",
-        {name: np.arange(64.0) for name in "xyz"},
-        {f"speed/{plane}": (plane[0], plane[1]) for plane in ("xy", "xz", "yz")},
-    )
     plane = np.random.default_rng(0).uniform(0, 1, (64, 64))
     plane[3, 3] = 1000.0
-    series.append(0, 0.0, dict.fromkeys(("speed/xy", "speed/xz", "speed/yz"), plane))
-    figure = built(slices, SeriesReader(series.path), "speed")
+    variables = {f"speed/{plane}": (plane[0], plane[1]) for plane in ("xy", "xz", "yz")}
+    rows = [(0.0, dict.fromkeys(variables, plane))]
+    shown = write_series(folder, "slices", {name: np.arange(64.0) for name in "xyz"}, variables, rows)
+    figure = built(slices, shown, "speed")
     assert figure.axes[0].images[0].get_clim()[1] < 1.1
 
 

@@ -8,9 +8,9 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
+from run_files import write_series, write_table
 
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series, Table
 from simulator.archive.state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
@@ -24,29 +24,17 @@ model: {kind: navier_stokes, viscosity: 0.01}
 grid: {shape: [16, 16, 16]}
 initial: {kind: random}
 """
-COLUMNS = [
-    "step",
-    "time",
-    "energy",
-    "dissipation",
-    "enstrophy",
-    "k_max_eta",
-    "budget_residual",
-    "max_divergence",
-]
 
 
 def a_run(folder, *, k_max_eta=1.4, residual=1e-5, state="finished", log=""):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(CONFIG)
-    with Table(folder / "diagnostics.csv", COLUMNS) as table:
-        for step in range(5):
-            values = [step, step / 4, 0.5 - step / 20, 0.1, 5.0, k_max_eta, residual * (step > 0), 1e-15]
-            table.append(dict(zip(COLUMNS, values, strict=True)))
-    k = np.arange(8.0)
-    series = Series(folder / "spectra.h5", {"k": k}, {"kinetic_energy": ("k",)})
-    for step in range(3):
-        series.append(step, step / 4, {"kinetic_energy": np.exp(-k)})
+    time, k = np.arange(5) / 4, np.arange(8.0)
+    constant = {"dissipation": 0.1, "enstrophy": 5.0, "k_max_eta": k_max_eta, "max_divergence": 1e-15}
+    columns = {"time": time, "energy": 0.5 - time / 5, "budget_residual": residual * (time > 0)}
+    write_table(folder, columns | {name: np.full(5, value) for name, value in constant.items()})
+    rows = [(t, {"kinetic_energy": np.exp(-k)}) for t in time[:3]]
+    write_series(folder, "spectra", {"k": k}, {"kinetic_energy": ("k",)}, rows)
     (folder / "run.log").write_text(log)
     write_state(folder, RunState(state, 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0))
     return folder
@@ -109,9 +97,7 @@ HOSTILE = "<td><script>alert(1)</script><img src=x onerror='alert(2)'>\""
 def test_a_run_from_elsewhere_executes_nothing_and_links_to_its_own_files_only(tmp_path):
     folder = a_run(tmp_path / "run", log=f"2026-01-01 00:00:00 warning: {HOSTILE}\n")
     (folder / "diagnostics.csv").unlink()
-    with Table(folder / "diagnostics.csv", ["step", "time", HOSTILE.replace(",", "")]) as table:
-        for step in range(3):
-            table.append({"step": step, "time": float(step), HOSTILE: 1.0 + step})
+    write_table(folder, {"time": np.arange(3.0), HOSTILE: np.arange(3.0)})
     config = CONFIG.replace("a <run> & more", f"'{HOSTILE.replace(chr(39), '')}'")
     (folder / "config.yaml").write_text(config)
     write_state(folder, RunState("failed", 4, 1.0, 1.0, 100.0, 5.0, 0.1, seconds=12.0, reason=HOSTILE))
@@ -148,11 +134,8 @@ def test_health_says_what_is_wrong(tmp_path, changes, name, verdict):
 
 def test_mass_that_is_lost_is_bad(tmp_path):
     folder = a_run(tmp_path / "run")
-    columns = ["step", "time", "mass"]
     (folder / "diagnostics.csv").unlink()
-    with Table(folder / "diagnostics.csv", columns) as table:
-        for step, mass in enumerate((1.0, 1.0 + 1e-12, 0.999)):
-            table.append({"step": step, "time": step / 4, "mass": mass})
+    write_table(folder, {"time": [0, 1, 2], "mass": [1.0, 1.0 + 1e-12, 0.999]})
     found = {check.name: check for check in checks(open_run(folder))}
     assert found["conservation (mass)"].verdict == "bad" and found["conservation (mass)"].value == "0.001"
 

@@ -13,8 +13,10 @@ import pytest
 
 from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
+from simulator.cli import main
 from simulator.plan import Step
 from simulator.show.study import plot_sweep
+from simulator.study import local
 from simulator.study.report import plan_lines, status_lines, table_lines
 from simulator.study.study_status import MemberState, begun, ended, status_of
 from simulator.study.table import as_csv, as_json, parse
@@ -108,6 +110,30 @@ def test_the_table_and_status_as_text(half_done) -> None:
     assert shown[2].endswith("failed       velocity is not finite")
     assert shown[3].endswith("interrupted  step 2, 40 %: SIGTERM")
     assert shown[-1] == "study: 1 done, 1 failed, 1 interrupted, 1 waiting"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("run", [2, 3]),
+        ("run --jobs 2", [2, 3]),
+        ("retry", [1, 2]),
+        ("retry --failed", [1]),
+        ("retry --index 3,1,0", [3, 1]),
+    ],
+)
+def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]) -> None:
+    """Of a failed, an interrupted and a waiting one after one that is done."""
+    chosen: list[int] = []
+
+    def run_all(sweep, work, **how) -> int:
+        chosen.extend(run.index for job in work for run in job.runs)
+        return 0
+
+    monkeypatch.setattr(local, "run_all", run_all)
+    name, *options = line.split()
+    assert main(["sweep", name, "study.yaml", *options]) == 1, "the failed one still is"
+    assert chosen == expected
 
 
 def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
