@@ -46,14 +46,9 @@ class CommandLineText(str):
 
 
 ARITHMETIC: Mapping[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
 """The operators of a formula."""
 _NAMES = {"pi": math.pi, "e": math.e}
 _FUNCTIONS = {"sqrt": math.sqrt, "exp": math.exp, "log": math.log}

@@ -163,7 +163,6 @@ for number, declaration in enumerate(sys.argv[1:]):
         file.write_text("[simulator.outputs]\\n" + declaration)
         for descriptor, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(f"{name}{number}", os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.stdout.write("")
         code = main(["check", "--schema"])
         sys.stdout.flush(), sys.stderr.flush()
         os._exit(code)

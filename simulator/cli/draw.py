@@ -47,20 +47,14 @@ def _formats(text: str) -> tuple[str, ...]:
     "draw the pictures of a run, or of several together",
     arg("runs", metavar="RUN", nargs="+", help="a run's folder; the run may still be running"),
     arg("--what", type=_list, metavar="KIND,...", help="diagnostics, spectra, slices, ... (default: all)"),
-    arg(
-        "--field",
-        type=_list,
-        default=(),
-        metavar="NAME,...",
-        help="only these fields or quantities, e.g. dye",
-    ),
+    arg("--field", type=_list, default=(), metavar="NAME,...", help="only these fields or quantities, e.g. dye"),
     arg("--time", type=_times, metavar="FROM:TO", help="only rows of these times"),
     arg("--compensate", type=_power, metavar="P", help="multiply spectra by k^P, e.g. 5/3"),
     arg("--average", action="store_true", help="means over the time, with their standard errors"),
     arg("--format", type=_formats, default=("png",), metavar="png,pdf,svg", help="default png"),
     arg("--style", choices=("screen", "paper"), default="screen", help="paper: for print"),
     arg("--output", type=Path, metavar="FOLDER", help="another folder for the pictures"),
-)
+)  # fmt: skip
 def plot(args: argparse.Namespace) -> int:
     """Draw what a run has written so far into RUN/plots/: diagnostics against time, and spectra, slices,
     projections, profiles, histograms and whatever else it measured, at several times. Several runs (or a sweep's
@@ -119,16 +113,9 @@ def movie(args: argparse.Namespace) -> int:
         raise UserError("simulator movie: give either --field NAME or --render")
     with progress_bar(f"{args.field or 'render'}: frames") as progress:
         made = movie(
-            args.run,
-            args.field,
-            axis=args.axis,
-            projected=args.projection,
-            fps=args.fps,
-            output=args.output,
-            keep=args.frames,
-            encoder=ffmpeg(),
-            progress=progress,
-        )
+            args.run, args.field, axis=args.axis, projected=args.projection, fps=args.fps,
+            output=args.output, keep=args.frames, encoder=ffmpeg(), progress=progress,
+        )  # fmt: skip
     print(f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB")
     if made.note:
         print(made.note, file=sys.stderr)

@@ -215,14 +215,9 @@ sweep = Command(
     "plan, run, continue and compare many runs from one file",
     None,
     commands={
-        "plan": plan,
-        "run": run_sweep,
-        "retry": retry_sweep,
-        "submit": submit_runs,
-        "status": status,
-        "table": table_of,
-        "plot": plot_runs,
+        "plan": plan, "run": run_sweep, "retry": retry_sweep, "submit": submit_runs, "status": status,
+        "table": table_of, "plot": plot_runs,
     },
     about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
     "example: simulator sweep plan configs/sweep_viscosity.yaml",
-)
+)  # fmt: skip

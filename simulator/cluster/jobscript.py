@@ -165,13 +165,9 @@ def render(
     """
     log = _without_patterns(folder) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
     flags = [
-        f"--job-name={name}",
-        *resources.flags(),
-        *([f"--array={array}"] if array else []),
-        f"--output={log}",
-        "--open-mode=append",
-        "--requeue",
-    ]
+        f"--job-name={name}", *resources.flags(), *([f"--array={array}"] if array else []),
+        f"--output={log}", "--open-mode=append", "--requeue",
+    ]  # fmt: skip
     # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two signals.
     warned = any(re.match("--signal( |=|$)", flag) for flag in resources.others())
     warning = [

@@ -171,16 +171,12 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
     timer.start()
     try:
         jax.distributed.initialize(
-            coordinator_address=address,
-            num_processes=allocation.num_processes,
-            process_id=allocation.process_id,
-            local_device_ids=local_ids,
-            cluster_detection_method="deactivate",
-            coordinator_bind_address=f"{bind}:{port}",
-            initialization_timeout=round(seconds) + 60,
-            heartbeat_timeout_seconds=HEARTBEAT,
+            coordinator_address=address, num_processes=allocation.num_processes,
+            process_id=allocation.process_id, local_device_ids=local_ids,
+            cluster_detection_method="deactivate", coordinator_bind_address=f"{bind}:{port}",
+            initialization_timeout=round(seconds) + 60, heartbeat_timeout_seconds=HEARTBEAT,
             shutdown_timeout_seconds=SHUTDOWN,
-        )
+        )  # fmt: skip
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         raise RunFailure(

@@ -169,16 +169,11 @@ def _name_dots(result: Figure, names: list[str]) -> None:
     """A legend of the particles over the planes, above the colour bar."""
     handles = [
         Line2D(
-            [],
-            [],
-            linestyle="",
-            marker="o",
-            markersize=3,
-            color=look["c"],
+            [], [], linestyle="", marker="o", markersize=3, color=look["c"],
             markeredgecolor=look["edgecolors"],
         )
         for look in map(dots, range(len(names)))
-    ]
+    ]  # fmt: skip
     if handles:
         result.legend(
             handles, names, loc="upper right", frameon=False, fontsize=9, handletextpad=0.1, borderaxespad=0.2

@@ -37,24 +37,15 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 _MOST_NAMED = 8
 """The largest number of values in a legend; for more, a colour bar is drawn."""
 _PARAMETERS = {
-    "viscosity": r"viscosity $\nu$",
-    "diffusivity": r"diffusivity $\kappa$",
-    "resistivity": r"resistivity $\eta$",
-    "rotation": r"rotation $\Omega$",
-    "stratification": r"stratification $N^2$",
-    "sound_speed": r"sound speed $c_s$",
-    "cfl": "CFL number",
+    "viscosity": r"viscosity $\nu$", "diffusivity": r"diffusivity $\kappa$",
+    "resistivity": r"resistivity $\eta$", "rotation": r"rotation $\Omega$",
+    "stratification": r"stratification $N^2$", "sound_speed": r"sound speed $c_s$", "cfl": "CFL number",
     "dt": r"time step $\Delta t$",
-}
+}  # fmt: skip
 _REDUCTIONS = {
-    "std": "deviation of",
-    "sem": "error of",
-    "final": "final",
-    "first": "initial",
-    "max": "maximum of",
-    "min": "minimum of",
-    "mean": "mean",
-}
+    "std": "deviation of", "sem": "error of", "final": "final", "first": "initial", "max": "maximum of",
+    "min": "minimum of", "mean": "mean",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -54,17 +54,11 @@ RC: Any = {
 STYLES: dict[str, Any] = {
     "screen": {},
     "paper": {
-        "axes.grid": False,
-        "axes.linewidth": 0.6,
-        "xtick.top": True,
-        "ytick.right": True,
-        "xtick.minor.visible": True,
-        "ytick.minor.visible": True,
-        "pdf.fonttype": 42,
-        "svg.fonttype": "none",
+        "axes.grid": False, "axes.linewidth": 0.6, "xtick.top": True, "ytick.right": True,
+        "xtick.minor.visible": True, "ytick.minor.visible": True, "pdf.fonttype": 42, "svg.fonttype": "none",
         "svg.hashsalt": "simulator",
     },
-}
+}  # fmt: skip
 """The differences from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
 
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
@@ -92,18 +86,11 @@ _NAMES = {
     "vorticity": r"vorticity $\omega$",
 }
 SYMBOLS = {
-    "energy": "E",
-    "kinetic_energy": "E_u",
-    "magnetic_energy": "E_b",
-    "dissipation": r"\varepsilon",
-    "viscous_dissipation": r"\varepsilon_\nu",
-    "u_rms": r"u_{\mathrm{rms}}",
-    "reynolds_taylor": r"Re_\lambda",
-    "integral_scale": "L",
-    "taylor_scale": r"\lambda",
-    "kolmogorov_scale": r"\eta",
-    "time": "t",
-}
+    "energy": "E", "kinetic_energy": "E_u", "magnetic_energy": "E_b", "dissipation": r"\varepsilon",
+    "viscous_dissipation": r"\varepsilon_\nu", "u_rms": r"u_{\mathrm{rms}}",
+    "reynolds_taylor": r"Re_\lambda", "integral_scale": "L", "taylor_scale": r"\lambda",
+    "kolmogorov_scale": r"\eta", "time": "t",
+}  # fmt: skip
 """Symbols of columns in formulas, as mathematical text."""
 _SPECTRA = {
     "energy": r"energy spectrum $E(k)$",

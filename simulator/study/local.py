@@ -122,13 +122,9 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
     `arguments` is the command line. Returns the run's exit code; errors are recorded for the sweep and raised.
     """
     args = argparse.Namespace(
-        processes=None,
-        coordinator=None,
-        num_processes=None,
-        process_id=None,
-        arguments=list(arguments),
+        processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments),
         began=time.monotonic(),
-    )
+    )  # fmt: skip
     with allocated(args) as allocation:
         config = load_config(folder / CONFIG, check_files=False)
         run = partial(run_config, config, args, allocation)

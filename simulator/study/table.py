@@ -37,11 +37,8 @@ _OPERATORS = {
     ast.Gt: operator.gt,
 }
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "sqrt": np.sqrt,
-    "log": np.log,
-    "exp": np.exp,
-    "abs": np.abs,
-}
+    "sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs,
+}  # fmt: skip
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:

@@ -161,16 +161,8 @@ def test_help_imports_nothing_heavy() -> None:
     assert all(name in done.stdout for name in cli.COMMANDS)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert not imported & {
-        "jax",
-        "jaxlib",
-        "numpy",
-        "scipy",
-        "h5py",
-        "pydantic",
-        "matplotlib",
-        "rich",
-        "yaml",
-    }
+        "jax", "jaxlib", "numpy", "scipy", "h5py", "pydantic", "matplotlib", "rich", "yaml",
+    }  # fmt: skip
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:

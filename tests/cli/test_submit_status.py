@@ -212,17 +212,9 @@ def test_a_job_that_was_cancelled_while_it_compiled_is_not_starting(run, tmp_pat
     remember_job(run, "17")
     (run / "lock").write_text(
         json.dumps(
-            {
-                "host": "n",
-                "pid": 1,
-                "machine": "",
-                "started": 1,
-                "job_id": "17",
-                "restart_count": 0,
-                "token": "t",
-            }
+            {"host": "n", "pid": 1, "machine": "", "started": 1, "job_id": "17", "restart_count": 0, "token": "t"},
         )
-    )
+    )  # fmt: skip
     assert look_at(run, NOW).word == "starting"  # without Slurm nobody knows
     folder = tmp_path / "nothing"
     folder.mkdir()

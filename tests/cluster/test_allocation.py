@@ -53,11 +53,8 @@ def test_each_task_takes_its_own_gpus(case):
 
 @pytest.mark.parametrize(
     ("case", "tells"),
-    [
-        ("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"),
-        ("single shared", "--gpus-per-task=1"),
-    ],
-)
+    [("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"), ("single shared", "--gpus-per-task=1")],
+)  # fmt: skip
 def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag(case, tells):
     problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
     assert len(problems) == 1 and tells in (problems.pop() or "")
@@ -98,11 +95,8 @@ def test_cpu_tasks_have_no_gpus_and_know_their_cores():
 def test_cyclic_distribution_keeps_slurms_numbers():
     found = [discover(environment("cyclic", i)) for i in range(4)]
     assert [(a.process_id, a.node, a.local_rank) for a in found] == [
-        (0, 0, 0),
-        (1, 1, 0),
-        (2, 0, 1),
-        (3, 0, 2),
-    ]
+        (0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2),
+    ]  # fmt: skip
 
 
 def test_steps_at_once_and_array_tasks_never_meet():
@@ -215,13 +209,9 @@ def test_a_coordinator_alone_joins_a_slurm_step():
         (BY_HAND, {"coordinator": "head"}, "--coordinator: 'head' is not an address"),
         (BY_HAND | {"SIMULATOR_COORDINATOR": "http://head:1"}, {}, "SIMULATOR_COORDINATOR: "),
         (BY_HAND | {"SIMULATOR_SECRET": "short"}, {}, "SIMULATOR_SECRET: must have 16 to 256 characters"),
-        (
-            environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"},
-            {},
-            "SIMULATOR_SECRET: must have 16 to 256",
-        ),
+        (environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"}, {}, "SIMULATOR_SECRET: must have 16 to 256"),
     ],
-)
+)  # fmt: skip
 def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message):
     with pytest.raises(UserError) as refusal:
         discover(environ, **flags)
@@ -237,13 +227,9 @@ def test_the_secret_is_not_shown_with_the_rest():
 
 def test_local_processes_of_the_launcher_divide_gpus_and_cores():
     environ = BY_HAND | {
-        "SIMULATOR_NUM_PROCESSES": "2",
-        "SIMULATOR_PROCESS_ID": "1",
-        "SIMULATOR_LOCAL_RANK": "1",
-        "SIMULATOR_LOCAL_PROCESSES": "2",
-        "SLURM_CPUS_ON_NODE": "8",
-        "CUDA_VISIBLE_DEVICES": "0,1,5,7",
-    }
+        "SIMULATOR_NUM_PROCESSES": "2", "SIMULATOR_PROCESS_ID": "1", "SIMULATOR_LOCAL_RANK": "1",
+        "SIMULATOR_LOCAL_PROCESSES": "2", "SLURM_CPUS_ON_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1,5,7",
+    }  # fmt: skip
     allocation = discover(environ)
     assert (taken(allocation), allocation.cores) == ("5,7", 4)
     assert "start fewer" in (discover(environ | {"CUDA_VISIBLE_DEVICES": "3"}).gpus.problem or "")

@@ -44,14 +44,10 @@ def test_nothing_is_found_where_nothing_is_wrong():
 @pytest.mark.parametrize(
     ("changes", "problem", "cure"),
     [
-        (
-            {"gpus_taken": ("GPU-a",)},
-            "processes 2 and 3 use the same GPU GPU-a of node2",
-            "--gpus-per-task=1",
-        ),
+        ({"gpus_taken": ("GPU-a",)}, "processes 2 and 3 use the same GPU GPU-a of node2", "--gpus-per-task=1"),
         ({"gpus_on_node": None, "versions": ("jax 0.11.2",)}, "node2 has jax 0.11.2", "one environment"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_between_processes_is_named_with_its_cure(changes, problem, cure):
     found = shared_findings(everyone(**changes))
     assert any(problem in finding.problem and cure in finding.cure for finding in found)
@@ -87,25 +83,13 @@ def test_processes_that_share_a_cpu_are_named():
     [
         ({}, {}, False, "this JAX runs on the CPU only", "./scripts/run --setup"),
         ({"JAX_PLATFORMS": "cpu"}, {}, True, "hides the GPUs", "unset"),
-        (
-            {},
-            {"gpus_seen": ("0", "1", "2", "3")},
-            True,
-            "4 GPUs are visible, but Slurm gave 2",
-            "--gpus-per-task",
-        ),
+        ({}, {"gpus_seen": ("0", "1", "2", "3")}, True, "4 GPUs are visible, but Slurm gave 2", "--gpus-per-task"),
         ({"SLURM_CPUS_PER_TASK": "8"}, {}, True, "may use 2 cores", "srun its own --cpus-per-task"),
-        (
-            {"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"},
-            {},
-            True,
-            "both set",
-            "unset",
-        ),
+        ({"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"}, {}, True, "both set", "unset"),
         ({}, {"cores": 1}, True, "one core for a process with GPUs", "--cpus-per-task"),
         ({}, {"host": "no-such-host.invalid"}, True, "has no address", "/etc/hosts"),
     ],
-)
+)  # fmt: skip
 def test_what_a_process_sees_itself(environ, changes, plugin, problem, cure):
     own = replace(facts(), **({"host": "localhost"} | changes))
     found = own_findings(Allocation(source="slurm"), own, environ, gpu_plugin=plugin)

@@ -227,14 +227,9 @@ def all_come(room: Room) -> None:
 
 
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text()
-    | st.sampled_from(list(HELLO.values())),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(list(HELLO.values())),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(list(HELLO)), inner),
-)
+)  # fmt: skip
 one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(lambda p: HELLO[p[0]] != p[1])
 messages = (
     st.binary()

@@ -28,12 +28,8 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
         "precision": "double",
         "devices": {"platform": "auto", "count": "auto"},
         "fft": {
-            "backend": "custom_partitioning",
-            "decomposition": "auto",
-            "mesh": "auto",
-            "block": "auto",
-            "kernels": "auto",
-            "exchange": "full",
+            "backend": "custom_partitioning", "decomposition": "auto", "mesh": "auto", "block": "auto",
+            "kernels": "auto", "exchange": "full",
         },
         "output": {
             "directory": f"{tmp_path}/outputs/run",
@@ -45,7 +41,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
         },
         "run": {"memory": "auto", "watchdog": 600.0, "stop_within": 60.0, "rendezvous": 900.0},
         "slurm": {},
-    }
+    }  # fmt: skip
 
 
 def test_values_of_every_form(load, short: str) -> None:
@@ -197,20 +193,9 @@ def test_overrides_survive_in_a_written_configuration(load, config_class, short:
 
 
 KEYS = [
-    "model",
-    "initial",
-    "time",
-    "grid",
-    "kind",
-    "viscous",
-    "vortex",
-    "stop",
-    "cfl",
-    "dt",
-    "shape",
-    "output",
+    "model", "initial", "time", "grid", "kind", "viscous", "vortex", "stop", "cfl", "dt", "shape", "output",
     "every",
-]
+]  # fmt: skip
 LINES = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(KEYS), st.text("01e-.[]{}:,ab '\"~*&!|", max_size=8)),
     max_size=8,

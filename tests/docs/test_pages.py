@@ -90,12 +90,8 @@ def test_an_unknown_option_would_be_noticed() -> None:
 
 
 QUICK = (
-    "init forced",
-    "check forced",
-    "explain",
-    "docs --list",
-    "check configs/taylor_green.yaml time.cfl=3",
-)
+    "init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3",
+)  # fmt: skip
 
 
 def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -> None:

@@ -37,11 +37,8 @@ def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
         f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
     )
     constant = {
-        "energy": 0.5 * factor,
-        "dissipation": RATE,
-        "kolmogorov_scale": ETA,
-        "reynolds_taylor": reynolds,
-    }
+        "energy": 0.5 * factor, "dissipation": RATE, "kolmogorov_scale": ETA, "reynolds_taylor": reynolds,
+    }  # fmt: skip
     write_table(
         folder, {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()}
     )
@@ -94,12 +91,8 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
 
 
 WINDOWS = {
-    "0.5:1.5": [0.5, 1.0, 1.5],
-    "1:": [1.0, 1.5, 2.0],
-    ":0.6": [0.0, 0.5],
-    "0:0": [0.0],
-    ":": list(TIMES),
-}
+    "0.5:1.5": [0.5, 1.0, 1.5], "1:": [1.0, 1.5, 2.0], ":0.6": [0.0, 0.5], "0:0": [0.0], ":": list(TIMES),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "times"), WINDOWS.items())
@@ -202,11 +195,8 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
 def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
     t = np.linspace(0, 10, 30)
     rows = {
-        "time": t,
-        "energy": np.exp(t) * 1e-6,
-        "dissipation": 1 + t / 10,
-        "vortex_faces": np.rint(3 + t / 4),
-    }
+        "time": t, "energy": np.exp(t) * 1e-6, "dissipation": 1 + t / 10, "vortex_faces": np.rint(3 + t / 4),
+    }  # fmt: skip
     energy, dissipation, faces = time_series(rows).axes
     assert energy.get_yscale() == "log" and dissipation.get_yscale() == "linear"
     assert all(tick == round(tick) for tick in faces.get_yticks())

@@ -160,15 +160,10 @@ def test_time_series_of_matter_leave_out_what_is_not_there():
     conserved to 1e-9 is drawn as a line, with short numbers."""
     time = np.linspace(0, 1, 30)
     still = {
-        "time": time,
-        "energy": 1 + 1e-9 * time,
-        "kinetic_energy": 0.5 + 1e-9 * time,
-        "interaction_energy": 0.5 + 0 * time,
-        "external_energy": 0 * time,
-        "edge_energy": 0.01 + time,
-        "virial_ratio": 0 * time,
-        "max_density": 2 + 1e-9 * time,
-    }
+        "time": time, "energy": 1 + 1e-9 * time, "kinetic_energy": 0.5 + 1e-9 * time,
+        "interaction_energy": 0.5 + 0 * time, "external_energy": 0 * time, "edge_energy": 0.01 + time,
+        "virial_ratio": 0 * time, "max_density": 2 + 1e-9 * time,
+    }  # fmt: skip
     figure = built(time_series, still)
     assert_legible(figure)
     assert len(figure.axes) == 2

@@ -136,10 +136,7 @@ V = ("model.viscosity",)
             id="cfl numbers share a program",
         ),
         pytest.param(
-            "grid: {initial.amplitude: [1, 2, 3, 4, 5]}",
-            BASE,
-            2,
-            [([0, 1], ()), ([2, 3, 4], ())],
+            "grid: {initial.amplitude: [1, 2, 3, 4, 5]}", BASE, 2, [([0, 1], ()), ([2, 3, 4], ())],
             id="several jobs",
         ),
         pytest.param(
@@ -157,7 +154,7 @@ V = ("model.viscosity",)
             id="a measured transform is not shared",
         ),
     ],
-)
+)  # fmt: skip
 def test_groups_share_shapes_and_programs(study, varied: str, base: str, parts: int, expected) -> None:
     sweep = study(f"base: base.yaml\nsweep: {varied if varied[0] == '{' else f'{{{varied}}}'}", base)
     assert keyed(sweep, parts) == expected

@@ -38,14 +38,10 @@ SAMPLE = st.fixed_dictionaries(
 SWEEP = st.fixed_dictionaries(
     {},
     optional={
-        "grid": BLOCK,
-        "zip": BLOCK,
-        "list": st.lists(ENTRY, max_size=3),
-        "sample": SAMPLE,
-        "exclude": st.lists(ENTRY, max_size=2),
-        "gird": BLOCK,
+        "grid": BLOCK, "zip": BLOCK, "list": st.lists(ENTRY, max_size=3), "sample": SAMPLE,
+        "exclude": st.lists(ENTRY, max_size=2), "gird": BLOCK,
     },
-)
+)  # fmt: skip
 FILE = st.fixed_dictionaries(
     {"base": st.sampled_from(["base.yaml", "base.yaml", "base.yaml", "nowhere.yaml"]), "sweep": SWEEP},
     optional={
@@ -96,12 +92,9 @@ DISTINCT = st.lists(st.integers(1, 500), min_size=1, max_size=3, unique=True)
 
 
 @given(
-    grid=DISTINCT,
-    zipped=DISTINCT,
-    entries=st.integers(1, 3),
-    points=st.integers(1, 3),
+    grid=DISTINCT, zipped=DISTINCT, entries=st.integers(1, 3), points=st.integers(1, 3),
     left_out=st.booleans(),
-)
+)  # fmt: skip
 @settings(max_examples=25)
 def test_right_files_list_the_whole_product(
     grid: list[int], zipped: list[int], entries: int, points: int, left_out: bool, folder: Path

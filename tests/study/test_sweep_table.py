@@ -65,18 +65,10 @@ def half_done(study):
 def test_the_table_against_numbers_by_hand(half_done) -> None:
     first, *others = half_done.rows()
     assert first == {
-        "index": 0,
-        "run": half_done.runs[0].hash,
-        "state": "done",
-        "model.viscosity": 0.1,
-        "time.dt": 0.02,
-        "final.energy": 1.0,
-        "max.dissipation": 5.0,
-        "mean.enstrophy[time>=1]": MEAN,
-        "integral.energy": INTEGRAL,
-        "steps": 3.0,
-        "wall_time": 12.5,
-    }
+        "index": 0, "run": half_done.runs[0].hash, "state": "done", "model.viscosity": 0.1, "time.dt": 0.02,
+        "final.energy": 1.0, "max.dissipation": 5.0, "mean.enstrophy[time>=1]": MEAN,
+        "integral.energy": INTEGRAL, "steps": 3.0, "wall_time": 12.5,
+    }  # fmt: skip
     assert [row["state"] for row in others] == ["failed", "interrupted", "waiting"]
     assert all(math.isnan(row[text]) for row in others for text in list(first)[5:])
 
@@ -115,13 +107,10 @@ def test_the_table_and_status_as_text(half_done) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("run", [2, 3]),
-        ("run --jobs 2", [2, 3]),
-        ("retry", [1, 2]),
-        ("retry --failed", [1]),
+        ("run", [2, 3]), ("run --jobs 2", [2, 3]), ("retry", [1, 2]), ("retry --failed", [1]),
         ("retry --index 3,1,0", [3, 1]),
     ],
-)
+)  # fmt: skip
 def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]) -> None:
     """Of a failed, an interrupted and a waiting one after one that is done."""
     chosen: list[int] = []
@@ -141,12 +130,8 @@ def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
     run = str(half_done.runs[0].folder)
     lines = [f"sweep {name} study.yaml" for name in ("status", "table", "submit --dry-run")]
     lines += [
-        "check base.yaml",
-        "submit base.yaml --dry-run",
-        f"status {run}",
-        f"plot {run}",
-        f"verify {run}",
-    ]
+        "check base.yaml", "submit base.yaml --dry-run", f"status {run}", f"plot {run}", f"verify {run}",
+    ]  # fmt: skip
     code = (
         "from simulator.cli import main; import jax\n"
         f"assert [main(line.split()) for line in {lines}] == [0, 0, 0, 0, 0, 0, 0, 1]\n"  # it has no provenance.json
