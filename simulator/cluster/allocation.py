@@ -91,12 +91,9 @@ class Allocation:
 
 
 def discover(
-    environ: Mapping[str, str],
-    *,
-    coordinator: str | None = None,
-    num_processes: int | None = None,
+    environ: Mapping[str, str], *, coordinator: str | None = None, num_processes: int | None = None,
     process_id: int | None = None,
-) -> Allocation:
+) -> Allocation:  # fmt: skip
     """The allocation that flags (the keywords) and environment describe. Pure.
 
     Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious

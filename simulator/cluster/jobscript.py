@@ -143,18 +143,10 @@ class SlurmSettings(Settings):
 
 
 def render(
-    name: str,
-    folder: Path,
-    command: Sequence[str],
-    resources: SlurmSettings,
-    *,
-    arguments: Sequence[str] | None = None,
-    setup: Sequence[str] | None = None,
-    array: str | None = None,
-    site: str = "",
-    max_restarts: int = 50,
-    about: Sequence[str] = (),
-) -> str:
+    name: str, folder: Path, command: Sequence[str], resources: SlurmSettings, *,
+    arguments: Sequence[str] | None = None, setup: Sequence[str] | None = None, array: str | None = None,
+    site: str = "", max_restarts: int = 50, about: Sequence[str] = (),
+) -> str:  # fmt: skip
     """The script of a job that executes one run, or one run of several in each task of an array.
 
     folder: the run's folder, or the folder of the logs of an array's tasks. command: starts this program. arguments:

@@ -29,12 +29,9 @@ _BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
 def join(
-    allocation: Allocation,
-    local_ids: list[int] | None,
-    folder: Path | None,
-    seconds: float,
+    allocation: Allocation, local_ids: list[int] | None, folder: Path | None, seconds: float,
     say: Callable[[str], None],
-) -> rendezvous.Claim | None:
+) -> rendezvous.Claim | None:  # fmt: skip
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
     folder: the shared folder in which the processes of a step find process 0.

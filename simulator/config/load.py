@@ -51,12 +51,9 @@ def read_yaml(
 
 
 def load_config(
-    path: str | os.PathLike[str],
-    overrides: Iterable[str | Override] = (),
-    *,
-    check_files: bool = True,
+    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True,
     config_class: type[RunConfig] | None = None,
-) -> RunConfig:
+) -> RunConfig:  # fmt: skip
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
     `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
@@ -82,12 +79,9 @@ def parse_config(text: str, name: str) -> RunConfig:
 
 
 def _validated(
-    document: Document,
-    name: str,
-    overrides: Iterable[str | Override],
-    check_files: bool,
+    document: Document, name: str, overrides: Iterable[str | Override], check_files: bool,
     config_class: type[RunConfig] | None = None,
-) -> RunConfig:
+) -> RunConfig:  # fmt: skip
     data: dict[str, Any] = document.value
     places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
     apply_overrides(data, places, _parsed(overrides))

@@ -106,14 +106,9 @@ def drawn(
 
 
 def plotted(
-    curves: Sequence[DrawnCurve],
-    x: str,
-    y: str,
-    log: str = "",
-    empty: str = "nothing above zero yet",
-    levels: Sequence[tuple[float, str | None]] = (),
-    **layout: Any,
-) -> tuple[Figure, Axes, list[np.ndarray]]:
+    curves: Sequence[DrawnCurve], x: str, y: str, log: str = "", empty: str = "nothing above zero yet",
+    levels: Sequence[tuple[float, str | None]] = (), **layout: Any,
+) -> tuple[Figure, Axes, list[np.ndarray]]:  # fmt: skip
     """One panel with curves over horizontal `levels`; also returns the values shown. `layout` as for `panels`."""
     result, (axes,) = panels(x, y, **layout)
     for value, label in levels:
@@ -216,16 +211,10 @@ def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves
 
 
 def images(
-    series: SeriesReader,
-    labels: style.Labels,
-    shown: Sequence[tuple[int, np.ndarray]],
-    names: tuple[str, str],
-    bar: str,
-    *,
-    points: tuple[np.ndarray, np.ndarray],
-    extend: str = "neither",
+    series: SeriesReader, labels: style.Labels, shown: Sequence[tuple[int, np.ndarray]],
+    names: tuple[str, str], bar: str, *, points: tuple[np.ndarray, np.ndarray], extend: str = "neither",
     **how: Any,
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Images (horizontal, vertical) of rows of a series, side by side, with one colour bar."""
     columns = min(2, len(shown))
     lines = math.ceil(len(shown) / columns)

@@ -53,17 +53,10 @@ def ffmpeg() -> str | None:
 
 
 def movie(
-    path: str | Path,
-    field: str | None,
-    *,
-    axis: str = "z",
-    projected: bool = False,
-    fps: float = 15,
-    output: Path | None = None,
-    keep: Path | None = None,
-    encoder: str | None = None,
+    path: str | Path, field: str | None, *, axis: str = "z", projected: bool = False, fps: float = 15,
+    output: Path | None = None, keep: Path | None = None, encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Movie:
+) -> Movie:  # fmt: skip
     """Write a movie of a field of the run in `path`, with one frame in memory at a time; without a field, a movie of
     its volume pictures (`output.render`).
 

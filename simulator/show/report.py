@@ -285,12 +285,9 @@ def _sweep_body(
 
 
 def _table(
-    sweep: Sweep,
-    statuses: Sequence[MemberStatus],
-    opened: Sequence[Run | None],
-    health: Sequence[list[HealthCheck]],
-    place: Path,
-) -> str:
+    sweep: Sweep, statuses: Sequence[MemberStatus], opened: Sequence[Run | None],
+    health: Sequence[list[HealthCheck]], place: Path,
+) -> str:  # fmt: skip
     texts = [expression.text for expression in sweep.collected]
     values = rows(sweep.runs, statuses, sweep.swept, sweep.collected)
     header = ["run", *sweep.varied, "state", "health", *_CURVES, *texts]

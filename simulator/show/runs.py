@@ -272,12 +272,9 @@ def overlay(
 
 
 def _against_time(
-    runs: Sequence[Run],
-    tables: Sequence[Mapping[str, np.ndarray]],
-    looks: Looks,
-    name: str,
+    runs: Sequence[Run], tables: Sequence[Mapping[str, np.ndarray]], looks: Looks, name: str,
     choice: Selection,
-) -> Figure:
+) -> Figure:  # fmt: skip
     curves: list[lines.DrawnCurve | None] = []
     for run, columns in zip(runs, tables, strict=True):
         there = name in columns and len(columns[name])

@@ -225,13 +225,9 @@ def plane_image(
 
 
 def _label(
-    axes: Axes,
-    names: tuple[str, str],
-    along: tuple["PlaneAxis", "PlaneAxis"],
-    inches: tuple[float, float],
-    *,
-    last: bool,
-) -> None:
+    axes: Axes, names: tuple[str, str], along: tuple["PlaneAxis", "PlaneAxis"], inches: tuple[float, float],
+    *, last: bool,
+) -> None:  # fmt: skip
     lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
     intervals = _intervals(inches[1], 0.24)
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
@@ -257,13 +253,9 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
 
 
 def bar_beside(
-    result: Figure,
-    image: AxesImage,
-    place: tuple[float, float, float, float],
-    label: str,
-    extend: str,
+    result: Figure, image: AxesImage, place: tuple[float, float, float, float], label: str, extend: str,
     room: int,
-) -> None:
+) -> None:  # fmt: skip
     """A colour bar at a `place` of the figure with at most `room` intervals between short numbers, because the label
     is beside them."""
     axes = result.add_axes(place)

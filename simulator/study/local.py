@@ -56,13 +56,9 @@ def run_again(sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | No
 
 
 def _run(
-    sweep: Sweep,
-    runs: Sequence[SweepRun],
-    before: dict[str, MemberStatus],
-    *,
-    jobs: int = 1,
+    sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, MemberStatus], *, jobs: int = 1,
     batch: bool = False,
-) -> int:
+) -> int:  # fmt: skip
     """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")

@@ -55,13 +55,9 @@ class _Child:
 
 
 def run_all(
-    sweep: Sweep,
-    jobs: Sequence[Group],
-    *,
-    at_once: int = 1,
-    environ: Mapping[str, str],
+    sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str],
     say: Callable[[str], None] = print,
-) -> int:
+) -> int:  # fmt: skip
     """Runs all of `jobs`, several at once. Returns 0 if all are done, 1 if one failed, 3 if they were interrupted by
     a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
@@ -79,14 +75,9 @@ class _Running:
     """The processes of a sweep: those that wait, those that run, and how the runs have ended."""
 
     def __init__(
-        self,
-        sweep: Sweep,
-        jobs: Sequence[Group],
-        free: Sequence["Slot"],
-        environ: Mapping[str, str],
-        display: Display,
-        say: Callable[[str], None],
-    ):
+        self, sweep: Sweep, jobs: Sequence[Group], free: Sequence["Slot"], environ: Mapping[str, str],
+        display: Display, say: Callable[[str], None],
+    ):  # fmt: skip
         self._sweep, self._environ, self._display, self._say = sweep, environ, display, say
         self._waiting, self._free = deque(jobs), deque(free)
         self._children: list[_Child] = []

@@ -210,13 +210,9 @@ def _attribute(settings: Any, key: str) -> Any:
 
 
 def _number(
-    settings: SweepSettings,
-    resolved: Sequence[tuple[RunConfig, Estimate]],
-    assignments: Sequence[Values],
-    folder: Path,
-    plan: Sequence[Mapping[str, Any]],
-    places: Places,
-) -> tuple[SweepRun, ...]:
+    settings: SweepSettings, resolved: Sequence[tuple[RunConfig, Estimate]], assignments: Sequence[Values],
+    folder: Path, plan: Sequence[Mapping[str, Any]], places: Places,
+) -> tuple[SweepRun, ...]:  # fmt: skip
     """The runs with their hashes and numbers: the number in plan.json, or the next free one."""
     varied = keys(settings.sweep)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
