@@ -111,11 +111,9 @@ def discover(
             f"--num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
         )
     return Allocation(
-        cores=_cores(environ, 1),
-        gpus=GpuShare(visible_gpus(environ)),
-        job=_job(environ),
+        cores=_cores(environ, 1), gpus=GpuShare(visible_gpus(environ)), job=_job(environ),
         warnings=(step,) if step else (),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,17 +175,11 @@ def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: 
         return _step_allocation(environ, step, explicit.coordinator)  # srun started it: keep its binding
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
     return Allocation(
-        source="explicit",
-        process_id=process,
-        num_processes=number,
-        local_rank=rank,
-        local_processes=sharers,
-        cores=_cores(environ, sharers),
-        gpus=_local_share(visible_gpus(environ), rank, sharers),
-        coordinator=explicit.coordinator,
-        job=_job(environ),
-        secret=_secret(environ),
-    )
+        source="explicit", process_id=process, num_processes=number, local_rank=rank,
+        local_processes=sharers, cores=_cores(environ, sharers),
+        gpus=_local_share(visible_gpus(environ), rank, sharers), coordinator=explicit.coordinator,
+        job=_job(environ), secret=_secret(environ),
+    )  # fmt: skip
 
 
 def _secret(environ: Mapping[str, str]) -> str:

@@ -53,14 +53,11 @@ def launch(
             for process in range(n):
                 env = dict(os.environ if environ is None else environ)
                 env |= {
-                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}",
-                    allocation.NUM_PROCESSES: str(n),
-                    allocation.PROCESS_ID: str(process),
-                    allocation.LOCAL_RANK: str(process),
-                    allocation.LOCAL_PROCESSES: str(n),
-                    allocation.LAUNCHER: str(os.getpid()),
+                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}", allocation.NUM_PROCESSES: str(n),
+                    allocation.PROCESS_ID: str(process), allocation.LOCAL_RANK: str(process),
+                    allocation.LOCAL_PROCESSES: str(n), allocation.LAUNCHER: str(os.getpid()),
                     allocation.SECRET: secret,
-                }
+                }  # fmt: skip
                 children.append(_Child.start(process, command, env))
             failed = _first_failure(children)
             if failed is None:

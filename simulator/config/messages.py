@@ -64,26 +64,21 @@ def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tup
     return path, _wrong_type(details, classes)
 
 
+_BLOCK = "a block of keys is needed"
+
+
 def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:
     value, context = shown(details["input"]), details.get("ctx", {})
     needed = {
-        "float_type": "a number is needed",
-        "float_parsing": "a number is needed",
-        "int_type": "a whole number is needed",
-        "int_parsing": "a whole number is needed",
-        "int_from_float": "a whole number is needed",
+        **dict.fromkeys(("float_type", "float_parsing"), "a number is needed"),
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is needed"),
         "int_parsing_size": "a smaller whole number is needed",
         "finite_number": "a finite number is needed",
-        "bool_type": "true or false is needed",
-        "bool_parsing": "true or false is needed",
+        **dict.fromkeys(("bool_type", "bool_parsing"), "true or false is needed"),
         "string_type": "text is needed (in quotes, where it looks like something else)",
         "string_unicode": "text is needed",
-        "tuple_type": "a list is needed, e.g. [a, b]",
-        "list_type": "a list is needed, e.g. [a, b]",
-        "dict_type": "a block of keys is needed",
-        "model_type": "a block of keys is needed",
-        "model_attributes_type": "a block of keys is needed",
-        "union_tag_not_found": "a block of keys is needed",
+        **dict.fromkeys(("tuple_type", "list_type"), "a list is needed, e.g. [a, b]"),
+        **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "union_tag_not_found"), _BLOCK),
         "greater_than": f"must be greater than {_limit(context, 'gt')}",
         "greater_than_equal": f"must be at least {_limit(context, 'ge')}",
         "less_than": f"must be less than {_limit(context, 'lt')}",
@@ -93,7 +88,7 @@ def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> s
     }.get(details["type"])
     if needed is None:
         needed = details["msg"].replace("Input should", "should")
-    if needed == "a block of keys is needed" and (kinds := _kinds(classes)):
+    if needed == _BLOCK and (kinds := _kinds(classes)):
         needed += f", e.g. {{kind: {nearest(details['input'], kinds) or kinds[0]}}}"
     return f"{needed}, not {value}"
 

@@ -25,11 +25,9 @@ Path = tuple[str | int, ...]
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 100_000
 _NAMED = {
-    "\t": "a tab (indent with spaces)",
-    "\ufeff": "a byte order mark (U+FEFF)",
-    "\0": "the end",
+    "\t": "a tab (indent with spaces)", "\ufeff": "a byte order mark (U+FEFF)", "\0": "the end",
     "\n": "the end of the line",
-}
+}  # fmt: skip
 """Invisible characters in PyYAML's messages."""
 _CORE_SCHEMA = (
     ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),

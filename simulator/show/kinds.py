@@ -201,13 +201,11 @@ def directional(series: SeriesReader, name: str) -> Figure:
     axis = series.attributes.get("axis", "z")
     each = [
         DrawnCurve(
-            series.coordinates[f"k_{d}"],
-            series.one(f"{d}/{name}", -1),
-            f"{word} {axis}",
+            series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), f"{word} {axis}",
             how={"marker": mark},
         )
         for d, word, mark in (("perpendicular", "across", "o"), ("parallel", "along", "s"))
-    ]
+    ]  # fmt: skip
     words = r"wavenumber $k_\perp$, $k_\parallel$", f"spectrum of {_words(name)}"
     return plotted(each, *words, "xy", title=PLAIN.moment(series.time[-1]))[0]
 

@@ -29,10 +29,8 @@ _PART = re.compile(r"(.+?) ([\d.]+) (ms|s|min|h)$")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CURVES = ("energy", "dissipation")
 _VERDICTS: dict[MemberState, page.Verdict] = {
-    MemberState.DONE: "good",
-    MemberState.FAILED: "bad",
-    MemberState.INTERRUPTED: "warn",
-}
+    MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
+}  # fmt: skip
 _KINDS = (
     ("spectrum_compensated", "Energy spectrum times k^(5/3) in Kolmogorov's units"),
     ("spectrum_directional_", "Spectra across and along the axis: {}"),

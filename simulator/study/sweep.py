@@ -117,12 +117,10 @@ class Sweep:
             replace_json(
                 self.folder / PLAN,
                 {
-                    "program": SWEEP,
-                    "file": str(self.file),
-                    "base": str(self.settings.base),
+                    "program": SWEEP, "file": str(self.file), "base": str(self.settings.base),
                     "runs": sorted(entries, key=lambda entry: entry["index"]),
                 },
-            )
+            )  # fmt: skip
             for run in self.runs:
                 lines += _freeze(run)
         except OSError as error:

@@ -14,12 +14,10 @@ def test_words_are_completed(capsys) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
     cases = {
-        "simulator veri": ["verify"],
-        "simulator sweep sta": ["status"],
-        "simulator run --num-p": ["--num-processes"],
-        "simulator sweep retry x.yaml --fail": ["--failed"],
+        "simulator veri": ["verify"], "simulator sweep sta": ["status"],
+        "simulator run --num-p": ["--num-processes"], "simulator sweep retry x.yaml --fail": ["--failed"],
         "simulator ": [*COMMANDS],
-    }
+    }  # fmt: skip
     ask = "".join(
         f'COMP_WORDS=({typed.rpartition(" ")[0]} "{typed.rpartition(" ")[2]}"); COMP_CWORD={typed.count(" ")}; '
         'COMPREPLY=(); _shtab_simulator simulator "${COMP_WORDS[$COMP_CWORD]}"; echo "${COMPREPLY[@]}"\n'

@@ -68,12 +68,10 @@ def test_a_bug_keeps_its_traceback(command, capsys) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "x.yaml a=1 b=2 --output d --fast",
-        "--output d --fast x.yaml a=1 b=2",
-        "x.yaml --output d a=1 --fast b=2",
-        "--fast x.yaml a=1 --output=d b=2",
+        "x.yaml a=1 b=2 --output d --fast", "--output d --fast x.yaml a=1 b=2",
+        "x.yaml --output d a=1 --fast b=2", "--fast x.yaml a=1 --output=d b=2",
     ],
-)
+)  # fmt: skip
 def test_overrides_stand_anywhere_among_the_options(command, line: str) -> None:
     seen: list[argparse.Namespace] = []
     command(lambda args: seen.append(args) or 0)

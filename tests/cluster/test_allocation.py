@@ -178,10 +178,8 @@ def test_by_hand_wins_over_slurm_and_flags_over_both():
     assert (allocation.process_id, allocation.num_processes) == (3, 4)
     allocation = discover(environ, coordinator="[fe80::1]:5000", num_processes=2, process_id=1)
     assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == (
-        "[fe80::1]:5000",
-        1,
-        2,
-    )
+        "[fe80::1]:5000", 1, 2,
+    )  # fmt: skip
     assert discover(environ, process_id=2).process_id == 2
     assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
 

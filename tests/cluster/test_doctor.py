@@ -13,20 +13,11 @@ pytestmark = pytest.mark.smoke
 def facts(process: int = 0, **changes) -> Facts:
     """One of four tasks on two nodes with two GPUs each, all as it should be."""
     right = Facts(
-        process_id=process,
-        num_processes=4,
-        host=f"node{1 + process // 2}",
-        node=f"node{1 + process // 2}",
-        local_rank=process % 2,
-        local_processes=2,
-        cpus=(4 * (process % 2), 4 * (process % 2) + 1),
-        cores=2,
-        gpus_seen=("GPU-a", "GPU-b"),
-        gpus_taken=(("GPU-a", "GPU-b")[process % 2],),
-        gpus_on_node=2,
-        coordinator="node1:20000",
-        versions=("jax 0.10.2",),
-    )
+        process_id=process, num_processes=4, host=f"node{1 + process // 2}", node=f"node{1 + process // 2}",
+        local_rank=process % 2, local_processes=2, cpus=(4 * (process % 2), 4 * (process % 2) + 1), cores=2,
+        gpus_seen=("GPU-a", "GPU-b"), gpus_taken=(("GPU-a", "GPU-b")[process % 2],), gpus_on_node=2,
+        coordinator="node1:20000", versions=("jax 0.10.2",),
+    )  # fmt: skip
     return replace(right, **changes)
 
 

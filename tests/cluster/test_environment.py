@@ -19,12 +19,9 @@ def python(body: str, **environ: str) -> str:
     """Standard output of a fresh interpreter, whose malloc, flags and JAX nothing has touched."""
     keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)],
-        env=keep | {"PYTHONPATH": ROOT} | environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        [sys.executable, "-c", textwrap.dedent(body)], env=keep | {"PYTHONPATH": ROOT} | environ,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 

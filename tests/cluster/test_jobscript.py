@@ -44,14 +44,10 @@ def test_a_script_asks_for_what_is_given_and_nothing_else():
     script = render("tg", Path("/scratch/my runs/tg"), COMMAND, SlurmSettings(nodes=2, time="1-00:00:00"))
     assert bash_accepts(script)
     assert flags(script) == [
-        "--job-name=tg",
-        "--nodes=2",
-        "--time=1-00:00:00",
-        "--output='/scratch/my runs/tg/logs/slurm-%j.out'",
-        "--open-mode=append",
-        "--requeue",
+        "--job-name=tg", "--nodes=2", "--time=1-00:00:00",
+        "--output='/scratch/my runs/tg/logs/slurm-%j.out'", "--open-mode=append", "--requeue",
         "--signal=B:USR2@120",
-    ]
+    ]  # fmt: skip
     assert "\nsimulator=('/opt/my env/bin/simulator')\n" in script
     assert "\nrun='/scratch/my runs/tg'\nset -- \"$run/config.yaml\"\n" in script
     assert script.endswith(RUN_AND_REQUEUE)

@@ -111,10 +111,8 @@ def test_a_configuration_cannot_be_changed(load, short: str) -> None:
 
 def test_cfl_is_left_alone_where_dt_is_given(load, short: str) -> None:
     assert load(short.replace("stop: 1", "stop: 1, dt: 1/8")).time.model_dump(exclude_none=True) == {
-        "integrator": "rk4",
-        "stop": 1.0,
-        "dt": 0.125,
-    }
+        "integrator": "rk4", "stop": 1.0, "dt": 0.125,
+    }  # fmt: skip
 
 
 def test_registries_do_not_leak_into_each_other(registries: Registries, config_class) -> None:

@@ -19,20 +19,13 @@ BASE = "model: {kind: viscous, viscosity: 1/1600}\ninitial: {kind: vortex, ampli
 @pytest.mark.parametrize(
     ("text", "path", "value"),
     [
-        ("time.stop=2", ("time", "stop"), 2),
-        ("a=1e-3", ("a",), 1e-3),
-        ("a=no", ("a",), "no"),
-        ("a=010", ("a",), 10),
-        ("a=64,64,64", ("a",), [64, 64, 64]),
-        ("a=2*pi,1, pi", ("a",), ["2*pi", 1, "pi"]),
-        ("a=[1, 2]", ("a",), [1, 2]),
-        ("a='1,2'", ("a",), "1,2"),
-        ("a={b: 1, c: x}", ("a",), {"b": 1, "c": "x"}),
-        ("a=null", ("a",), None),
-        ("a.0.b=x=y", ("a", 0, "b"), "x=y"),
-        ("a=~/x", ("a",), "~/x"),
+        ("time.stop=2", ("time", "stop"), 2), ("a=1e-3", ("a",), 1e-3), ("a=no", ("a",), "no"),
+        ("a=010", ("a",), 10), ("a=64,64,64", ("a",), [64, 64, 64]),
+        ("a=2*pi,1, pi", ("a",), ["2*pi", 1, "pi"]), ("a=[1, 2]", ("a",), [1, 2]),
+        ("a='1,2'", ("a",), "1,2"), ("a={b: 1, c: x}", ("a",), {"b": 1, "c": "x"}), ("a=null", ("a",), None),
+        ("a.0.b=x=y", ("a", 0, "b"), "x=y"), ("a=~/x", ("a",), "~/x"),
     ],
-)
+)  # fmt: skip
 def test_how_an_override_is_read(text: str, path: tuple, value: object) -> None:
     assert parse_override(text) == Override(path, value)
 

@@ -27,10 +27,8 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
     code, lines = retried(tmp_path, smoke=["b.py::two"])
     assert code == 1
     assert lines == [
-        once[0],
-        "run twice: b.py::two (default, smoke)",
-        "unstable: b.py::two failed at first in 2 tiers",
-    ]
+        once[0], "run twice: b.py::two (default, smoke)", "unstable: b.py::two failed at first in 2 tiers",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

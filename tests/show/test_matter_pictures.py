@@ -168,10 +168,8 @@ def test_time_series_of_matter_leave_out_what_is_not_there():
     assert_legible(figure)
     assert len(figure.axes) == 2
     assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == [
-        "total",
-        "kinetic",
-        "interaction",
-    ]
+        "total", "kinetic", "interaction",
+    ]  # fmt: skip
     assert np.ptp(figure.axes[1].get_ylim()) > 4e-3
     figure = built(time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)})
     assert figure.axes[-1].get_yscale() == "log" and "scale factor" in figure.axes[-1].get_xlabel()

@@ -26,12 +26,10 @@ from simulator.show.style import RC, WIDTH, evenly, position
 ROOT = Path(__file__).parents[2]
 PI = math.pi
 BOXES = {
-    "cube": ((32, 32, 32), (2 * PI, 2 * PI, 2 * PI)),
-    "unit": ((32, 32, 32), (1.0, 1.0, 1.0)),
-    "flat": ((64, 32, 16), (4 * PI, 2 * PI, 0.5)),
-    "tall": ((16, 16, 64), (1.0, 1.0, 8.0)),
+    "cube": ((32, 32, 32), (2 * PI, 2 * PI, 2 * PI)), "unit": ((32, 32, 32), (1.0, 1.0, 1.0)),
+    "flat": ((64, 32, 16), (4 * PI, 2 * PI, 0.5)), "tall": ((16, 16, 64), (1.0, 1.0, 8.0)),
     "odd": ((15, 9, 21), (1.7, 1.0, 2.3)),
-}
+}  # fmt: skip
 
 
 def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times=(0.0, 0.5, 1.0)):
@@ -61,10 +59,8 @@ def turbulent(k, time):
 def write_diagnostics(folder, rows=50, **changes):
     time = np.linspace(0, 9, rows) if rows > 1 else np.zeros(rows)
     columns = {
-        "energy": 0.125 * np.exp(-time / 20),
-        "dissipation": 6e-4 * (1 + time),
-        "enstrophy": 0.4 + time,
-    }
+        "energy": 0.125 * np.exp(-time / 20), "dissipation": 6e-4 * (1 + time), "enstrophy": 0.4 + time,
+    }  # fmt: skip
     return write_table(folder, {"time": time} | columns | changes)
 
 
@@ -181,13 +177,11 @@ def test_spectra_are_labelled_and_legible_with_a_guide_where_it_belongs(folder):
     "curve",
     [
         lambda k, t: np.where(np.abs(k - 2) < 0.5, 0.125, 1e-35),
-        lambda k, t: k**4 * np.exp(-((k / 6) ** 2)),
-        lambda k, t: np.where(k < 0.5, 0.0, k**-4.0),
-        lambda k, t: np.zeros_like(k),
-        lambda k, t: np.full_like(k, np.nan),
+        lambda k, t: k**4 * np.exp(-((k / 6) ** 2)), lambda k, t: np.where(k < 0.5, 0.0, k**-4.0),
+        lambda k, t: np.zeros_like(k), lambda k, t: np.full_like(k, np.nan),
     ],
     ids=["one shell", "a hump", "steep", "nothing", "nan"],
-)
+)  # fmt: skip
 def test_no_guide_where_no_range_could_have_it(folder, curve):
     figure = built(spectrum, write_spectra(folder, curve), "kinetic_energy")
     assert not guides(figure)
@@ -251,11 +245,9 @@ def test_all_pictures_of_a_run_are_small_and_of_a_page_width(folder):
     write_slices(folder)
     plotted = plot_run(folder)
     assert [path.name for path in plotted.files] == [
-        "diagnostics.png",
-        "spectrum_kinetic_energy.png",
-        "slices_speed.png",
+        "diagnostics.png", "spectrum_kinetic_energy.png", "slices_speed.png",
         "slices_vorticity_magnitude.png",
-    ]
+    ]  # fmt: skip
     assert plotted.missing == ()
     for path in plotted.files:
         with Image.open(path) as picture:

@@ -22,11 +22,9 @@ class Slurm:
     def __init__(self, folder: Path, conf: str) -> None:
         self.folder = folder
         self.environ = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | {
-            "SLURM_CONF": conf,
-            "SLURM_CLUSTER_DIR": str(folder),
-            "PYTHONPATH": str(ROOT),
+            "SLURM_CONF": conf, "SLURM_CLUSTER_DIR": str(folder), "PYTHONPATH": str(ROOT),
             "SIMULATOR_CACHE": os.environ["SIMULATOR_CACHE"],
-        }
+        }  # fmt: skip
 
     def run(self, *command: str, timeout: float = 120, cwd: Path | None = None, **environ: str):
         """A command of the user's."""

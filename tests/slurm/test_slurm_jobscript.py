@@ -144,15 +144,11 @@ def test_the_warning_is_passed_on_and_the_job_comes_back_as_often_as_it_may(run)
 @pytest.mark.parametrize(
     "plan",
     [
-        {"state": {"advanced": False}},
-        {"state": {"state": "failed"}},
-        {"state": {"restart_count": 7}},
-        {"state": {"reason": "the file stop in the run folder"}},
-        {"code": 1},
-        {"code": 2},
+        {"state": {"advanced": False}}, {"state": {"state": "failed"}}, {"state": {"restart_count": 7}},
+        {"state": {"reason": "the file stop in the run folder"}}, {"code": 1}, {"code": 2},
     ],
     ids=["no step taken", "a crash is recorded", "state of another start", "stop file", "code 1", "code 2"],
-)
+)  # fmt: skip
 def test_it_does_not_come_back(run, plan):
     job = run(stops=1, **plan)
     job.has_started(1)

@@ -78,11 +78,9 @@ sweep:
         found, expected = one.snapshots[-1]["velocity"][...], other.snapshots[-1]["velocity"][...]
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * abs(expected).max())
         np.testing.assert_allclose(
-            one.spectra.at(-1)["kinetic_energy"],
-            other.spectra.at(-1)["kinetic_energy"],
-            rtol=0,
+            one.spectra.at(-1)["kinetic_energy"], other.spectra.at(-1)["kinetic_energy"], rtol=0,
             atol=tolerance,
-        )
+        )  # fmt: skip
         assert found.dtype == expected.dtype
         assert read_state(run.folder).state == "finished"  # type: ignore[union-attr]
         assert (read_record(run.folder).code, len(list((run.folder / "checkpoints").glob("0*")))) == (0, 1)  # type: ignore[union-attr]

@@ -18,13 +18,11 @@ KEYS = st.sampled_from(
      "model", "initial", "slurm.time", "modle.viscosity", "a..b", "grid.shape.0"]
 )  # fmt: skip
 VALUES = st.one_of(
-    st.sampled_from(
-        [1, 0.1, "1/50", "single", "double", "abc", "taylor_green", [8, 8, 8], [12, 8, 9], None, True]
-    ),
+    st.sampled_from([1, 0.1, "1/50", "single", "double", "abc", "taylor_green", [8, 8, 8], [12, 8, 9], None, True]),
     st.floats(1e-3, 1),
     st.integers(-1, 3),
     st.text(max_size=3),
-)
+)  # fmt: skip
 BLOCK = st.dictionaries(KEYS, st.lists(VALUES, max_size=3), max_size=3)
 ENTRY = st.dictionaries(KEYS, VALUES, max_size=2)
 PAIR = st.lists(st.floats(-2, 10), min_size=1, max_size=3)

@@ -203,11 +203,9 @@ def test_expressions_reduce_the_rows_that_are_chosen() -> None:
 def test_pictures_of_what_there_is(half_done) -> None:
     files = plot_sweep(half_done, y=["max.dissipation"])
     assert [path.name for path in files] == [
-        "max_dissipation_against_model_viscosity.png",
-        "series_energy.png",
-        "series_dissipation.png",
+        "max_dissipation_against_model_viscosity.png", "series_energy.png", "series_dissipation.png",
         "series_enstrophy.png",
-    ]
+    ]  # fmt: skip
     assert all(
         path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files
     )
