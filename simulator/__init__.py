@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["Simulation", "differentiate", "load_config", "open_run", "open_sweep"]
 
 _HOME = {
-    "Simulation": "simulator.run.runnable",
-    "differentiate": "simulator.simulation.differentiate",
-    "load_config": "simulator.config",
-    "open_run": "simulator.archive.open_run",
+    "Simulation": "simulator.run.runnable", "differentiate": "simulator.simulation.differentiate",
+    "load_config": "simulator.config", "open_run": "simulator.archive.open_run",
     "open_sweep": "simulator.study",
-}
+}  # fmt: skip
 _CALLED = {"Simulation": "RunnableSimulation"}
 
 

@@ -11,14 +11,6 @@ from simulator.settings import NonNegative, Positive
 from simulator.spectral import Local, Points
 
 __all__ = [
-    "Balance",
-    "DerivedField",
-    "Equation",
-    "Field",
-    "FieldSpec",
-    "Local",
-    "NonNegative",
-    "Points",
-    "Positive",
-    "SplitEquation",
-]
+    "Balance", "DerivedField", "Equation", "Field", "FieldSpec", "Local", "NonNegative", "Points",
+    "Positive", "SplitEquation",
+]  # fmt: skip

@@ -9,6 +9,7 @@ import math
 import operator
 import os
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,11 +27,7 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
 
@@ -48,19 +45,44 @@ class CommandLineText(str):
     __slots__ = ()
 
 
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
+ARITHMETIC: Mapping[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Pow: operator.pow, ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
+"""The operators of a formula."""
 _NAMES = {"pi": math.pi, "e": math.e}
 _FUNCTIONS = {"sqrt": math.sqrt, "exp": math.exp, "log": math.log}
 _LONGEST_EXPRESSION = 1000
 _UNITS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def evaluated(
+    node: ast.expr,
+    names: Mapping[str, Any],
+    functions: Mapping[str, Callable[[Any], Any]],
+    operators: Mapping[type, Callable[..., Any]] = ARITHMETIC,
+) -> Any:
+    """The value of a formula of numbers, `names`, `functions` and `operators`. TypeError for anything else."""
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return float(number)
+            case ast.Name(id=name) if name in names:
+                return names[name]
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in operators:
+                return operators[type(op)](value(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in operators:
+                return operators[type(op)](value(left), value(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in operators:
+                return operators[type(op)](value(left), value(right))
+            case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in functions:
+                return functions[name](value(argument))
+        raise TypeError(
+            f"{ast.unparse(node)}: only numbers, + - * / **, {', '.join((*names, *functions))} are known"
+        )
+
+    return value(node)
 
 
 def evaluate_number(text: str) -> float:
@@ -68,31 +90,10 @@ def evaluate_number(text: str) -> float:
 
     Raises ValueError for anything but numbers, + - * / **, parentheses, pi, e, sqrt, exp and log.
     """
-
-    def value(node: ast.AST) -> float:
-        match node:
-            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                return number
-            case ast.Name(id=name) if name in _NAMES:
-                return _NAMES[name]
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](value(operand))
-            case ast.BinOp(left=left, op=ast.Pow(), right=right):
-                base, exponent = float(value(left)), float(value(right))
-                result = base**exponent
-                if isinstance(result, complex):
-                    raise ValueError(text)
-                return result
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](value(left), value(right))
-            case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
-                return _FUNCTIONS[name](value(argument))
-        raise ValueError(text)
-
     try:
         if len(text) > _LONGEST_EXPRESSION:
             raise ValueError(text)
-        return float(value(ast.parse(text.strip(), mode="eval").body))
+        return float(evaluated(ast.parse(text.strip(), mode="eval").body, _NAMES, _FUNCTIONS))
     except (SyntaxError, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError):
         raise ValueError(f"{shown(text)} is not a number; write e.g. 0.5, 1e-3, 2*pi or 1/1600") from None
 
@@ -180,24 +181,25 @@ Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
 """The seed of random numbers."""
 
 
-def _three(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 3:
-        raise ValueError(f"three numbers are needed, one for each of x, y and z, not {shown(value)}")
-    return value
+def entries(needed: str, *lengths: int) -> BeforeValidator:
+    """Validates that a value is a list of one of these lengths. `needed` says what has to be there instead."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) not in lengths:
+            raise ValueError(f"{needed}, not {shown(value)}")
+        return value
+
+    return BeforeValidator(check)
 
 
-Vector = Annotated[tuple[Real, Real, Real], BeforeValidator(_three)]
+Vector = Annotated[
+    tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)
+]
 """A number for each of x, y and z."""
-
-
-def _two_or_three(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) not in (2, 3):
-        raise ValueError(f"a number for each axis of the grid is needed, not {shown(value)}")
-    return value
-
-
+TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})
+"""The lengths of lists with an entry for each axis of the grid, for the JSON schema."""
 AxisVector = Annotated[
-    tuple[Real, ...], Field(json_schema_extra={"minItems": 2, "maxItems": 3}), BeforeValidator(_two_or_three)
+    tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)
 ]
 """A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the grid."""
 Flag = Annotated[bool, Strict()]
@@ -235,14 +237,13 @@ def _possible(path: str, room: int = 0) -> Path:
         raise ValueError(f"a path is UTF-8 text, not {shown(path)}") from None
     except OSError:
         raise ValueError("the current folder is gone; change to another one") from None
-    if len(encoded) + room > _LONGEST_PATH:
-        raise ValueError(
-            f"the path is {len(encoded)} bytes long; at most {_LONGEST_PATH - room} are possible"
-        )
-    if (longest := max(map(len, encoded.split(b"/")))) > _LONGEST_NAME:
-        raise ValueError(
-            f"a file or folder name is {longest} bytes long; at most {_LONGEST_NAME} are possible"
-        )
+    longest = max(map(len, encoded.split(b"/")))
+    for what, length, most in (
+        ("the path", len(encoded), _LONGEST_PATH - room),
+        ("a file or folder name", longest, _LONGEST_NAME),
+    ):
+        if length > most:
+            raise ValueError(f"{what} is {length} bytes long; at most {most} are possible")
     return Path(encoded.decode())
 
 

@@ -1,5 +1,6 @@
 """Numbers of bytes, durations, values and paths in messages."""
 
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,19 @@ def short(path: Path) -> Path:
     with suppress(ValueError):
         return path.relative_to(Path.cwd())
     return path
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
+    """The lines of a table, whose columns have one width each; the columns `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return [line.rstrip() for line in lines]
 
 
 def brief(item: Any) -> str:

@@ -53,26 +53,18 @@ def environment(**variables: str) -> dict[str, str]:
 def call(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `simulator ...` in a process of its own, to its end."""
     return subprocess.run(
-        command(*arguments),
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=120,
+        command(*arguments), env=environment(**variables), capture_output=True, text=True, timeout=120,
         check=False,
-    )
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
 def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """`simulator ...` in a process of its own, which is killed at the end if it still runs."""
     process = subprocess.Popen(
-        command(*arguments),
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        command(*arguments), env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
     try:
         yield process
     finally:

@@ -34,7 +34,11 @@ def test_every_moment_belongs_to_one_name() -> None:
 
 def test_the_summary_of_a_run_adds_up_and_names_compilation(tmp_path, capsys) -> None:
     config = write_case(tmp_path)
-    assert simulate(config, tmp_path / "run", "time.stop=0.1", "grid.shape=[8, 8, 8]") == 0
+    small = (
+        "time.stop=0.02", "grid.shape=8,8,8", "initial={kind: abc}", "output.spectra=null",
+        "devices.count=1",
+    )  # fmt: skip
+    assert simulate(config, tmp_path / "run", *small) == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if " s in all: " in x]
     whole, *parts = map(float, re.findall(r"(\d+\.\d) s", line))
     assert sum(parts) == pytest.approx(whole, abs=1e-9)

@@ -16,8 +16,8 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 
-from simulator.cli.parser import CommandParser, ShowVersion, unknown_command
-from simulator.errors import RunFailure, UserError
+from simulator.cli.parser import CommandParser, program_version
+from simulator.errors import RunFailure, UserError, did_you_mean
 
 GROUPS: dict[str, dict[str, str]] = {
     "run": {
@@ -49,7 +49,7 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
         description="Pseudo-spectral simulations of fluids and self-gravitating matter in a periodic box.",
         epilog="example: simulator check configs/taylor_green.yaml",
     )
-    parser.add_argument("--version", action=ShowVersion, help="print the version and exit")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     # The help lists the commands by group instead.
     subparsers = parser.add_subparsers(
         prog="simulator", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
@@ -72,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open
         if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # names of files and variables may not be valid text
+            stream.reconfigure(errors="backslashreplace")  # the name of a file need not be valid text
     # XLA's warnings about its compile cache mean nothing to a user. It reads this when JAX is imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
@@ -105,7 +103,11 @@ def _dispatch(arguments: list[str], began: float) -> int:
         if name in GONE:
             raise UserError(f"simulator {name}: this command is gone; {GONE[name]}")
     if first and not first.startswith("-") and first not in COMMANDS:
-        raise unknown_command(first, list(COMMANDS))
+        meant = did_you_mean(first, COMMANDS)
+        raise UserError(f"simulator: unknown command {first!r}{meant} known: {', '.join(COMMANDS)}")
+    if first == "--version":
+        print(f"simulator {program_version()}")
+        return 0
     # A command needs only its own module; --help needs all of them.
     commands = (first,) if first in COMMANDS else COMMANDS
     try:

@@ -241,58 +241,24 @@ def _program() -> str:
     )
 
 
-_BASH = """\
-# Completion of simulator for bash; in zsh after: autoload -U +X bashcompinit && bashcompinit
-_simulator() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} words="" command="" part
-  for part in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    [[ $part == -* ]] && continue
-    case "$command $part" in
-{steps}
-    esac
-  done
-  case "$command" in
-{words}
-  esac
-  if [[ $word == -* || -z $command || $command == " sweep" || $command == " bench" ]]; then
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
-  fi
-  [[ ${{#COMPREPLY[@]}} -gt 0 ]] || COMPREPLY=($(compgen -f -- "$word"))
-}}
-complete -o filenames -F _simulator simulator"""
-
-
 @command(
     "print a script that completes commands and options in a shell",
-    arg("shell", choices=("bash", "zsh"), help="the shell"),
+    arg("shell", choices=("bash", "zsh", "tcsh"), help="the shell"),
 )
 def completion(args: argparse.Namespace) -> int:
-    """Print a script for bash or zsh that completes commands, options and file names.
+    """Print a script for bash, zsh or tcsh that completes commands and options. It needs the package shtab.
 
     example: simulator completion bash
     in ~/.bashrc: eval "$(simulator completion bash)"
     """
     from simulator.cli import build_parser
 
-    if args.shell == "zsh":
-        print("autoload -U +X compinit && compinit; autoload -U +X bashcompinit && bashcompinit")
-    print(script(build_parser()))
+    try:
+        import shtab  # pyright: ignore[reportMissingImports] - optional
+    except ImportError:
+        raise UserError("simulator completion needs the package shtab (pip install shtab)") from None
+    parser = build_parser()
+    for action in parser._actions:  # shtab leaves out what the help does
+        action.help = None if action.choices else action.help
+    print(shtab.complete(parser, args.shell))
     return 0
-
-
-def script(parser: argparse.ArgumentParser) -> str:
-    """The completion function for bash, generated from the program's parser."""
-    steps: list[str] = []
-    words: list[str] = []
-
-    def add(at: str, inner: argparse.ArgumentParser) -> None:
-
-        commands = subcommands(inner)
-        options = [option for action in inner._actions for option in action.option_strings]
-        words.append(f'    "{at}") words="{" ".join([*commands, *options])}" ;;')
-        for name, each in commands.items():
-            steps.append(f'      "{at} {name}") command="{at} {name}" ;;')
-            add(f"{at} {name}", each)
-
-    add("", parser)
-    return _BASH.format(steps="\n".join(steps), words="\n".join(words))

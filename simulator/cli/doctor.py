@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from simulator.cli.parser import arg, command, config_arguments
+from simulator.cli.parser import BY_HAND, arg, command, config_arguments
 
 
 @command(
@@ -21,9 +21,7 @@ from simulator.cli.parser import arg, command, config_arguments
         metavar="DIR",
         help="a shared folder in which the processes meet, like a run folder",
     ),
-    arg("--coordinator", metavar="HOST:PORT", help="where processes started by hand meet"),
-    arg("--num-processes", type=int, metavar="N"),
-    arg("--process-id", type=int, metavar="I"),
+    *BY_HAND,
 )
 def doctor(args: argparse.Namespace) -> int:
     """Every process prints its host, rank and hardware; then all exchange data and do a distributed transform.
@@ -43,10 +41,7 @@ def doctor(args: argparse.Namespace) -> int:
     if config is not None:
         check_devices(config, config.devices.count)
     allocation = discover(
-        os.environ,
-        coordinator=args.coordinator,
-        num_processes=args.num_processes,
-        process_id=args.process_id,
+        os.environ, coordinator=args.coordinator, num_processes=args.num_processes, process_id=args.process_id
     )
     with failure.contained(allocation):
         return _examine(allocation, args, config)

@@ -2,12 +2,12 @@
 
 import argparse
 import math
-import re
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
-from simulator.cli.parser import arg, command
+from simulator.cli.parser import arg, command, overrides, progress_bar
 from simulator.errors import UserError
 
 _FORMATS = ("png", "pdf", "svg")
@@ -20,11 +20,8 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _power(text: str) -> float:
-    found = re.fullmatch(r"(-?[\d.]+)(?:/([\d.]+))?", text)
     try:
-        if found is None:
-            raise ValueError
-        return float(found[1]) / float(found[2] or 1)
+        return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         raise argparse.ArgumentTypeError(f"a number is needed, e.g. 5/3, not {text!r}") from None
 
@@ -50,20 +47,14 @@ def _formats(text: str) -> tuple[str, ...]:
     "draw the pictures of a run, or of several together",
     arg("runs", metavar="RUN", nargs="+", help="a run's folder; the run may still be running"),
     arg("--what", type=_list, metavar="KIND,...", help="diagnostics, spectra, slices, ... (default: all)"),
-    arg(
-        "--field",
-        type=_list,
-        default=(),
-        metavar="NAME,...",
-        help="only these fields or quantities, e.g. dye",
-    ),
+    arg("--field", type=_list, default=(), metavar="NAME,...", help="only these fields or quantities, e.g. dye"),
     arg("--time", type=_times, metavar="FROM:TO", help="only rows of these times"),
     arg("--compensate", type=_power, metavar="P", help="multiply spectra by k^P, e.g. 5/3"),
     arg("--average", action="store_true", help="means over the time, with their standard errors"),
     arg("--format", type=_formats, default=("png",), metavar="png,pdf,svg", help="default png"),
     arg("--style", choices=("screen", "paper"), default="screen", help="paper: for print"),
     arg("--output", type=Path, metavar="FOLDER", help="another folder for the pictures"),
-)
+)  # fmt: skip
 def plot(args: argparse.Namespace) -> int:
     """Draw what a run has written so far into RUN/plots/: diagnostics against time, and spectra, slices,
     projections, profiles, histograms and whatever else it measured, at several times. Several runs (or a sweep's
@@ -114,38 +105,21 @@ def movie(args: argparse.Namespace) -> int:
     these give more frames, or of the run's volume pictures.
 
     example: simulator movie outputs/soliton_merger --field density --projection"""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from simulator.show.movie import ffmpeg, movie
 
     if args.slice + args.render + args.projection > 1:
         raise UserError("simulator movie: --slice, --render and --projection exclude one another")
     if (args.field is None) != args.render:
         raise UserError("simulator movie: give either --field NAME or --render")
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"{args.field or 'render'}: frames", total=None)
+    with progress_bar(f"{args.field or 'render'}: frames") as progress:
         made = movie(
-            args.run,
-            args.field,
-            axis=args.axis,
-            projected=args.projection,
-            fps=args.fps,
-            output=args.output,
-            keep=args.frames,
-            encoder=ffmpeg(),
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+            args.run, args.field, axis=args.axis, projected=args.projection, fps=args.fps,
+            output=args.output, keep=args.frames, encoder=ffmpeg(), progress=progress,
+        )  # fmt: skip
     print(f"{made.path}  {made.frames} frames from {made.source}, {made.path.stat().st_size / 1e6:.2g} MB")
     if made.note:
         print(made.note, file=sys.stderr)
     return 0
-
-
-def _size(text: str) -> str:
-    if not re.fullmatch(r"\d+,\d+", text):
-        raise argparse.ArgumentTypeError(f"width and height are needed, e.g. 1024,768, not {text!r}")
-    return text
 
 
 @command(
@@ -161,10 +135,10 @@ def _size(text: str) -> str:
     arg("--azimuth", type=float, metavar="DEGREES", help="where the camera stands, from x towards y"),
     arg("--elevation", type=float, metavar="DEGREES", help="above the x-y plane"),
     arg("--zoom", type=float, help="1: the box's diagonal is the picture's shorter side"),
-    arg("--size", type=_size, metavar="WIDTH,HEIGHT", help="in pixels"),
+    arg("--size", metavar="WIDTH,HEIGHT", help="in pixels"),
     arg("--step", type=int, action="append", help="a snapshot; may be given again (default: the last)"),
     arg("--all", action="store_true", help="every snapshot"),
-    arg("overrides", metavar="key.path=value", nargs="*", default=[], help="of output or devices"),
+    overrides("of output or devices"),
 )
 def render(args: argparse.Namespace) -> int:
     """Render scalar fields of a run's snapshots on the devices of this machine, each its own part of the box, and
@@ -175,9 +149,9 @@ def render(args: argparse.Namespace) -> int:
 
     asked = {"camera.azimuth": args.azimuth, "camera.elevation": args.elevation, "camera.zoom": args.zoom}
     asked |= {"size": args.size}
-    overrides = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
+    own = [f"output.render.{key}={value}" for key, value in asked.items() if value is not None]
     steps = None if args.all else args.step or [-1]
-    for path in render(Path(args.run), steps, [*args.overrides, *overrides], args.field):
+    for path in render(Path(args.run), steps, [*args.overrides, *own], args.field):
         print(path, flush=True)
     return 0
 

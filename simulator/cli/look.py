@@ -4,8 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from simulator.cli.parser import arg, command, with_output
+from simulator.cli.parser import arg, command, progress_bar, with_output
 from simulator.errors import UserError
+from simulator.words import aligned
 
 _COLUMNS = ("run", "job", "state", "step", "t", "%", "steps/s", "expected end", "last checkpoint")
 
@@ -60,13 +61,7 @@ def _print_table(folders: list[Path]) -> None:
 
     now = datetime.now().astimezone()
     rows = [_COLUMNS, *(look_at(folder, now).cells(now) for folder in folders)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i < _TEXT else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
+    print("\n".join(aligned(rows, range(_TEXT, len(_COLUMNS)))))
 
 
 @command(
@@ -84,28 +79,17 @@ def verify(args: argparse.Namespace) -> int:
     exit code 1 if anything is missing, short, altered, or not finite; a missing or altered index is made again.
     Only files in the run's ledger.json are checked; your own files, plots/ and logs/ are ignored.
     """
-    from rich.console import Console
-    from rich.progress import track
-
     from simulator.archive.verify import verification
 
     files = problems = count = 0
     found = verification(args.path)
-    # the progress bar goes to stderr, because stdout has the report
-    console = Console(stderr=True)
-    reports = track(
-        found.reports,
-        f"reading {args.path}",
-        found.total,
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    for report in reports:
-        count, files = count + (report.manifest is not None), files + len(report.files)
-        problems += len(report.problems)
-        for line in (f"{c.file}: {c.problem}" for c in report.problems) if args.quiet else report.lines():
-            print(line)
+    with progress_bar(f"reading {args.path}") as progress:
+        for number, report in enumerate(found.reports, start=1):
+            count, files = count + (report.manifest is not None), files + len(report.files)
+            problems += len(report.problems)
+            for line in (f"{c.file}: {c.problem}" for c in report.problems) if args.quiet else report.lines():
+                print(line)
+            progress(number, found.total)
     what = f"{problems} wrong" if problems else "all good"
     print(f"{count} snapshots and checkpoints, {files} files: {what}")
     return 1 if problems else 0
@@ -127,11 +111,7 @@ def analyze(args: argparse.Namespace) -> int:
 
     example: simulator analyze outputs/taylor_green --what transfer,histograms
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from simulator.archive.recompute import analyze
-    from simulator.errors import UserError
 
     overrides = [word for word in args.runs if "=" in word and not Path(word).exists()]
     runs = [Path(word) for word in args.runs if word not in overrides]
@@ -139,14 +119,8 @@ def analyze(args: argparse.Namespace) -> int:
         raise UserError("simulator analyze: name a run's folder")
     kinds = args.what.split(",") if args.what else None
     for run in runs:
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(f"{run}: snapshots", total=None)
-            found = analyze(
-                run,
-                kinds,
-                overrides,
-                lambda done, total, task=task, bar=bar: bar.update(task, completed=done, total=total),
-            )
+        with progress_bar(f"{run}: snapshots") as progress:
+            found = analyze(run, kinds, overrides, progress)
         print(f"{found.folder}  {found.rows} rows of diagnostics, {', '.join(found.series)}")
         for line in found.refused:
             print(line, file=sys.stderr)

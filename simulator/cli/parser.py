@@ -1,8 +1,10 @@
 """argparse with one-line errors, and with overrides anywhere among the options."""
 
 import argparse
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from simulator.errors import UserError, did_you_mean
@@ -45,19 +47,6 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
 
 
-class ShowVersion(argparse.Action):
-    """The option --version. Metadata of packages is read only if it is given."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(
-            option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help
-        )
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        print(f"{parser.prog} {program_version()}")
-        parser.exit()
-
-
 def program_version() -> str:
     """The version of the installed program; "unknown" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
@@ -66,13 +55,6 @@ def program_version() -> str:
         return version("simulator")
     except PackageNotFoundError:
         return "unknown"
-
-
-def unknown_command(name: str, known: Sequence[str]) -> UserError:
-    """The error for a command that does not exist, with a similar name."""
-    return UserError(
-        f"simulator: unknown command {name!r}{did_you_mean(name, known)} known: {', '.join(known)}"
-    )
 
 
 def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
@@ -103,30 +85,44 @@ def arg(*names: str, group: str | None = None, **options: Any) -> Argument:
     return Argument(names, options, group)
 
 
+def overrides(help: str) -> Argument:
+    """The positional arguments `key.path=value`."""
+    return arg("overrides", metavar="key.path=value", nargs="*", default=[], help=help)
+
+
 def config_arguments(required: bool = True) -> tuple[Argument, ...]:
     """The positional arguments of every command that reads a run's file: CONFIG [key.path=value ...]."""
     return (
         arg("config", metavar="CONFIG", nargs=None if required else "?", help="a run's YAML file"),
-        arg(
-            "overrides",
-            metavar="key.path=value",
-            nargs="*",
-            default=[],
-            help="values that replace the file's, read as YAML; key=null removes a key",
-        ),
+        overrides("values that replace the file's, read as YAML; key=null removes a key"),
     )
 
 
-PROCESSES = tuple(
+BY_HAND = tuple(
     arg(name, group="processes", help=text, **options)
     for name, options, text in (
-        ("--processes", {"type": int, "metavar": "N"}, "start N local processes that form one run"),
         ("--coordinator", {"metavar": "HOST:PORT"}, "address where processes started by hand meet"),
         ("--num-processes", {"type": int, "metavar": "N"}, "number of processes started by hand"),
         ("--process-id", {"type": int, "metavar": "I"}, "number of this process, from 0"),
     )
 )
+"""The arguments of a process that is started by hand."""
+_LOCAL = "start N local processes that form one run"
+PROCESSES = (arg("--processes", group="processes", type=int, metavar="N", help=_LOCAL), *BY_HAND)
 """The arguments that start the processes of a run."""
+
+
+@contextlib.contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, because stdout has the results; gives a function of what is done and the total."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    # Rich would print what goes to a file or a pipe on stderr, too.
+    shown = sys.stdout.isatty()
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=shown) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class Command(NamedTuple):

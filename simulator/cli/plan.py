@@ -20,12 +20,7 @@ from simulator.errors import UserError
         " compiled where JAX's plugin for it is installed, with or without a GPU",
     ),
     arg("--steps", metavar="N", type=int, help="steps of the run, where dt follows from the flow"),
-    arg(
-        "--scaling",
-        action="store_true",
-        help="tables of predicted strong and weak scaling to 4096 devices",
-    ),
-    arg("--plot", metavar="FILE", help="with --scaling: a picture of the tables (png, pdf, svg)"),
+    arg("--scaling", action="store_true", help="tables of predicted strong and weak scaling to 4096 devices"),
     arg("--json", action="store_true", help="print the plan as JSON"),
 )
 def plan(args: argparse.Namespace) -> int:
@@ -35,12 +30,7 @@ def plan(args: argparse.Namespace) -> int:
 
     example: simulator plan configs/taylor_green_re1600.yaml grid.shape=1024,1024,1024 --device h100
     """
-    os.environ.setdefault(
-        "TF_CPP_MIN_LOG_LEVEL", "2"
-    )  # XLA's remarks on memory, which the plan speaks of itself
-    os.environ.setdefault(
-        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"
-    )  # plugins are loaded where there is no driver
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # JAX loads its plugin without a driver too
     from simulator.cluster.hardware import usable_cores
     from simulator.config import load_config
     from simulator.plan import Plan, Steps, estimated_steps, fewest_devices, machine, this_machine
@@ -51,12 +41,6 @@ def plan(args: argparse.Namespace) -> int:
     for name, value in (("--devices", args.devices), ("--steps", args.steps)):
         if value is not None and value < 1:
             raise UserError(f"{name}: must be at least 1, not {value}")
-    if args.plot and not args.scaling:
-        raise UserError("--plot: draws the tables of --scaling; give that too")
-    if args.plot:
-        from simulator.show.scaling import check_name
-
-        check_name(args.plot)
     if args.json and args.scaling:
         raise UserError("--json: prints a plan, not the tables of --scaling; leave one of them out")
     config = load_config(args.config, args.overrides)
@@ -69,15 +53,11 @@ def plan(args: argparse.Namespace) -> int:
     else:
         found = machine(args.device)
     if args.scaling:
-        tables = strong(config, found), weak(config, found)
-        print(
-            "\n".join(scaling_lines(tables[0], f"strong scaling of {config.name} on {found.name}, predicted"))
-        )
-        print("\n".join(scaling_lines(tables[1], "\nweak scaling")))
-        if args.plot:
-            from simulator.show.scaling import draw
-
-            print(f"written: {draw(args.plot, *tables, f'{config.name} on {found.name}')}")
+        title = f"strong scaling of {config.name} on {found.name}, predicted"
+        for line in scaling_lines(strong(config, found), title):
+            print(line)
+        for line in scaling_lines(weak(config, found), "\nweak scaling"):
+            print(line)
         return 0
     if devices is None and found.measured:
         devices = most_devices(config, found.per_node)

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from simulator.cli.parser import PROCESSES, arg, command, config_arguments, with_output
+from simulator.cli.parser import PROCESSES, arg, command, config_arguments, overrides, with_output
 from simulator.errors import UserError
 
 
@@ -33,13 +33,7 @@ def run(args: argparse.Namespace) -> int:
 @command(
     "continue a run from its folder",
     arg("folder", metavar="RUN", type=Path, help="a run folder"),
-    arg(
-        "overrides",
-        metavar="key.path=value",
-        nargs="*",
-        default=[],
-        help="values that replace those of RUN/config.yaml, read as YAML",
-    ),
+    overrides("values that replace those of RUN/config.yaml, read as YAML"),
     arg(
         "--allow",
         metavar="KEY",
@@ -68,8 +62,8 @@ def resume(args: argparse.Namespace) -> int:
                 )
         folder = open_run(args.folder).path.absolute()
         # Links and leading dots in the path are kept. Input files may be gone, because the run uses its copies.
-        overrides = [*args.overrides, text_override("output.directory", str(folder))]
-        config = load_config(folder / "config.yaml", overrides, check_files=False)
+        changes = [*args.overrides, text_override("output.directory", str(folder))]
+        config = load_config(folder / "config.yaml", changes, check_files=False)
         return run_config(config, args, allocation, allow=args.allow)
 
 
@@ -115,16 +109,17 @@ def submit(args: argparse.Namespace) -> int:
     from simulator.config.overrides import text_override
     from simulator.run.progress import typed
     from simulator.run.submit_run import prepare, site_settings, submit
+    from simulator.words import short
 
-    overrides = with_output(args.overrides, args.output)
+    changes = with_output(args.overrides, args.output)
     # resources on the command line are checked as overrides of the `slurm` block
     for name in _OPTIONS:
         key = name.replace("-", "_")
         if (value := getattr(args, key)) is not None:
-            overrides.append(
+            changes.append(
                 f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
             )
-    config, site, lines = load_config(args.config, overrides), site_settings(), []
+    config, site, lines = load_config(args.config, changes), site_settings(), []
     if device := args.device or config.slurm.device or site.device:
         from simulator.plan.report import suggested
 
@@ -140,16 +135,10 @@ def submit(args: argparse.Namespace) -> int:
         print(job.script, end="")
         return 0
     number = submit(config, job)
-    folder = _short(job.folder)
+    folder = short(job.folder)
     print(f"submitted job {number}: {folder / 'job.sbatch'}")
     log = folder / "logs" / f"slurm-{number}.out"
     print("next:")
     for words in ((*typed(), "status", str(folder)), ("tail", "-F", str(log))):
         print(f"  {shlex.join(words)}")
     return 0
-
-
-def _short(folder: Path) -> Path:
-    """The path relative to the current folder if it is below it, else as it is."""
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -7,20 +7,13 @@ from simulator.cli.parser import Command, arg, command
 
 FILE = arg("file", metavar="FILE", help="the sweep's YAML file")
 RUNNING = (
-    arg(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="processes at a time; they share cores and GPUs",
-    ),
+    arg("--jobs", type=int, default=1, metavar="N", help="processes at a time; they share cores and GPUs"),
     arg(
         "--batch",
         choices=("auto", "off"),
         default="off",
         help="auto: runs that differ only in numbers are stepped together in one program",
     ),
-    arg("--fail-fast", action="store_true", help="the first failure stops the others"),
 )
 
 
@@ -43,7 +36,7 @@ def plan(args: argparse.Namespace) -> int:
 
     sweep = open_sweep(args.file)
     sweep.check()
-    _print(plan_lines(sweep))
+    print("\n".join(plan_lines(sweep)))
     return 0
 
 
@@ -63,7 +56,7 @@ def status(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.report import status_lines
 
-    _print(status_lines(open_sweep(args.file)))
+    print("\n".join(status_lines(open_sweep(args.file))))
     return 0
 
 
@@ -84,7 +77,7 @@ def table_of(args: argparse.Namespace) -> int:
 
     sweep = open_sweep(args.file)
     rows = sweep.rows()
-    _print(table_lines(sweep, rows))
+    print("\n".join(table_lines(sweep, rows)))
     if args.csv:
         write_text(args.csv, as_csv(rows))
     if args.json:
@@ -118,7 +111,8 @@ def plot_runs(args: argparse.Namespace) -> int:
     from simulator.show.study import plot_sweep
     from simulator.study import open_sweep
 
-    _print([str(path) for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue)])
+    for path in plot_sweep(open_sweep(args.file), x=args.x, y=args.y, hue=args.hue):
+        print(path)
     return 0
 
 
@@ -141,12 +135,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.local import run_missing
 
-    return run_missing(
-        open_sweep(args.file),
-        jobs=args.jobs,
-        fail_fast=args.fail_fast,
-        batch=args.batch == "auto",
-    )
+    return run_missing(open_sweep(args.file), jobs=args.jobs, batch=args.batch == "auto")
 
 
 @command(
@@ -154,7 +143,6 @@ def run_sweep(args: argparse.Namespace) -> int:
     FILE,
     *RUNNING,
     arg("--failed", action="store_true", help="only failed runs"),
-    arg("--interrupted", action="store_true", help="only interrupted runs"),
     arg("--index", metavar="I,J", type=_numbers, help="only the runs with these numbers"),
 )
 def retry_sweep(args: argparse.Namespace) -> int:
@@ -165,15 +153,8 @@ def retry_sweep(args: argparse.Namespace) -> int:
     from simulator.study import open_sweep
     from simulator.study.local import run_again
 
-    return run_again(
-        open_sweep(args.file),
-        failed=args.failed,
-        interrupted=args.interrupted,
-        indices=args.index,
-        jobs=args.jobs,
-        fail_fast=args.fail_fast,
-        batch=args.batch == "auto",
-    )
+    sweep, batch = open_sweep(args.file), args.batch == "auto"
+    return run_again(sweep, failed=args.failed, indices=args.index, jobs=args.jobs, batch=batch)
 
 
 def _folder(file: str, index: int) -> Any:
@@ -230,23 +211,13 @@ def submit_runs(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(lines: list[str]) -> None:
-    for line in lines:
-        print(line)
-
-
 sweep = Command(
     "plan, run, continue and compare many runs from one file",
     None,
     commands={
-        "plan": plan,
-        "run": run_sweep,
-        "retry": retry_sweep,
-        "submit": submit_runs,
-        "status": status,
-        "table": table_of,
-        "plot": plot_runs,
+        "plan": plan, "run": run_sweep, "retry": retry_sweep, "submit": submit_runs, "status": status,
+        "table": table_of, "plot": plot_runs,
     },
     about="A parameter study: a YAML file names a base configuration and what is varied in it.\n\n"
     "example: simulator sweep plan configs/sweep_viscosity.yaml",
-)
+)  # fmt: skip

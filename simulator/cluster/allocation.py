@@ -10,7 +10,7 @@ processes that nobody started.
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simulator.cluster.hardware import GpuShare, is_mig, step_share, visible_gpus
@@ -91,12 +91,9 @@ class Allocation:
 
 
 def discover(
-    environ: Mapping[str, str],
-    *,
-    coordinator: str | None = None,
-    num_processes: int | None = None,
+    environ: Mapping[str, str], *, coordinator: str | None = None, num_processes: int | None = None,
     process_id: int | None = None,
-) -> Allocation:
+) -> Allocation:  # fmt: skip
     """The allocation that flags (the keywords) and environment describe. Pure.
 
     Raises UserError for contradictions, incomplete explicit descriptions and heterogeneous jobs. A suspicious
@@ -114,11 +111,9 @@ def discover(
             f"--num-processes N --process-id I, or {NUM_PROCESSES} and {PROCESS_ID}"
         )
     return Allocation(
-        cores=_cores(environ, 1),
-        gpus=GpuShare(visible_gpus(environ)),
-        job=_job(environ),
+        cores=_cores(environ, 1), gpus=GpuShare(visible_gpus(environ)), job=_job(environ),
         warnings=(step,) if step else (),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,10 +127,7 @@ class _Explicit:
 
     @staticmethod
     def read(
-        environ: Mapping[str, str],
-        coordinator: str | None,
-        num_processes: int | None,
-        process_id: int | None,
+        environ: Mapping[str, str], coordinator: str | None, num_processes: int | None, process_id: int | None
     ) -> "_Explicit":
         from_flag = coordinator is not None
         coordinator = coordinator if from_flag else environ.get(COORDINATOR) or None
@@ -179,21 +171,15 @@ def _explicit_allocation(environ: Mapping[str, str], explicit: _Explicit, step: 
             if number > 0
             else f"--num-processes {number}: at least 1 is needed"
         )
-    if step is not None and (step.process_id, step.num_processes) == (process, number):
+    if step is not None and (step.place.process_id, step.place.num_processes) == (process, number):
         return _step_allocation(environ, step, explicit.coordinator)  # srun started it: keep its binding
     rank, sharers = _integer(environ, LOCAL_RANK) or 0, _integer(environ, LOCAL_PROCESSES) or 1
     return Allocation(
-        source="explicit",
-        process_id=process,
-        num_processes=number,
-        local_rank=rank,
-        local_processes=sharers,
-        cores=_cores(environ, sharers),
-        gpus=_local_share(visible_gpus(environ), rank, sharers),
-        coordinator=explicit.coordinator,
-        job=_job(environ),
-        secret=_secret(environ),
-    )
+        source="explicit", process_id=process, num_processes=number, local_rank=rank,
+        local_processes=sharers, cores=_cores(environ, sharers),
+        gpus=_local_share(visible_gpus(environ), rank, sharers), coordinator=explicit.coordinator,
+        job=_job(environ), secret=_secret(environ),
+    )  # fmt: skip
 
 
 def _secret(environ: Mapping[str, str]) -> str:
@@ -212,16 +198,10 @@ def _local_share(visible: tuple[str, ...] | None, rank: int, sharers: int) -> Gp
 
 @dataclass(frozen=True)
 class _Step:
-    """The complete environment of one task of a Slurm step."""
+    """The complete environment of one task of a Slurm step: its place among the tasks, the port of the step's srun,
+    and whether its distribution is arbitrary."""
 
-    job: Job
-    process_id: int
-    num_processes: int
-    nodes: tuple[str, ...]
-    node: int
-    local_rank: int
-    local_processes: int
-    hosts: tuple[str, ...]
+    place: Allocation
     launcher_port: str
     arbitrary: bool
 
@@ -265,18 +245,9 @@ class _Step:
         except ValueError as error:
             return f"Slurm's variables contradict each other ({error}): one process"
         distribution = environ.get("SLURM_DISTRIBUTION", "")
-        return _Step(
-            job=job,
-            process_id=process,
-            num_processes=count,
-            nodes=nodes,
-            node=node,
-            local_rank=local,
-            local_processes=per_node[node],
-            hosts=_hosts(nodes, per_node, distribution),
-            launcher_port=environ.get("SLURM_STEP_LAUNCHER_PORT", ""),
-            arbitrary=distribution.startswith("arbitrary"),
-        )
+        where = nodes, node, local, per_node[node], _hosts(nodes, per_node, distribution)
+        place = Allocation("slurm", process, count, *where, job=job)
+        return _Step(place, environ.get("SLURM_STEP_LAUNCHER_PORT", ""), distribution.startswith("arbitrary"))
 
 
 def _hosts(nodes: Sequence[str], per_node: Sequence[int], distribution: str) -> tuple[str, ...]:
@@ -315,8 +286,9 @@ def _shell_warning(environ: Mapping[str, str], job: Job) -> str | None:
 
 
 def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str | None) -> Allocation:
-    warnings = []
-    gpus = step_share(environ, step.local_rank, step.local_processes)
+    warnings, place, job = [], step.place, step.place.job
+    assert job is not None
+    gpus = step_share(environ, place.local_rank, place.local_processes)
     seen = len(gpus.visible or ())
     if not gpus.problem and gpus.sharers > 1 and seen % gpus.sharers:
         idle = seen % gpus.sharers
@@ -325,22 +297,13 @@ def _step_allocation(environ: Mapping[str, str], step: _Step, coordinator: str |
         warnings.append("CUDA gives a process one MIG device only: start one task per MIG device")
     if step.arbitrary and coordinator is None:
         warnings.append("with --distribution=arbitrary the first process need not be on the first node")
-    key = ".".join(filter(None, (step.job.id, step.job.step, str(step.job.restarts), step.launcher_port)))
-    return Allocation(
-        source="slurm",
-        process_id=step.process_id,
-        num_processes=step.num_processes,
-        nodes=step.nodes,
-        node=step.node,
-        local_rank=step.local_rank,
-        local_processes=step.local_processes,
-        hosts=step.hosts,
-        cores=_cores(environ, step.local_processes),
+    return replace(
+        place,
+        cores=_cores(environ, place.local_processes),
         gpus=gpus,
         coordinator=coordinator,
-        coordinator_host=step.nodes[0],
-        rendezvous=key,
-        job=step.job,
+        coordinator_host=place.nodes[0],
+        rendezvous=".".join(filter(None, (job.id, job.step, str(job.restarts), step.launcher_port))),
         warnings=tuple(warnings),
         secret=_secret(environ),
     )

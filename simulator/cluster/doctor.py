@@ -9,8 +9,8 @@ import platform
 import socket
 import subprocess
 import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -191,13 +191,7 @@ def own_findings(
 
 def shared_findings(processes: Sequence[Facts]) -> list[Finding]:
     """Problems that show only when the processes are compared."""
-    return [
-        *_versions(processes),
-        *_shared_gpus(processes),
-        *_idle_gpus(processes),
-        *_unequal_gpus(processes),
-        *_shared_cores(processes),
-    ]
+    return [*_versions(processes), *_shared_gpus(processes), *_of_hosts(processes)]
 
 
 def _versions(processes: Sequence[Facts]) -> list[Finding]:
@@ -229,51 +223,30 @@ def _shared_gpus(processes: Sequence[Facts]) -> list[Finding]:
     ]
 
 
-def _idle_gpus(processes: Sequence[Facts]) -> list[Finding]:
-    findings = []
-    for host, group in _by_host(processes).items():
-        given, taken = group[0].gpus_on_node, sum(len(p.gpus_taken) for p in group)
-        if given is not None and 0 < taken < given:
-            findings.append(
-                Finding(
-                    f"{given - taken} of {given} GPUs of {host} are idle",
-                    f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}",
-                )
-            )
-    return findings
-
-
-def _unequal_gpus(processes: Sequence[Facts]) -> list[Finding]:
-    counts = Counter(len(p.gpus_taken) for p in processes)
-    if len(counts) < 2:
-        return []
-    return [
-        Finding(
-            f"processes take {min(counts)} to {max(counts)} GPUs, so each uses {min(counts)}",
-            "ask for the same on every node with --gpus-per-node",
-        )
-    ]
-
-
-def _shared_cores(processes: Sequence[Facts]) -> list[Finding]:
-    findings = []
-    for host, group in _by_host(processes).items():
-        cpus = set().union(*(p.cpus for p in group))
-        if cpus and len(cpus) < len(group):
-            findings.append(
-                Finding(
-                    f"{len(group)} processes of {host} share {len(cpus)} CPUs",
-                    "give each its own with srun --cpus-per-task=N --cpu-bind=cores, or start fewer",
-                )
-            )
-    return findings
-
-
-def _by_host(processes: Sequence[Facts]) -> dict[str, list[Facts]]:
+def _of_hosts(processes: Sequence[Facts]) -> Iterator[Finding]:
+    """Idle GPUs and shared cores of each host, and hosts with different numbers of GPUs."""
     hosts: dict[str, list[Facts]] = defaultdict(list)
     for p in processes:
         hosts[p.host].append(p)
-    return hosts
+    for host, group in hosts.items():
+        given, taken = group[0].gpus_on_node, sum(len(p.gpus_taken) for p in group)
+        if given is not None and 0 < taken < given:
+            yield Finding(
+                f"{given - taken} of {given} GPUs of {host} are idle",
+                f"ask for --gpus-per-node={taken}, or start --ntasks-per-node={given}",
+            )
+        cpus = set().union(*(p.cpus for p in group))
+        if cpus and len(cpus) < len(group):
+            yield Finding(
+                f"{len(group)} processes of {host} share {len(cpus)} CPUs",
+                "give each its own with srun --cpus-per-task=N --cpu-bind=cores, or start fewer",
+            )
+    counts = {len(p.gpus_taken) for p in processes}
+    if len(counts) > 1:
+        yield Finding(
+            f"processes take {min(counts)} to {max(counts)} GPUs, so each uses {min(counts)}",
+            "ask for the same on every node with --gpus-per-node",
+        )
 
 
 def _resolves(host: str) -> bool:

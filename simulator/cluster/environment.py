@@ -38,13 +38,9 @@ class Environment:
 
 
 def apply(
-    platform: Literal["cpu", "gpu"],
-    report: Callable[[str], None],
-    environ: MutableMapping[str, str] = os.environ,
-    *,
-    first: bool = True,
-    devices: int = 1,
-) -> Environment:
+    platform: Literal["cpu", "gpu"], report: Callable[[str], None],
+    environ: MutableMapping[str, str] = os.environ, *, first: bool = True, devices: int = 1,
+) -> Environment:  # fmt: skip
     """Makes the settings for a platform; to be called before JAX's backend starts.
 
     first: whether this is process 0, which alone reports and prunes the cache.

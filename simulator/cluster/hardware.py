@@ -176,10 +176,13 @@ def is_mig(visible: tuple[str, ...] | None) -> bool:
     return bool(visible) and visible[0].startswith("MIG-")
 
 
+_CURE = "give each task its own with --gpus-per-task=1, or let the program divide with --gpu-bind=none"
+
+
 def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) -> GpuShare:
     """The GPUs of one task of a Slurm step, from the environment that `srun` gave it."""
     visible = visible_gpus(environ)
-    on_node = _on_node(environ)
+    on_node = whole(environ.get("SLURM_GPUS_ON_NODE"))
     if visible is None and on_node is None:
         return GpuShare()
     # --gpu-bind=none leaves CUDA_VISIBLE_DEVICES unset: every task sees all GPUs of the job on the node
@@ -187,11 +190,14 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
     expected = on_node if visible is None else None
     if seen == 0 or local_tasks == 1:
         return GpuShare(visible, expected=expected)
-    kind, _, argument = _binding(environ).partition(":")
     total = on_node if on_node is not None else seen
-    if kind in ("per_task", "single", "map_gpu", "mask_gpu") or seen < total:
-        problem = _overlap(kind, argument, seen, total, local_tasks)
-        return GpuShare(visible, problem=problem)
+    if (kind := _binding(environ)) or seen < total:
+        # A map or mask may give a GPU to two tasks, which NCCL refuses.
+        crowded = kind not in ("map_gpu", "mask_gpu") and seen * local_tasks > total
+        problem = (
+            f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
+        )
+        return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
         return GpuShare(
             visible,
@@ -201,51 +207,11 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
     return GpuShare(visible, rank=local_rank, sharers=local_tasks, expected=expected)
 
 
-def _on_node(environ: Mapping[str, str]) -> int | None:
-    """GPUs that the step has on this node."""
-    return whole(environ.get("SLURM_GPUS_ON_NODE"))
-
-
 def _binding(environ: Mapping[str, str]) -> str:
-    """Slurm's notation for the binding of tasks to GPUs: `single:1`, `map_gpu:2,3`, ... or nothing."""
-    binding = re.search(r"\bgpu:(?:verbose,)?([^+;]*)", environ.get("SLURMD_TRES_BIND", ""))
+    """How Slurm binds the tasks to GPUs; empty if it does not."""
+    kinds = "per_task|single|map_gpu|mask_gpu"
+    binding = re.search(rf"\bgpu:(?:verbose,)?({kinds})\b", environ.get("SLURMD_TRES_BIND", ""))
     return binding[1] if binding else ""
-
-
-def _overlap(kind: str, argument: str, seen: int, total: int, local_tasks: int) -> str | None:
-    """The reason why two tasks bound to GPUs would share one; None if they do not, or if the binding cannot be
-    parsed."""
-    form = {"map_gpu": r"\d+(\*\d{1,6})?", "mask_gpu": r"(0x)?[0-9a-fA-F]+(\*\d{1,6})?"}.get(kind)
-    if form is not None and not re.fullmatch(f"{form}(,{form})*", argument, re.ASCII):
-        return None
-    cure = "give each task its own with --gpus-per-task=1, or let the program divide with --gpu-bind=none"
-    if kind == "map_gpu":
-        chosen = _per_task(argument, local_tasks)
-        if len(set(chosen)) < local_tasks:
-            return f"--gpu-bind=map_gpu:{argument} puts two tasks on one GPU; {cure}"
-    elif kind == "mask_gpu":
-        masks = [int(mask, 16) for mask in _per_task(argument, local_tasks)]
-        if sum(mask.bit_count() for mask in masks) > _union(masks).bit_count():
-            return f"--gpu-bind=mask_gpu:{argument} puts two tasks on one GPU; {cure}"
-    elif seen * local_tasks > total:
-        return f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {cure}"
-    return None
-
-
-def _per_task(argument: str, local_tasks: int) -> list[str]:
-    """The entry of a map for each local task; Slurm repeats a short map and expands `2*3` to `2,2,2`."""
-    entries: list[str] = []
-    for part in argument.split(","):
-        value, _, times = part.partition("*")
-        entries += [value] * int(times or 1)
-    return [entries[i % len(entries)] for i in range(local_tasks)]
-
-
-def _union(masks: list[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
 
 
 def _gpus(n: int) -> str:

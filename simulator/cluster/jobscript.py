@@ -7,11 +7,15 @@ for a given run. All of them begin with `LISTEN` and end with `RUN_AND_REQUEUE`.
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
+from typing import Annotated, Any
 
-from simulator.errors import UserError
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from simulator.cluster.queue import seconds
+from simulator.errors import UserError, shown
+from simulator.settings import Count, Integer, Settings
 
 LISTEN = r"""
 # From here on the script catches requests to stop (the warning, scancel) and sends them to the srun step once it
@@ -62,42 +66,62 @@ _SITE = "# ---- your site " + 91 * "-"
 _SITE_END = "# " + 106 * "-"
 
 
-@dataclass(frozen=True)
-class Resources:
-    """The resources of a job; Slurm's defaults apply to those that are None.
+def _slurm_time(value: Any) -> Any:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(text, str) and seconds(text) is not None:
+        return text
+    raise ValueError(f"a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not {shown(value)}")
 
-    other: further flags of sbatch, as on its command line.
-    """
 
-    nodes: int | None = None
-    tasks_per_node: int | None = None
-    gpus_per_node: int | None = None
-    cpus_per_task: int | None = None
-    time: str | None = None
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    other: str | None = None
+def _one_line(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError("one line of text is needed")
+    return value
+
+
+Word = Annotated[str, AfterValidator(_one_line)]
+
+
+class SlurmSettings(Settings):
+    """Resources that `simulator submit` requests from Slurm; Slurm's defaults apply to the others."""
+
+    nodes: Count | None = None
+    """Number of nodes."""
+    tasks_per_node: Count | None = None
+    """Processes on each node; by default one per GPU if there are GPUs."""
+    gpus_per_node: Annotated[Integer, Field(ge=0)] | None = None
+    """GPUs on each node."""
+    cpus_per_task: Count | None = None
+    """Cores for each process."""
+    time: Annotated[str, BeforeValidator(_slurm_time, json_schema_input_type=str | int)] | None = None
+    """Time limit in Slurm's format: minutes, HH:MM:SS or D-HH:MM:SS."""
+    partition: Word | None = None
+    """Partition (queue) of the job."""
+    account: Word | None = None
+    """Account that is charged."""
+    qos: Word | None = None
+    """Quality of service."""
+    constraint: Word | None = None
+    """Features that the nodes must have."""
+    sbatch: Word | None = None
+    """Further flags of sbatch, as on its command line."""
+    prologue: str | None = None
+    """Shell commands that run first, for example to load modules or configure the network."""
+    device: Word | None = None
+    """The kind of device in the nodes, by its name in `simulator plan`; resources that are not given are then
+    suggested."""
 
     def flags(self) -> list[str]:
         """The flags of sbatch, one per line, without `others`."""
-        options = {
-            "nodes": self.nodes,
-            "ntasks-per-node": self.tasks_per_node,
-            "gpus-per-node": self.gpus_per_node or None,
-            "cpus-per-task": self.cpus_per_task,
-            "time": self.time,
-            "partition": self.partition,
-            "account": self.account,
-            "qos": self.qos,
-            "constraint": self.constraint,
-        }
-        return [f"--{name}={value}" for name, value in options.items() if value is not None]
+        given = self.model_dump(exclude={"sbatch", "prologue", "device"}, exclude_none=True)
+        if not self.gpus_per_node:
+            given.pop("gpus_per_node", None)
+        ours = {"tasks_per_node": "ntasks_per_node"}
+        return [f"--{ours.get(name, name).replace('_', '-')}={value}" for name, value in given.items()]
 
     def others(self) -> list[str]:
-        """The flags in `other`, one per line."""
-        return _split(self.other or "")
+        """The flags in `sbatch`, one per line."""
+        return _split(self.sbatch or "")
 
     @property
     def limit(self) -> float | None:
@@ -106,7 +130,8 @@ class Resources:
         for flag in self.others():
             if match := re.match(r"(?:--time(?:=| )|-t ?)(\S+)", flag):
                 limits.append(match[1])
-        return _seconds(limits[-1])
+        given = seconds(limits[-1]) or 0  # 0 means no limit, and Slurm rounds up to minutes
+        return 60.0 * ceil(given / 60) or None
 
     @property
     def lead(self) -> int:
@@ -118,18 +143,10 @@ class Resources:
 
 
 def render(
-    name: str,
-    folder: Path,
-    command: Sequence[str],
-    resources: Resources,
-    *,
-    arguments: Sequence[str] | None = None,
-    setup: Sequence[str] | None = None,
-    array: str | None = None,
-    site: str = "",
-    max_restarts: int = 50,
-    about: Sequence[str] = (),
-) -> str:
+    name: str, folder: Path, command: Sequence[str], resources: SlurmSettings, *,
+    arguments: Sequence[str] | None = None, setup: Sequence[str] | None = None, array: str | None = None,
+    site: str = "", max_restarts: int = 50, about: Sequence[str] = (),
+) -> str:  # fmt: skip
     """The script of a job that executes one run, or one run of several in each task of an array.
 
     folder: the run's folder, or the folder of the logs of an array's tasks. command: starts this program. arguments:
@@ -140,13 +157,9 @@ def render(
     """
     log = _without_patterns(folder) / "logs" / ("slurm-%A_%a.out" if array else "slurm-%j.out")
     flags = [
-        f"--job-name={name}",
-        *resources.flags(),
-        *([f"--array={array}"] if array else []),
-        f"--output={log}",
-        "--open-mode=append",
-        "--requeue",
-    ]
+        f"--job-name={name}", *resources.flags(), *([f"--array={array}"] if array else []),
+        f"--output={log}", "--open-mode=append", "--requeue",
+    ]  # fmt: skip
     # If a flag is given twice, sbatch takes the last one, but it mixes the parts of two signals.
     warned = any(re.match("--signal( |=|$)", flag) for flag in resources.others())
     warning = [
@@ -187,20 +200,6 @@ def _without_patterns(folder: Path) -> Path:
             "does not accept in a path; give another name with --output"
         )
     return Path(str(folder).replace("%", "%%"))
-
-
-def _seconds(time: str) -> float | None:
-    """Slurm's M, M:S, H:M:S, D-H, D-H:M and D-H:M:S in seconds, rounded up to minutes as Slurm does.
-
-    None for anything else, and for 0, which means no limit.
-    """
-    if not re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", time):
-        return None
-    days, _, rest = time.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    scale = [3600, 60, 1] if days or len(parts) == 3 else [60, 1]
-    seconds = 86400 * int(days or 0) + sum(map(prod, zip(parts, scale, strict=False)))
-    return 60.0 * ceil(seconds / 60) or None
 
 
 def _split(flags: str) -> list[str]:

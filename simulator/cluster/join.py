@@ -29,12 +29,9 @@ _BY_HAND = "by-hand"  # the name under which processes started by hand publish
 
 
 def join(
-    allocation: Allocation,
-    local_ids: list[int] | None,
-    folder: Path | None,
-    seconds: float,
+    allocation: Allocation, local_ids: list[int] | None, folder: Path | None, seconds: float,
     say: Callable[[str], None],
-) -> rendezvous.Claim | None:
+) -> rendezvous.Claim | None:  # fmt: skip
     """Connects the processes; returns the claim on the port of JAX's service, if any.
 
     folder: the shared folder in which the processes of a step find process 0.
@@ -55,9 +52,11 @@ def join(
     name, secret, shared = _meeting_place(allocation, folder)
     if allocation.coordinator is not None:
         host, port = _split(allocation.coordinator)
-        if not _free(port):
-            raise UserError(f"port {port} of this host is in use: choose another for --coordinator")
-        server = meeting.open_server(_interface(host), port, allocation.num_processes)
+        try:
+            server = meeting.open_server(_interface(host), port, allocation.num_processes)
+        except OSError as error:
+            what = f"port {port} of this host is in use or not allowed ({error.strerror})"
+            raise UserError(f"{what}: choose another for --coordinator") from None
         with _published(shared, name, Place(allocation.coordinator, secret)):
             guests = meeting.await_all(server, allocation, secret, wait, say)
         # possibly no other port is open between the hosts: once all are here, the service takes this one
@@ -148,16 +147,6 @@ def _own_name(allocation: Allocation) -> str:
     return socket.gethostname()
 
 
-def _free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
-
-
 def _allow_connections(processes: int) -> None:
     """Raises the soft limit on open files (often 1024) so that this process can connect to all others."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -179,16 +168,12 @@ def _initialize(allocation: Allocation, local_ids: list[int] | None, address: st
     timer.start()
     try:
         jax.distributed.initialize(
-            coordinator_address=address,
-            num_processes=allocation.num_processes,
-            process_id=allocation.process_id,
-            local_device_ids=local_ids,
-            cluster_detection_method="deactivate",
-            coordinator_bind_address=f"{bind}:{port}",
-            initialization_timeout=round(seconds) + 60,
-            heartbeat_timeout_seconds=HEARTBEAT,
+            coordinator_address=address, num_processes=allocation.num_processes,
+            process_id=allocation.process_id, local_device_ids=local_ids,
+            cluster_detection_method="deactivate", coordinator_bind_address=f"{bind}:{port}",
+            initialization_timeout=round(seconds) + 60, heartbeat_timeout_seconds=HEARTBEAT,
             shutdown_timeout_seconds=SHUTDOWN,
-        )
+        )  # fmt: skip
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         raise RunFailure(

@@ -28,11 +28,7 @@ _TAIL = 15  # lines
 
 
 def launch(
-    command: Sequence[str],
-    n: int,
-    *,
-    logs: Path | None = None,
-    environ: Mapping[str, str] | None = None,
+    command: Sequence[str], n: int, *, logs: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> int:
     """Runs `command` in `n` processes that form one run; returns the exit code of the run.
 
@@ -57,14 +53,11 @@ def launch(
             for process in range(n):
                 env = dict(os.environ if environ is None else environ)
                 env |= {
-                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}",
-                    allocation.NUM_PROCESSES: str(n),
-                    allocation.PROCESS_ID: str(process),
-                    allocation.LOCAL_RANK: str(process),
-                    allocation.LOCAL_PROCESSES: str(n),
-                    allocation.LAUNCHER: str(os.getpid()),
+                    allocation.COORDINATOR: f"127.0.0.1:{claim.port}", allocation.NUM_PROCESSES: str(n),
+                    allocation.PROCESS_ID: str(process), allocation.LOCAL_RANK: str(process),
+                    allocation.LOCAL_PROCESSES: str(n), allocation.LAUNCHER: str(os.getpid()),
                     allocation.SECRET: secret,
-                }
+                }  # fmt: skip
                 children.append(_Child.start(process, command, env))
             failed = _first_failure(children)
             if failed is None:
@@ -108,12 +101,7 @@ class _Child:
     def start(number: int, command: Sequence[str], env: Mapping[str, str]) -> "_Child":
         output = tempfile.TemporaryFile() if number else None  # noqa: SIM115
         process = subprocess.Popen(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
         return _Child(number, process, output)
 

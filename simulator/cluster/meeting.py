@@ -269,13 +269,9 @@ def _come(place: Place, allocation: Allocation, say: Say) -> int | None:
         connection.settimeout(None)
         _keep_alive(connection)
         hello = {
-            "secret": place.secret,
-            "process": allocation.process_id,
-            "processes": allocation.num_processes,
-            "node": allocation.host or socket.gethostname(),
-            "host": socket.gethostname(),
-            "pid": getpid(),
-        }
+            "secret": place.secret, "process": allocation.process_id, "processes": allocation.num_processes,
+            "node": allocation.host or socket.gethostname(), "host": socket.gethostname(), "pid": getpid(),
+        }  # fmt: skip
         connection.sendall(json.dumps(hello).encode() + b"\n")
         with connection.makefile("rb") as lines:
             for line in lines:

@@ -8,25 +8,15 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping
+from math import prod
 from pathlib import Path
 
 from simulator.errors import RunFailure, UserError
 
-ENDED = frozenset(
-    (
-        *(
-            "BOOT_FAIL",
-            "CANCELLED",
-            "COMPLETED",
-            "DEADLINE",
-            "FAILED",
-            "NODE_FAIL",
-            "OUT_OF_MEMORY",
-            "PREEMPTED",
-        ),
-        *("REVOKED", "TIMEOUT"),
-    )
-)
+ENDED = frozenset([
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT",
+])  # fmt: skip
 """States of jobs that have ended and will not be requeued."""
 WORKING = frozenset(
     ["COMPLETING", "CONFIGURING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"]
@@ -94,12 +84,13 @@ def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None
 
 
 def seconds(text: str) -> float | None:
-    """A time as Slurm writes it (MM:SS, HH:MM:SS, D-HH:MM:SS); None for UNLIMITED, INVALID and the like."""
-    parts = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
-    if parts is None:
+    """A time in Slurm's form M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for UNLIMITED, INVALID and the like."""
+    if not re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", text):
         return None
-    days, hours, minutes, rest = (int(part or 0) for part in parts.groups())
-    return 86400.0 * days + 3600 * hours + 60 * minutes + rest
+    days, _, rest = text.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    scale = [3600, 60, 1] if days or len(parts) == 3 else [60, 1]
+    return 86400.0 * int(days or 0) + sum(map(prod, zip(parts, scale, strict=False)))
 
 
 def largest_array() -> int:

@@ -135,15 +135,10 @@ def to_stderr(line: str) -> None:
 
 
 def start(
-    allocation: Allocation,
-    *,
-    platform: Platform = "auto",
-    count: int | Literal["auto"] = "auto",
-    limit: int | None = None,
-    folder: Path | None = None,
-    wait: float = meeting.DEFAULT,
+    allocation: Allocation, *, platform: Platform = "auto", count: int | Literal["auto"] = "auto",
+    limit: int | None = None, folder: Path | None = None, wait: float = meeting.DEFAULT,
     report: Report = to_stderr,
-) -> Cluster:
+) -> Cluster:  # fmt: skip
     """Starts JAX according to the allocation and returns the cluster.
 
     count: devices over all processes, a multiple of their number; `auto` takes all GPUs, or on the CPU one
@@ -310,13 +305,9 @@ def _set_cpu_devices(number: int) -> None:
 
 
 def _select(
-    allocation: Allocation,
-    present: list[Device],
-    each: int | None,
-    limit: int | None,
-    platform: Literal["cpu", "gpu"],
-    report: Report,
-) -> tuple[Device, ...]:
+    allocation: Allocation, present: list[Device], each: int | None, limit: int | None,
+    platform: Literal["cpu", "gpu"], report: Report,
+) -> tuple[Device, ...]:  # fmt: skip
     """The first devices of every process, the same number of each."""
     n = allocation.num_processes
     owned = [

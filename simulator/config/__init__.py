@@ -6,19 +6,7 @@ from simulator.config.overrides import Override, parse_override
 from simulator.config.run_config import Registries, RunConfig, assemble, run_config_class
 
 __all__ = [
-    "Change",
-    "Difference",
-    "Override",
-    "Registries",
-    "RunConfig",
-    "as_mapping",
-    "assemble",
-    "classify",
-    "diff_configs",
-    "dump_config",
-    "json_schema",
-    "load_config",
-    "parse_override",
-    "read_yaml",
+    "Change", "Difference", "Override", "Registries", "RunConfig", "as_mapping", "assemble", "classify",
+    "diff_configs", "dump_config", "json_schema", "load_config", "parse_override", "read_yaml",
     "run_config_class",
-]
+]  # fmt: skip

@@ -30,20 +30,9 @@ class Difference(NamedTuple):
 
 
 _CHANGES: Mapping[str, Change] = {
-    "model": Change.FROZEN,
-    "grid": Change.FROZEN,
-    "initial": Change.FROZEN,
-    "precision": Change.FROZEN,
-    "forcing": Change.FROZEN,
-    "particles": Change.FROZEN,
-    "name": Change.CHANGEABLE,
-    "time": Change.CHANGEABLE,
-    "output": Change.CHANGEABLE,
-    "output.directory": Change.FREE,
-    "devices": Change.FREE,
-    "fft": Change.FREE,
-    "run": Change.FREE,
-    "slurm": Change.FREE,
+    **dict.fromkeys(("model", "grid", "initial", "precision", "forcing", "particles"), Change.FROZEN),
+    **dict.fromkeys(("name", "time", "output"), Change.CHANGEABLE),
+    **dict.fromkeys(("output.directory", "devices", "fft", "run", "slurm"), Change.FREE),
 }
 
 

@@ -3,39 +3,29 @@
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import model_validator
 
-from simulator.errors import shown
-from simulator.settings import Count, Duration, Length, Points, Positive, Ratio, Settings, wrong
+from simulator.settings import (
+    TWO_OR_THREE,
+    Count,
+    Duration,
+    Length,
+    Points,
+    Positive,
+    Ratio,
+    Settings,
+    entries,
+    wrong,
+)
 
-
-def _per_axis(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) not in (2, 3):
-        raise ValueError(f"three values are needed, one for each of x, y and z, or two, not {shown(value)}")
-    return value
+_PER_AXIS = entries("three values are needed, one for each of x, y and z, or two", 2, 3)
 
 
 class GridSettings(Settings):
-    shape: Annotated[
-        tuple[Points, ...],
-        Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
-        BeforeValidator(_per_axis),
-    ] = (
-        64,
-        64,
-        64,
-    )
+    shape: Annotated[tuple[Points, ...], TWO_OR_THREE, _PER_AXIS] = (64, 64, 64)
     """Number of points along x, y and z, or, of a two-dimensional run, along x and y; any numbers, powers of small
     primes are fast."""
-    box: Annotated[
-        tuple[Length, ...],
-        Field(json_schema_extra={"minItems": 2, "maxItems": 3}),
-        BeforeValidator(_per_axis),
-    ] = (
-        2 * math.pi,
-        2 * math.pi,
-        2 * math.pi,
-    )
+    box: Annotated[tuple[Length, ...], TWO_OR_THREE, _PER_AXIS] = (2 * math.pi, 2 * math.pi, 2 * math.pi)
     """Lengths of the periodic box along the axes that shape has, 2 pi by default; entries such as 2*pi are
     understood."""
     dealias: Literal["two_thirds", "spherical", "rogallo", "none"] = "two_thirds"

@@ -1,12 +1,11 @@
 """Settings of where and how a run is computed, which change its results by round-off only."""
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from simulator.errors import shown
-from simulator.settings import Count, Integer, Seconds, Settings
+from simulator.settings import Seconds, Settings
 
 MOST_DEVICES = 2**20
 """Upper limit of `devices.count` and `fft.block`: more than any machine or grid has."""
@@ -80,49 +79,3 @@ class ProcessSettings(Settings):
 
     rendezvous: Seconds = 900.0
     """How long processes wait for one another at the start; proportionally longer for more than 512 processes."""
-
-
-def _slurm_time(value: Any) -> Any:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if isinstance(text, str) and re.fullmatch(r"(\d+-\d+(:\d+){0,2})|(\d+(:\d+){0,2})", text):
-        return text
-    raise ValueError(f"a time in Slurm's format is needed, e.g. 00:30:00 or 2-12:00:00, not {shown(value)}")
-
-
-def _one_line(value: str) -> str:
-    if not value.strip() or not value.isprintable():
-        raise ValueError("one line of text is needed")
-    return value
-
-
-Word = Annotated[str, AfterValidator(_one_line)]
-
-
-class SlurmSettings(Settings):
-    """Resources that `simulator submit` requests from Slurm; Slurm's defaults apply to the others."""
-
-    nodes: Count | None = None
-    """Number of nodes."""
-    tasks_per_node: Count | None = None
-    """Processes on each node; by default one per GPU if there are GPUs."""
-    gpus_per_node: Annotated[Integer, Field(ge=0)] | None = None
-    """GPUs on each node."""
-    cpus_per_task: Count | None = None
-    """Cores for each process."""
-    time: Annotated[str, BeforeValidator(_slurm_time, json_schema_input_type=str | int)] | None = None
-    """Time limit in Slurm's format: minutes, HH:MM:SS or D-HH:MM:SS."""
-    partition: Word | None = None
-    """Partition (queue) of the job."""
-    account: Word | None = None
-    """Account that is charged."""
-    qos: Word | None = None
-    """Quality of service."""
-    constraint: Word | None = None
-    """Features that the nodes must have."""
-    sbatch: Word | None = None
-    """Further flags of sbatch, as on its command line."""
-    prologue: str | None = None
-    """Shell commands that run first, for example to load modules or configure the network."""
-    device: Word | None = None
-    """The kind of device in the nodes, by its name in `simulator plan`; resources that are not given are then
-    suggested."""

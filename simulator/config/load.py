@@ -51,12 +51,9 @@ def read_yaml(
 
 
 def load_config(
-    path: str | os.PathLike[str],
-    overrides: Iterable[str | Override] = (),
-    *,
-    check_files: bool = True,
+    path: str | os.PathLike[str], overrides: Iterable[str | Override] = (), *, check_files: bool = True,
     config_class: type[RunConfig] | None = None,
-) -> RunConfig:
+) -> RunConfig:  # fmt: skip
     """The run that the YAML file at `path` describes, with `key.path=value` overrides applied.
 
     `check_files=False` accepts input files that no longer exist (when the record of a finished run is read).
@@ -69,15 +66,8 @@ def load_config(
 def make_config(blocks: Mapping[str, Any]) -> RunConfig:
     """The run that these blocks describe, mappings or settings objects by name. Paths are relative to the current
     folder. Raises UserError as `load_config`."""
-    settings = run_config_class()
     data = {name: block for name, block in blocks.items() if block is not None}
-    places = Places({(): "Simulation"})
-    try:
-        config = settings.model_validate(data, context={"folder": os.getcwd(), "name": "run"})
-    except ValidationError as error:
-        raise explain(error, settings, data, places) from None
-    config._places = places
-    return config
+    return _made(data, {"folder": os.getcwd(), "name": "run"}, Places({(): "Simulation"}), run_config_class())
 
 
 def parse_config(text: str, name: str) -> RunConfig:
@@ -89,12 +79,9 @@ def parse_config(text: str, name: str) -> RunConfig:
 
 
 def _validated(
-    document: Document,
-    name: str,
-    overrides: Iterable[str | Override],
-    check_files: bool,
+    document: Document, name: str, overrides: Iterable[str | Override], check_files: bool,
     config_class: type[RunConfig] | None = None,
-) -> RunConfig:
+) -> RunConfig:  # fmt: skip
     data: dict[str, Any] = document.value
     places = {key: f"{printable(name)}:{line}" for key, line in document.lines.items()}
     apply_overrides(data, places, _parsed(overrides))
@@ -103,12 +90,17 @@ def _validated(
         "name": re.sub(r"[^\w.+-]", "_", Path(name).stem),
         "check_files": check_files,
     }
-    settings = config_class or run_config_class()
+    return _made(data, context, Places(places), config_class or run_config_class())
+
+
+def _made(
+    data: dict[str, Any], context: dict[str, Any], places: Places, settings: type[RunConfig]
+) -> RunConfig:
     try:
         config = settings.model_validate(data, context=context)
     except ValidationError as error:
-        raise explain(error, settings, data, Places(places)) from None
-    config._places = Places(places)
+        raise explain(error, settings, data, places) from None
+    config._places = places
     return config
 
 

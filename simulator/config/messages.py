@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from simulator.config.run_config import Places
-from simulator.config.yaml12 import Path, dotted, has
+from simulator.config.yaml12 import Path, dotted, has, path_of
 from simulator.errors import UserError, did_you_mean, nearest, shortened, shown
 from simulator.settings import Settings
 
@@ -47,14 +47,14 @@ def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tup
         case "extra_forbidden":
             return path, _unknown_key(path, settings, data)
         case "union_tag_not_found" if isinstance(value, Mapping):
-            return (*path, "kind"), f"missing; one of {_listed(_kinds(classes))}"
+            return (*path, "kind"), f"missing; one of {', '.join(_kinds(classes))}"
         case "union_tag_invalid":
             return (*path, "kind"), _unknown_name(value["kind"], _kinds(classes), "kind")
         case "literal_error" | "enum":
             word = "kind" if path[-1] == "kind" else "choice"
             return path, _unknown_name(value, _choices(path, settings, data, context), word)
         case "wrong_key":
-            return (*path, *_parts(context["key"])), context["message"]
+            return (*path, *path_of(context["key"])), context["message"]
         case "value_error" | "assertion_error":
             return path, str(context["error"])
         case "none_required":
@@ -64,26 +64,21 @@ def _reworded(details: ErrorDetails, settings: type[Settings], data: Any) -> tup
     return path, _wrong_type(details, classes)
 
 
+_BLOCK = "a block of keys is needed"
+
+
 def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> str:
     value, context = shown(details["input"]), details.get("ctx", {})
     needed = {
-        "float_type": "a number is needed",
-        "float_parsing": "a number is needed",
-        "int_type": "a whole number is needed",
-        "int_parsing": "a whole number is needed",
-        "int_from_float": "a whole number is needed",
+        **dict.fromkeys(("float_type", "float_parsing"), "a number is needed"),
+        **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is needed"),
         "int_parsing_size": "a smaller whole number is needed",
         "finite_number": "a finite number is needed",
-        "bool_type": "true or false is needed",
-        "bool_parsing": "true or false is needed",
+        **dict.fromkeys(("bool_type", "bool_parsing"), "true or false is needed"),
         "string_type": "text is needed (in quotes, where it looks like something else)",
         "string_unicode": "text is needed",
-        "tuple_type": "a list is needed, e.g. [a, b]",
-        "list_type": "a list is needed, e.g. [a, b]",
-        "dict_type": "a block of keys is needed",
-        "model_type": "a block of keys is needed",
-        "model_attributes_type": "a block of keys is needed",
-        "union_tag_not_found": "a block of keys is needed",
+        **dict.fromkeys(("tuple_type", "list_type"), "a list is needed, e.g. [a, b]"),
+        **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "union_tag_not_found"), _BLOCK),
         "greater_than": f"must be greater than {_limit(context, 'gt')}",
         "greater_than_equal": f"must be at least {_limit(context, 'ge')}",
         "less_than": f"must be less than {_limit(context, 'lt')}",
@@ -93,7 +88,7 @@ def _wrong_type(details: ErrorDetails, classes: tuple[type[Settings], ...]) -> s
     }.get(details["type"])
     if needed is None:
         needed = details["msg"].replace("Input should", "should")
-    if needed == "a block of keys is needed" and (kinds := _kinds(classes)):
+    if needed == _BLOCK and (kinds := _kinds(classes)):
         needed += f", e.g. {{kind: {nearest(details['input'], kinds) or kinds[0]}}}"
     return f"{needed}, not {value}"
 
@@ -103,25 +98,21 @@ def _limit(context: Mapping[str, Any], name: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
 def _unknown_name(value: Any, known: list[str], word: str) -> str:
-    return f"unknown {word} {shown(value)}{did_you_mean(value, known)} known: {_listed(known)}"
+    return f"unknown {word} {shown(value)}{did_you_mean(value, known)} known: {', '.join(known)}"
 
 
 def _unknown_key(path: Path, settings: type[Settings], data: Any) -> str:
     cls, others = _block(path[:-1], settings, data)
     known = list(cls.model_fields) if cls else []
     if kinds := _kinds(other for other in others if path[-1] in other.model_fields):
-        return f"unknown key; kind {kinds[0]} has it, known here: {_listed(known)}"
+        return f"unknown key; kind {kinds[0]} has it, known here: {', '.join(known)}"
     misplaced = next((key for key in _all_keys(settings, data) if key[-1] == path[-1]), None)
     close = nearest(path[-1], known)
     meant = misplaced or ((*path[:-1], close) if close else None)
     if meant:
         return f"unknown key, did you mean {dotted(meant)}?"
-    return f"unknown key; known here: {_listed(known)}"
+    return f"unknown key; known here: {', '.join(known)}"
 
 
 def _all_keys(settings: type[Settings], data: Any, path: Path = ()) -> list[Path]:
@@ -146,9 +137,9 @@ def _missing(path: Path, settings: type[Settings], data: Any) -> list[tuple[Path
         return [(path, "missing")]
     classes = _classes(information.annotation)
     if kinds := _kinds(classes):
-        return [((*path, "kind"), f"missing; one of {_listed(kinds)}")]
+        return [((*path, "kind"), f"missing; one of {', '.join(kinds)}")]
     if names := _literals(information.annotation):
-        return [(path, f"missing; one of {_listed(names)}")]
+        return [(path, f"missing; one of {', '.join(names)}")]
     inner = classes[0].model_fields if classes else {}
     required = [(*path, name) for name, field in inner.items() if field.is_required()]
     if required:
@@ -258,7 +249,3 @@ def _one_of_list(annotation: Any) -> Any:
     while get_origin(inner) in (Union, UnionType, Annotated):
         inner = get_args(inner)[0]
     return get_args(inner)[0] if get_origin(inner) in (list, tuple) and get_args(inner) else annotation
-
-
-def _parts(key: str) -> Path:
-    return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.config.yaml12 import Path, dotted, has, parse_yaml
+from simulator.config.yaml12 import Path, dotted, has, parse_yaml, path_of, value_at
 from simulator.errors import UserError, shortened, shown
 from simulator.settings import CommandLineText
 
@@ -42,8 +42,7 @@ def parse_override(text: str) -> Override:
     except UserError as error:
         reason = str(error).splitlines()[0].partition(": ")[2]
         raise UserError(f"{COMMAND_LINE}: {named}: {reason}; quotes around the value may help") from None
-    path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
-    return Override(path, _from_command_line(document.value))
+    return Override(path_of(key), _from_command_line(document.value))
 
 
 def text_override(key: str, text: str) -> Override:
@@ -77,17 +76,9 @@ def apply_overrides(data: dict[str, Any], places: dict[Path, str], overrides: It
         other = _EXCLUSIVE.get(override.path)
         if other and places.get(other) != override.place:
             _remove(data, places, other)
-        if override.path[-1] == "kind" and _value(data, override.path) not in (None, override.value):
+        if override.path[-1] == "kind" and value_at(data, override.path) not in (None, override.value):
             _set(data, places, Override(override.path[:-1], {}, override.place))
         _set(data, places, override)
-
-
-def _value(data: Any, path: Path) -> Any:
-    for part in path:
-        if not has(data, part):
-            return None
-        data = data[part]
-    return data
 
 
 def _forget(places: dict[Path, str], path: Path) -> None:
@@ -96,7 +87,7 @@ def _forget(places: dict[Path, str], path: Path) -> None:
 
 
 def _remove(data: dict[str, Any], places: dict[Path, str], path: Path) -> None:
-    block = _value(data, path[:-1])
+    block = value_at(data, path[:-1])
     if has(block, path[-1]):
         del block[path[-1]]
     _forget(places, path)

@@ -10,12 +10,9 @@ from typing import Any
 from simulator.config.load import json_schema
 
 _NAMES = {
-    "integer": "whole number",
-    "string": "text",
-    "boolean": "true or false",
-    "array": "list",
+    "integer": "whole number", "string": "text", "boolean": "true or false", "array": "list",
     "object": "block",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,13 +120,10 @@ def _one_type(choice: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     bounds = [
         f"{sign} {choice[key]:g}"
         for key, sign in (
-            ("exclusiveMinimum", ">"),
-            ("minimum", ">="),
-            ("exclusiveMaximum", "<"),
-            ("maximum", "<="),
+            ("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="),
         )
         if key in choice
-    ]
+    ]  # fmt: skip
     return " ".join([_NAMES.get(name, name), *bounds])
 
 

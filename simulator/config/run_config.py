@@ -22,9 +22,11 @@ from pydantic import (
     model_validator,
 )
 
+from simulator.cluster.jobscript import SlurmSettings
 from simulator.config.discretization import USUAL_CFL, GridSettings, TimeSettings
-from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings, SlurmSettings
+from simulator.config.execution import DeviceSettings, FftSettings, ProcessSettings
 from simulator.config.output import OutputSettings, with_kinds
+from simulator.config.yaml12 import path_of
 from simulator.errors import UserError, shown
 from simulator.measure import KINDS, Kind, requested
 from simulator.settings import Settings, wrong
@@ -70,7 +72,8 @@ class Places:
         return "configuration"
 
 
-def _usable_name(name: str) -> str:
+def usable_name(name: str) -> str:
+    """The name of a folder or a job. Raises ValueError if it has other characters than the file system likes."""
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
         raise ValueError(
             f"a name of folders and jobs consists of letters, digits and _ . + -, unlike {shown(name)}"
@@ -91,7 +94,7 @@ class RunConfig(Settings):
     with the parts.
     """
 
-    name: Annotated[str, AfterValidator(_usable_name)] = "run"
+    name: Annotated[str, AfterValidator(usable_name)] = "run"
     """Name of the run; by default the file's name."""
     model: Any
     """The equations."""
@@ -213,8 +216,7 @@ class RunConfig(Settings):
     def error(self, key: str, message: str) -> UserError:
         """The error for a mistake in `key` that only later checks find, with the key's origin:
         `run.yaml:9: devices.count: MESSAGE`."""
-        path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
-        return UserError(f"{self._places.of(path)}: {key}: {message}")
+        return UserError(f"{self._places.of(path_of(key))}: {key}: {message}")
 
     def error_below(self, block: str, error: UserError) -> UserError:
         """The error for a mistake that a part found in its own settings, `KEY: MESSAGE`: the key stands in `block`,

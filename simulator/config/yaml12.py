@@ -25,11 +25,9 @@ Path = tuple[str | int, ...]
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 100_000
 _NAMED = {
-    "\t": "a tab (indent with spaces)",
-    "\ufeff": "a byte order mark (U+FEFF)",
-    "\0": "the end",
+    "\t": "a tab (indent with spaces)", "\ufeff": "a byte order mark (U+FEFF)", "\0": "the end",
     "\n": "the end of the line",
-}
+}  # fmt: skip
 """Invisible characters in PyYAML's messages."""
 _CORE_SCHEMA = (
     ("null", re.compile(r"~|null|Null|NULL|"), "~nN"),
@@ -79,11 +77,25 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+def path_of(key: str) -> Path:
+    """The path that the user writes as `grid.shape.0`."""
+    return tuple(int(part) if part.isdecimal() else part for part in key.split(".") if part)
+
+
 def has(block: Any, part: str | int) -> bool:
     """Whether a value is a mapping with this key or a list with this index."""
     if isinstance(block, dict):
         return part in block
     return isinstance(block, list | tuple) and isinstance(part, int) and part < len(block)
+
+
+def value_at(data: Any, path: Path) -> Any:
+    """The value at a path; None if there is none."""
+    for part in path:
+        if not has(data, part):
+            return None
+        data = data[part]
+    return data
 
 
 def parse_yaml(text: str, name: str) -> Document:

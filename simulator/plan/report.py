@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from math import ceil, prod
 
+from simulator.cluster.jobscript import SlurmSettings
 from simulator.config import RunConfig
-from simulator.config.execution import SlurmSettings
 from simulator.errors import UserError
 from simulator.plan.fitting import fewest_devices
 from simulator.plan.machines import Machine, machine, missing

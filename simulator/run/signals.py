@@ -211,8 +211,8 @@ def job_deadline(environ: Mapping[str, str], now: float) -> tuple[float, float] 
 def lead(limit: float) -> float:
     """Seconds before the end of a job with time limit `limit` at which the run stops if no signal came earlier.
 
-    The job script asks for its signal at 120 s, or a quarter of the limit (`jobscript.Resources.lead`); this is half
-    of that.
+    The job script asks for its signal at 120 s, or a quarter of the limit (`SlurmSettings.lead`); this is half of
+    that.
     """
     return min(60.0, limit / 8)
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from simulator.archive.state import CONFIG
-from simulator.cluster.jobscript import Resources, render
+from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.config import RunConfig, diff_configs, dump_config, load_config, read_yaml
-from simulator.config.execution import SlurmSettings
 from simulator.config.messages import explain
 from simulator.config.run_config import Places
 from simulator.errors import UserError
@@ -104,19 +103,18 @@ def submit(config: RunConfig, job: PreparedJob) -> str:
     return number
 
 
-def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[Resources, str]:
+def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]:
     """The resources of a job, and the shell lines before it. The configuration (with the command line) overrides the
     site; each GPU gets one task and four cores by default."""
     merged = site.model_dump(exclude_none=True) | own.model_dump(exclude_none=True)
     prologue = merged.pop("prologue", "")
     merged.pop("device", None)
-    merged["other"] = merged.pop("sbatch", None)
     if gpus := merged.get("gpus_per_node"):
         tasks = merged.setdefault("tasks_per_node", gpus)
-        if not re.search(r"(^|\s)(-c|--cpus-per-|--exclusive)", merged["other"] or ""):
+        if not re.search(r"(^|\s)(-c|--cpus-per-|--exclusive)", merged.get("sbatch", "")):
             # Slurm's default is one core for a process, which compiles, writes files and drives the network too
             merged.setdefault("cpus_per_task", CORES_PER_GPU * max(1, gpus // tasks))
-    return Resources(**merged), prologue
+    return SlurmSettings(**merged), prologue
 
 
 def program() -> list[str]:
@@ -138,7 +136,7 @@ def _changes(folder: Path, config: RunConfig) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in different.items()]
 
 
-def _about(config: RunConfig, resources: Resources, fresh: bool) -> list[str]:
+def _about(config: RunConfig, resources: SlurmSettings, fresh: bool) -> list[str]:
     shape = " x ".join(map(str, config.grid.shape))
     where = f"{resources.nodes or 1} node{'s' if (resources.nodes or 1) > 1 else ''}"
     return [

@@ -142,24 +142,20 @@ def readable(snapshot: Snapshot) -> dict[str, Read]:
             continue
         if lead:
             for number, component in enumerate(lead[0]):
-                found[f"{name}_{component}"] = partial(_read, stored, (number,))
+                found[f"{name}_{component}"] = partial(stored.read, (number,))
             length = "speed" if name == "velocity" else f"{name}_magnitude"
             found.setdefault(length, partial(_length, stored))
         elif np.issubdtype(stored.dtype, np.complexfloating):
             if name == "psi":
-                found.setdefault("density", lambda b, s=stored: np.abs(_read(s, (), b)) ** 2)
-                found.setdefault("phase", lambda b, s=stored: np.angle(_read(s, (), b)))
+                found.setdefault("density", lambda b, s=stored: np.abs(s.read((), b)) ** 2)
+                found.setdefault("phase", lambda b, s=stored: np.angle(s.read((), b)))
         else:
-            found[name] = partial(_read, stored, ())
+            found[name] = partial(stored.read, ())
     return found
 
 
-def _read(stored: StoredField, component: tuple[int, ...], bounds: Bounds) -> np.ndarray:
-    return stored.read(component, bounds)
-
-
 def _length(stored: StoredField, bounds: Bounds) -> np.ndarray:
-    squares = sum(_read(stored, (i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
+    squares = sum(stored.read((i,), bounds).astype(np.float64) ** 2 for i in range(len(stored)))
     return np.sqrt(squares)
 
 

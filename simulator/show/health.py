@@ -108,21 +108,17 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
             continue
         change = float(abs(values / values[0] - 1).max())
         yield HealthCheck(
-            f"conservation ({name.replace('_', ' ')})",
-            "good" if change <= loss else "bad",
-            f"{change:.2g}",
+            f"conservation ({name.replace('_', ' ')})", "good" if change <= loss else "bad", f"{change:.2g}",
             "largest relative change since the first row",
-        )
+        )  # fmt: skip
     if "max_divergence" in columns and "enstrophy" in columns:
         gradient = np.sqrt(2 * np.nanmax(columns["enstrophy"]))
         if gradient > 0:
             most = float(np.nanmax(columns["max_divergence"]) / gradient)
             yield HealthCheck(
-                "divergence",
-                "good" if most < loss else "bad",
-                f"{most:.2g}",
+                "divergence", "good" if most < loss else "bad", f"{most:.2g}",
                 "largest divergence over the root mean square vorticity",
-            )
+            )  # fmt: skip
     cfl = columns.get("cfl", np.empty(0))
     if np.isfinite(cfl).any():
         yield HealthCheck(

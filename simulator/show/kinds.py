@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -201,13 +201,11 @@ def directional(series: SeriesReader, name: str) -> Figure:
     axis = series.attributes.get("axis", "z")
     each = [
         DrawnCurve(
-            series.coordinates[f"k_{d}"],
-            series.one(f"{d}/{name}", -1),
-            f"{word} {axis}",
+            series.coordinates[f"k_{d}"], series.one(f"{d}/{name}", -1), f"{word} {axis}",
             how={"marker": mark},
         )
         for d, word, mark in (("perpendicular", "across", "o"), ("parallel", "along", "s"))
-    ]
+    ]  # fmt: skip
     words = r"wavenumber $k_\perp$, $k_\parallel$", f"spectrum of {_words(name)}"
     return plotted(each, *words, "xy", title=PLAIN.moment(series.time[-1]))[0]
 
@@ -486,19 +484,18 @@ def fitted_core(radius: np.ndarray, density: np.ndarray, hbar: float, gravity: f
     if usable.sum() < 3:
         return None
     radius, density = radius[usable], density[usable]
-    best: Core | None = None
     middle = (hbar**2 / (gravity * float(density[0]))) ** 0.25
-    for reach, steps in ((2.0, 161), (1.03, 121)):
-        for length in (middle if best is None else best.length) * np.geomspace(1 / reach, reach, steps):
-            core = Core(length * radial_ground_state().core, hbar**2 / (gravity * length**4), length, np.inf)
-            near = radius < 2.5 * core.radius
-            if near.sum() < 3:
-                continue
-            off = np.log(density[near] / np.maximum(core.density(radius[near]), 1e-300))
-            deviation = float(np.sqrt((off**2).mean()))
-            if best is None or deviation < best.deviation:
-                best = Core(core.radius, core.central, length, deviation)
-    return best
+
+    def fitted(length: float) -> Core | None:
+        core = Core(length * radial_ground_state().core, hbar**2 / (gravity * length**4), length, np.inf)
+        near = radius < 2.5 * core.radius
+        if near.sum() < 3:
+            return None
+        off = np.log(density[near] / np.maximum(core.density(radius[near]), 1e-300))
+        return replace(core, deviation=float(np.sqrt((off**2).mean())))
+
+    cores = filter(None, map(fitted, middle * np.geomspace(0.5, 2, 3001)))
+    return min(cores, key=lambda core: core.deviation, default=None)
 
 
 def _solitons(model: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -13,17 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from simulator.archive.series import SeriesReader
 from simulator.measure import Curves
-from simulator.show.style import (
-    PLAIN,
-    WIDTH,
-    Labels,
-    figure,
-    note,
-    powers_of_ten,
-    quantity,
-    scale_of,
-    sequence_colours,
-)  # fmt: skip
+from simulator.show import style
 
 Pictures = Iterator[tuple[str, Callable[[], Figure]]]
 """Names of files without their endings, and functions that build the figures."""
@@ -57,7 +47,7 @@ def panels(
     x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78
 ) -> tuple[Figure, list[Axes]]:
     """Panels above one another with a common horizontal axis; legends have room beside them."""
-    result = figure(WIDTH, height)
+    result = style.figure(style.WIDTH, height)
     grid = list(result.subplots(len(ys), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.08}).flat)
     top = 0.36 if title else 0.29  # inches; a power of ten may stand above
     result.subplots_adjust(left=0.15, right=right, top=1 - top / height, bottom=0.54 / height)
@@ -79,7 +69,7 @@ def logarithmic(axes: Axes, log: str) -> None:
     for name, axis, scale in (("x", axes.xaxis, axes.set_xscale), ("y", axes.yaxis, axes.set_yscale)):
         if name in log:
             scale("log")
-            powers_of_ten(axis)
+            style.powers_of_ten(axis)
 
 
 def drawn(
@@ -107,7 +97,7 @@ def drawn(
             low = np.maximum(y - c.error, y * 1e-3) if "y" in log else y - c.error
             axes.fill_between(c.x, low, y + c.error, color=line.get_color(), alpha=0.25, linewidth=0)
     if not any(np.isfinite(y).any() for y in shown):
-        note(axes, empty)
+        style.note(axes, empty)
         return []
     logarithmic(axes, log)
     if any(c.label for c in curves):
@@ -116,14 +106,9 @@ def drawn(
 
 
 def plotted(
-    curves: Sequence[DrawnCurve],
-    x: str,
-    y: str,
-    log: str = "",
-    empty: str = "nothing above zero yet",
-    levels: Sequence[tuple[float, str | None]] = (),
-    **layout: Any,
-) -> tuple[Figure, Axes, list[np.ndarray]]:
+    curves: Sequence[DrawnCurve], x: str, y: str, log: str = "", empty: str = "nothing above zero yet",
+    levels: Sequence[tuple[float, str | None]] = (), **layout: Any,
+) -> tuple[Figure, Axes, list[np.ndarray]]:  # fmt: skip
     """One panel with curves over horizontal `levels`; also returns the values shown. `layout` as for `panels`."""
     result, (axes,) = panels(x, y, **layout)
     for value, label in levels:
@@ -132,16 +117,16 @@ def plotted(
 
 
 def moments(
-    series: SeriesReader, labels: Labels = PLAIN, most: int = MOST_CURVES
+    series: SeriesReader, labels: style.Labels = style.PLAIN, most: int = MOST_CURVES
 ) -> Iterator[tuple[int, Any, str]]:
     """The rows to draw, each with its colour and the words for its time."""
     rows = labels.rows(series.time, most)
-    for row, colour in zip(rows, sequence_colours(len(rows)), strict=True):
+    for row, colour in zip(rows, style.sequence_colours(len(rows)), strict=True):
         yield row, colour, labels.moment(series.time[row])
 
 
 def at_times(
-    series: SeriesReader, name: str, x: np.ndarray, labels: Labels = PLAIN, **how: Any
+    series: SeriesReader, name: str, x: np.ndarray, labels: style.Labels = style.PLAIN, **how: Any
 ) -> list[DrawnCurve]:
     """A variable with one dimension against `x`, a curve for each of up to six times."""
     return [
@@ -161,7 +146,7 @@ def level(axes: Axes, value: float = 0.0, label: str | None = None) -> None:
 # ---- any series, as its kind describes ------------------------------------------------------------------
 
 
-def described(series: SeriesReader, labels: Labels, by: Curves) -> Pictures:
+def described(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
     """The pictures that follow from the dimensions of the variables alone: NAME for all numbers against time,
     NAME_VARIABLE for each variable with one or two dimensions."""
     name = series.path.stem
@@ -172,7 +157,7 @@ def described(series: SeriesReader, labels: Labels, by: Curves) -> Pictures:
             yield f"{name}_{variable.replace('/', '_')}", partial(build, series, variable, labels, by)
 
 
-def numbers(series: SeriesReader, labels: Labels, by: Curves) -> Pictures:
+def numbers(series: SeriesReader, labels: style.Labels, by: Curves) -> Pictures:
     """The variables that are single numbers, up to five in a figure."""
     names = [variable for variable, dimensions in series.variables.items() if not dimensions]
     for page in range(0, len(names), MOST_PANELS):
@@ -182,14 +167,14 @@ def numbers(series: SeriesReader, labels: Labels, by: Curves) -> Pictures:
 
 def _title(by: Curves, variable: str) -> str:
     words = by.title(variable) if by.title is not None else None
-    return words if words is not None else quantity(variable.replace("/", " "))
+    return words if words is not None else style.quantity(variable.replace("/", " "))
 
 
 def _coordinate(by: Curves, name: str) -> str:
     return (by.coordinates or {}).get(name, name.replace("_", " "))
 
 
-def against_time(series: SeriesReader, variables: Sequence[str], labels: Labels, by: Curves) -> Figure:
+def against_time(series: SeriesReader, variables: Sequence[str], labels: style.Labels, by: Curves) -> Figure:
     """One panel for each variable that is a single number at each time."""
     height = 0.8 + 1.7 * len(variables)
     words = [_title(by, variable) for variable in variables]
@@ -204,7 +189,7 @@ def against_time(series: SeriesReader, variables: Sequence[str], labels: Labels,
     return result
 
 
-def curves(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> Figure:
+def curves(series: SeriesReader, variable: str, labels: style.Labels, by: Curves) -> Figure:
     """A variable with one dimension against its coordinate, at up to six times."""
     (dimension,) = series.variables[variable]
     each = at_times(series, variable, series.coordinates[dimension], labels)
@@ -212,11 +197,11 @@ def curves(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> F
     return plotted(each, *words, by.log, "nothing to show yet")[0]
 
 
-def planes(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> Figure:
+def planes(series: SeriesReader, variable: str, labels: style.Labels, by: Curves) -> Figure:
     """A variable with two dimensions as images, one for each of up to four times, all on one colour scale."""
     horizontal, vertical = series.variables[variable]
     rows = labels.rows(series.time, MOST_PLANES)
-    scale = scale_of(variable, [np.asarray(series.one(variable, row)) for row in rows])
+    scale = style.scale_of(variable, [np.asarray(series.one(variable, row)) for row in rows])
     return images(
         series, labels, [(row, scale.shown(np.asarray(series.one(variable, row)))) for row in rows],
         (_coordinate(by, horizontal), _coordinate(by, vertical)), scale.label(_title(by, variable)),
@@ -226,20 +211,14 @@ def planes(series: SeriesReader, variable: str, labels: Labels, by: Curves) -> F
 
 
 def images(
-    series: SeriesReader,
-    labels: Labels,
-    shown: Sequence[tuple[int, np.ndarray]],
-    names: tuple[str, str],
-    bar: str,
-    *,
-    points: tuple[np.ndarray, np.ndarray],
-    extend: str = "neither",
+    series: SeriesReader, labels: style.Labels, shown: Sequence[tuple[int, np.ndarray]],
+    names: tuple[str, str], bar: str, *, points: tuple[np.ndarray, np.ndarray], extend: str = "neither",
     **how: Any,
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Images (horizontal, vertical) of rows of a series, side by side, with one colour bar."""
     columns = min(2, len(shown))
     lines = math.ceil(len(shown) / columns)
-    result = figure(WIDTH, 0.8 + 2.8 * lines * (1 if columns > 1 else 1.4))
+    result = style.figure(style.WIDTH, 0.8 + 2.8 * lines * (1 if columns > 1 else 1.4))
     grid = result.subplots(lines, columns, squeeze=False)
     result.subplots_adjust(left=0.11, right=0.82, top=0.94, bottom=0.11, wspace=0.26, hspace=0.36)
     mesh: Any = None
@@ -287,7 +266,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
     time = diagnostics["scale_factor" if expanding else "time"]
     parts = {name: _parts(diagnostics) if name == "energy" else [] for name in names}
     top, height = 0.36 if any(parts.values()) else 0.12, 0.6 + 1.75 * len(names)
-    result = figure(WIDTH, height + top)
+    result = style.figure(style.WIDTH, height + top)
     grid = np.atleast_1d(result.subplots(len(names), 1, sharex=True, gridspec_kw={"hspace": 0.1}))
     for panel, name in zip(grid, names, strict=True):
         values = {name: diagnostics[name], **{part: diagnostics[part] for part in parts[name]}}
@@ -303,7 +282,7 @@ def time_series(diagnostics: Mapping[str, np.ndarray]) -> Figure:
             )  # fmt: skip
         if parts[name]:
             panel.legend(ncols=len(values), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
-        panel.set_ylabel(quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
+        panel.set_ylabel(style.quantity(name) + (rf" ($10^{{{power}}}$)" if power else ""))
         if wide:
             logarithmic(panel, "y")
         else:

@@ -19,24 +19,10 @@ from PIL import Image
 from simulator.archive.open_run import open_run
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason
+from simulator.show import style
 from simulator.show.frames import PLANE, Frames, frames, samples, volume_frames
 from simulator.show.kinds import volume_picture
 from simulator.show.slices import PlaneAxis, bar_beside, dots, plane_image, repeated
-from simulator.show.style import (
-    DPI,
-    RC,
-    Labels,
-    Scale,
-    colour_map,
-    fewer_colours,
-    figure,
-    is_density,
-    lengths,
-    position,
-    quantity,
-    rendered,
-    scale_of,
-)  # fmt: skip
 
 INSTALL = "no ffmpeg here, so no mp4: pip install imageio-ffmpeg, or a system's ffmpeg, brings it"
 SUFFIXES = (".mp4", ".gif")
@@ -67,17 +53,10 @@ def ffmpeg() -> str | None:
 
 
 def movie(
-    path: str | Path,
-    field: str | None,
-    *,
-    axis: str = "z",
-    projected: bool = False,
-    fps: float = 15,
-    output: Path | None = None,
-    keep: Path | None = None,
-    encoder: str | None = None,
+    path: str | Path, field: str | None, *, axis: str = "z", projected: bool = False, fps: float = 15,
+    output: Path | None = None, keep: Path | None = None, encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Movie:
+) -> Movie:  # fmt: skip
     """Write a movie of a field of the run in `path`, with one frame in memory at a time; without a field, a movie of
     its volume pictures (`output.render`).
 
@@ -94,12 +73,12 @@ def movie(
     if output is not None and not target.parent.is_dir():
         raise UserError(f"--output: {target.parent}: no such folder")
     shown = volume_frames(run) if field is None else frames(run, field, axis, projected=projected)
-    labels = Labels(dict(run.config.get("model") or {}))
+    labels = style.Labels(dict(run.config.get("model") or {}))
     note = None
     if target.suffix.lower() == ".mp4" and encoder is None:
         target, note = target.with_suffix(".gif"), INSTALL
         keep = keep or target.with_suffix("")
-    context: Any = {**RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
+    context: Any = {**style.RC, "animation.ffmpeg_path": encoder or "ffmpeg"}
     try:
         target.parent.mkdir(exist_ok=True)
         if keep is not None:
@@ -110,7 +89,9 @@ def movie(
             if field is None:
                 picture = _Volume(shown, labels)
             else:
-                picture = _Picture(shown, field, axis, projected, scale_of(field, samples(shown)), labels)
+                picture = _Picture(
+                    shown, field, axis, projected, style.scale_of(field, samples(shown)), labels
+                )
             each = _shown(picture, shown, keep, progress)
             if encoder and file.suffix == ".mp4":
                 _write_mp4(picture.figure, each, file, fps)
@@ -147,8 +128,8 @@ def _shown(
     for i in range(len(shown)):
         picture.show(shown.read(i), float(shown.times[i]), shown.particles(i))
         if keep is not None:
-            image = fewer_colours(rendered(picture.figure), colour_map(picture.figure))
-            image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(DPI, DPI))
+            image = style.fewer_colours(style.rendered(picture.figure), style.colour_map(picture.figure))
+            image.save(keep / f"frame_{i:05d}.png", optimize=True, dpi=(style.DPI, style.DPI))
         yield
         progress(i + 1, len(shown))
 
@@ -157,7 +138,7 @@ def _write_mp4(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
     """H.264 by ffmpeg, in the colour format that every player supports."""
     quality = ["-pix_fmt", "yuv420p", "-crf", "18", "-movflags", "+faststart"]
     writer = FFMpegWriter(fps=fps, codec="h264", extra_args=quality)  # pyright: ignore[reportArgumentType]
-    with writer.saving(drawn, str(path), DPI):
+    with writer.saving(drawn, str(path), style.DPI):
         for _ in each:
             writer.grab_frame()
 
@@ -167,9 +148,9 @@ def _write_gif(drawn: Figure, each: Iterator[None], path: Path, fps: float) -> N
 
     def images() -> Iterator[Image.Image]:
         for _ in each:
-            picture = rendered(drawn)
+            picture = style.rendered(drawn)
             size = (round(picture.width * _SMALLER), round(picture.height * _SMALLER))
-            yield fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), colour_map(drawn))
+            yield style.fewer_colours(picture.resize(size, Image.Resampling.LANCZOS), style.colour_map(drawn))
 
     found = images()
     delay = 10 * max(2, round(100 / fps))
@@ -180,7 +161,7 @@ class _Picture:
     """One panel with its colour bar; only the image and the time change from frame to frame."""
 
     def __init__(
-        self, shown: Frames, field: str, axis: str, projected: bool, scale: Scale, labels: Labels
+        self, shown: Frames, field: str, axis: str, projected: bool, scale: style.Scale, labels: style.Labels
     ) -> None:
         self._scale, self._labels = scale, labels
         along = (PlaneAxis.of(shown.coordinates[0]), PlaneAxis.of(shown.coordinates[1]))
@@ -188,18 +169,19 @@ class _Picture:
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         # H.264 needs even numbers of pixels.
         size = [
-            2 * round(inches * DPI / 2) / DPI for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
+            2 * round(inches * style.DPI / 2) / style.DPI
+            for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
         ]
-        self.figure = figure(*size)
+        self.figure = style.figure(*size)
         axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
         self._axes, self._dots = axes, list[Any]()
         nothing = np.zeros([len(points) for points in shown.coordinates])
         self._image = plane_image(axes, nothing, along, scale)
-        lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
-        lengths(axes.yaxis, along[1].low, along[1].high, 4 if tall > 1 else 1)
+        style.lengths(axes.xaxis, along[0].low, along[0].high, 4 if wide > 2 else 1)
+        style.lengths(axes.yaxis, along[1].low, along[1].high, 4 if tall > 1 else 1)
         axes.set_xlabel(labels.axis(f"${PLANE[axis][0]}$", "length"))
         axes.set_ylabel(labels.axis(f"${PLANE[axis][1]}$", "length"))
-        where = rf"along ${axis}$" if shown.place is None else f"${axis} = {position(shown.place)}$"
+        where = rf"along ${axis}$" if shown.place is None else f"${axis} = {style.position(shown.place)}$"
         axes.set_title(where, loc="right", pad=6)
         self._time = axes.set_title("", loc="left", pad=6)
         place = (_LEFT + wide + 0.14) / size[0], _BOTTOM / size[1], 0.13 / size[0], tall / size[1]
@@ -218,7 +200,7 @@ class _Picture:
 class _Volume:
     """A picture that the run has rendered, pixel by pixel, with the time in a corner."""
 
-    def __init__(self, shown: Frames, labels: Labels) -> None:
+    def __init__(self, shown: Frames, labels: style.Labels) -> None:
         self._labels = labels
         rows, columns = (
             len(points) // 2 * 2 for points in shown.coordinates
@@ -233,9 +215,9 @@ class _Volume:
         self._time.set_text(self._labels.moment(time))
 
 
-def _words(field: str, projected: bool, labels: Labels) -> str:
-    if projected and is_density(field):
+def _words(field: str, projected: bool, labels: style.Labels) -> str:
+    if projected and style.is_density(field):
         return labels.axis(r"surface density $\Sigma$", "column")
     if field == "density":
-        return labels.axis(quantity(field), "density")
-    return f"mean {quantity(field)}" if projected else quantity(field)
+        return labels.axis(style.quantity(field), "density")
+    return f"mean {style.quantity(field)}" if projected else style.quantity(field)

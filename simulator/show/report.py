@@ -29,10 +29,8 @@ _PART = re.compile(r"(.+?) ([\d.]+) (ms|s|min|h)$")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CURVES = ("energy", "dissipation")
 _VERDICTS: dict[MemberState, page.Verdict] = {
-    MemberState.DONE: "good",
-    MemberState.FAILED: "bad",
-    MemberState.INTERRUPTED: "warn",
-}
+    MemberState.DONE: "good", MemberState.FAILED: "bad", MemberState.INTERRUPTED: "warn",
+}  # fmt: skip
 _KINDS = (
     ("spectrum_compensated", "Energy spectrum times k^(5/3) in Kolmogorov's units"),
     ("spectrum_directional_", "Spectra across and along the axis: {}"),
@@ -285,12 +283,9 @@ def _sweep_body(
 
 
 def _table(
-    sweep: Sweep,
-    statuses: Sequence[MemberStatus],
-    opened: Sequence[Run | None],
-    health: Sequence[list[HealthCheck]],
-    place: Path,
-) -> str:
+    sweep: Sweep, statuses: Sequence[MemberStatus], opened: Sequence[Run | None],
+    health: Sequence[list[HealthCheck]], place: Path,
+) -> str:  # fmt: skip
     texts = [expression.text for expression in sweep.collected]
     values = rows(sweep.runs, statuses, sweep.swept, sweep.collected)
     header = ["run", *sweep.varied, "state", "health", *_CURVES, *texts]

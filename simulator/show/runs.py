@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,23 +17,14 @@ from simulator.archive.series import SeriesReader
 from simulator.errors import UserError
 from simulator.measure import KINDS
 from simulator.run.folder import CONFIG, PLAN, series_names
+from simulator.show import lines
 from simulator.show.choice import Selection, window
 from simulator.show.kinds import KOLMOGOROV_AXES, kolmogorov, pictures, wavenumbers
-from simulator.show.lines import (
-    PANELS,
-    DrawnCurve,
-    Pictures,
-    chosen_panels,
-    drawn,
-    grows,
-    limits,
-    panels,
-    time_series,
-)  # fmt: skip
 from simulator.show.slices import slices
 from simulator.show.style import COLOURS, Labels, draw, quantity, sequence_colours, spectrum_of
 from simulator.words import brief
 
+T = TypeVar("T")
 ALL = Selection()
 _TELLING = ("model", "grid", "initial", "forcing", "time", "precision")
 _MOST_TOLD = 2
@@ -63,7 +54,10 @@ def plot_run(path: str | Path, choice: Selection = ALL, output: Path | None = No
     run = open_run(path)
     folder = output or run.path / "plots"
     missing: list[str] = []
-    labels, diagnostics = Labels(_model(run)), _diagnostics(run, choice, missing)
+    labels, diagnostics = (
+        Labels(known(lambda: run.config, {}).get("model") or {}),
+        _diagnostics(run, choice, missing),
+    )
     stored: Collection[str] = ()
     chosen = list(_of_run(run, choice, labels, diagnostics, missing))
     if choice.takes("slices") and (run.path / "snapshots").is_dir():
@@ -93,10 +87,10 @@ def _drawn(
 
 def _of_run(
     run: Run, choice: Selection, labels: Labels, diagnostics: Mapping[str, np.ndarray], missing: list[str]
-) -> Pictures:
+) -> lines.Pictures:
     """The chosen pictures of the table and of the series."""
-    if chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
-        yield "diagnostics", partial(time_series, diagnostics)
+    if lines.chosen_panels(diagnostics) and choice.takes("diagnostics") and not choice.fields:
+        yield "diagnostics", partial(lines.time_series, diagnostics)
     for name in series_names(run.path):
         if choice.takes(name) and (series := _if_any(run, name, missing)) is not None:
             for stem, build in pictures(window(series, choice), labels, diagnostics):
@@ -113,17 +107,9 @@ def _diagnostics(run: Run, choice: Selection, missing: list[str]) -> Mapping[str
         return {}
     rows = choice.rows(columns["time"])
     found = {name: values[rows] for name, values in columns.items()}
-    if not chosen_panels(found):
+    if not lines.chosen_panels(found):
         missing.append(f"{run.path / 'diagnostics.csv'}: no rows {'there' if choice.time else 'yet'}")
     return found
-
-
-def _model(run: Run) -> dict[str, Any]:
-    """The block `model` of the configuration; empty if it cannot be read."""
-    try:
-        return dict(run.config.get("model") or {})
-    except UserError:
-        return {}
 
 
 def _if_any(run: Run, name: str, missing: list[str]) -> SeriesReader | None:
@@ -192,7 +178,7 @@ def labelled(labels: Sequence[str]) -> Looks:
     return Looks([{"label": n, "colour": c} for n, c in zip(labels, colours, strict=False)], add_legends)
 
 
-def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None = None) -> Pictures:
+def overlays(runs: Sequence[Run], choice: Selection = ALL, looks: Looks | None = None) -> lines.Pictures:
     """Pictures with a curve for each run: `series_NAME` for the diagnostics, `KIND_NAME` for variables with one
     dimension in the chosen series (by default the spectra). Without `looks` each run has a colour and a label."""
     if looks is None:
@@ -241,62 +227,63 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     return list(runs), names
 
 
+def known(read: Callable[[], T], otherwise: T) -> T:
+    """What can be read of a run; `otherwise` if it is missing or cannot be read."""
+    try:
+        return read()
+    except UserError:
+        return otherwise
+
+
 def table_of(run: Run) -> Mapping[str, np.ndarray]:
     """The diagnostics of a run; empty if there are none yet."""
-    try:
-        return run.diagnostics
-    except UserError:
-        return {}
+    return known(lambda: run.diagnostics, {})
 
 
 def _columns(tables: Sequence[Mapping[str, np.ndarray]], choice: Selection) -> list[str]:
     written = {name for columns in tables for name in columns if len(columns[name])}
     if choice.fields:
         return [name for name in choice.fields if name in written]
-    return [name for name in PANELS if name in written]
+    return [name for name in lines.PANELS if name in written]
 
 
 def series_of(run: Run, kind: str) -> SeriesReader | None:
     """A series of a run; None without rows."""
-    try:
-        found = run.series(kind)
-    except UserError:
-        return None
-    return found if len(found) else None
+    found = known(lambda: run.series(kind), None)
+    return found if found is not None and len(found) else None
 
 
 def overlay(
-    curves: Sequence[DrawnCurve | None], x: str, y: str, looks: Looks, log: str = ""
+    curves: Sequence[lines.DrawnCurve | None], x: str, y: str, looks: Looks, log: str = ""
 ) -> tuple[Figure, Axes]:
     """The curves of all runs, None for a run without data."""
-    result, (axes,) = panels(x, y, right=0.76)
+    result, (axes,) = lines.panels(x, y, right=0.76)
     each = [
         replace(curve, **{"label": curve.label, **look, "how": {**curve.how, **look.get("how", {})}})
         for curve, look in zip(curves, looks.runs, strict=True)
         if curve is not None
     ]
-    values = drawn(axes, each, log, "nothing to show yet")
+    values = lines.drawn(axes, each, log, "nothing to show yet")
     if values and not log:
         axes.margins(x=0.02)
-        limits(axes, np.concatenate(values), single=False)
+        lines.limits(axes, np.concatenate(values), single=False)
     looks.add_legends(result, axes)
     return result, axes
 
 
 def _against_time(
-    runs: Sequence[Run],
-    tables: Sequence[Mapping[str, np.ndarray]],
-    looks: Looks,
-    name: str,
+    runs: Sequence[Run], tables: Sequence[Mapping[str, np.ndarray]], looks: Looks, name: str,
     choice: Selection,
-) -> Figure:
-    curves: list[DrawnCurve | None] = []
+) -> Figure:  # fmt: skip
+    curves: list[lines.DrawnCurve | None] = []
     for run, columns in zip(runs, tables, strict=True):
         there = name in columns and len(columns[name])
         rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv") if there else []
         mark = {"marker": "o" if len(rows) == 1 else None, "linewidth": 1.4}
-        curves.append(DrawnCurve(columns["time"][rows], columns[name][rows], how=mark) if there else None)
-    log = "y" if any(grows(curve.y) for curve in curves if curve) else ""
+        curves.append(
+            lines.DrawnCurve(columns["time"][rows], columns[name][rows], how=mark) if there else None
+        )
+    log = "y" if any(lines.grows(curve.y) for curve in curves if curve) else ""
     return overlay(curves, r"time $t$", quantity(name), looks, log)[0]
 
 
@@ -335,12 +322,8 @@ def _curves(
 
 
 def _last_or_mean(
-    shown: SeriesReader,
-    name: str,
-    steps: slice,
-    power: float,
-    units: tuple[np.ndarray, np.ndarray] | None,
-) -> DrawnCurve:
+    shown: SeriesReader, name: str, steps: slice, power: float, units: tuple[np.ndarray, np.ndarray] | None
+) -> lines.DrawnCurve:
     """The mean over some rows, multiplied by k to a power; in Kolmogorov units, if these are given for each row."""
     (dimension,) = shown.variables[name]
     x = wavenumbers(shown) if dimension == "k" else shown.coordinates[dimension]
@@ -351,10 +334,10 @@ def _last_or_mean(
     error = values.std(0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
     when = f"{shown.time[0]:.4g}$ to $" if steps.start is None else ""
     mark = {"marker": "o" if len(x) == 1 else None, "linewidth": 1.4}
-    return DrawnCurve(x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark)
+    return lines.DrawnCurve(x, values.mean(0), f"$t = {when}{shown.time[-1]:.4g}$", error=error, how=mark)
 
 
-def _has_range(curve: DrawnCurve) -> bool:
+def _has_range(curve: lines.DrawnCurve) -> bool:
     """Whether a spectrum in Kolmogorov units comes near the level of an inertial range; a laminar one does not."""
     inside = (curve.x > 0.01) & (curve.x < 0.3)
     return bool(inside.any() and 0.5 < np.nanmax(curve.y[inside]) < 4)

@@ -169,16 +169,11 @@ def _name_dots(result: Figure, names: list[str]) -> None:
     """A legend of the particles over the planes, above the colour bar."""
     handles = [
         Line2D(
-            [],
-            [],
-            linestyle="",
-            marker="o",
-            markersize=3,
-            color=look["c"],
+            [], [], linestyle="", marker="o", markersize=3, color=look["c"],
             markeredgecolor=look["edgecolors"],
         )
         for look in map(dots, range(len(names)))
-    ]
+    ]  # fmt: skip
     if handles:
         result.legend(
             handles, names, loc="upper right", frameon=False, fontsize=9, handletextpad=0.1, borderaxespad=0.2
@@ -230,13 +225,9 @@ def plane_image(
 
 
 def _label(
-    axes: Axes,
-    names: tuple[str, str],
-    along: tuple["PlaneAxis", "PlaneAxis"],
-    inches: tuple[float, float],
-    *,
-    last: bool,
-) -> None:
+    axes: Axes, names: tuple[str, str], along: tuple["PlaneAxis", "PlaneAxis"], inches: tuple[float, float],
+    *, last: bool,
+) -> None:  # fmt: skip
     lengths(axes.xaxis, along[0].low, along[0].high, _intervals(inches[0], 0.5))
     intervals = _intervals(inches[1], 0.24)
     lengths(axes.yaxis, along[1].low, along[1].high, intervals)
@@ -262,13 +253,9 @@ def _colour_bar(result: Figure, layout: _Layout, image: AxesImage, label: str, e
 
 
 def bar_beside(
-    result: Figure,
-    image: AxesImage,
-    place: tuple[float, float, float, float],
-    label: str,
-    extend: str,
+    result: Figure, image: AxesImage, place: tuple[float, float, float, float], label: str, extend: str,
     room: int,
-) -> None:
+) -> None:  # fmt: skip
     """A colour bar at a `place` of the figure with at most `room` intervals between short numbers, because the label
     is beside them."""
     axes = result.add_axes(place)

@@ -24,36 +24,28 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
 from simulator.show.lines import Pictures, limits, logarithmic, panels
-from simulator.show.runs import Looks, overlays
+from simulator.show.runs import Looks, known, overlays
 from simulator.show.style import COLOURS, SYMBOLS, draw, note, quantity, sequence_colours
 from simulator.study import table as collect
 from simulator.study.study_status import statuses_of
 from simulator.study.sweep import Sweep
 from simulator.study.table import collected
+from simulator.words import brief
 
 LINES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P")
 _MOST_NAMED = 8
 """The largest number of values in a legend; for more, a colour bar is drawn."""
 _PARAMETERS = {
-    "viscosity": r"viscosity $\nu$",
-    "diffusivity": r"diffusivity $\kappa$",
-    "resistivity": r"resistivity $\eta$",
-    "rotation": r"rotation $\Omega$",
-    "stratification": r"stratification $N^2$",
-    "sound_speed": r"sound speed $c_s$",
-    "cfl": "CFL number",
+    "viscosity": r"viscosity $\nu$", "diffusivity": r"diffusivity $\kappa$",
+    "resistivity": r"resistivity $\eta$", "rotation": r"rotation $\Omega$",
+    "stratification": r"stratification $N^2$", "sound_speed": r"sound speed $c_s$", "cfl": "CFL number",
     "dt": r"time step $\Delta t$",
-}
+}  # fmt: skip
 _REDUCTIONS = {
-    "std": "deviation of",
-    "sem": "error of",
-    "final": "final",
-    "first": "initial",
-    "max": "maximum of",
-    "min": "minimum of",
-    "mean": "mean",
-}
+    "std": "deviation of", "sem": "error of", "final": "final", "first": "initial", "max": "maximum of",
+    "min": "minimum of", "mean": "mean",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,10 +189,7 @@ def _against(
 
 def opened(folder: Path) -> Run | None:
     """The run in a folder; None if there is none yet."""
-    try:
-        return open_run(folder)
-    except UserError:
-        return None
+    return known(lambda: open_run(folder), None)
 
 
 def _file_name(text: str) -> str:
@@ -387,19 +376,10 @@ def _around(value: float) -> tuple[float, float]:
 
 def _text(value: Any) -> str:
     """A value as text for a tick or a legend."""
-    match value:
-        case None:
-            return "none"
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return _number(float(value))
-        case list() | tuple():
-            return " x ".join(_text(part) for part in value)
-    return str(value).replace("_", " ")
-
-
-def _number(value: float) -> str:
+    if isinstance(value, list | tuple):
+        return " x ".join(_text(part) for part in value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return brief(value).replace("_", " ")
     if value and not 1e-3 <= abs(value) < 1e4:
         power = math.floor(math.log10(abs(value)))
         digits = f"{value / 10.0**power:.4g}"

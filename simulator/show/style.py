@@ -27,44 +27,24 @@ WIDTH = 6.4
 # Okabe and Ito (2008): distinguishable with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
+# The font comes with matplotlib: words and symbols in one face, the same everywhere.
 RC: Any = {
-    "font.family": "STIXGeneral",  # comes with matplotlib: words and symbols in one face, the same everywhere
-    "mathtext.fontset": "stix",
-    "font.size": 11,
-    "axes.labelsize": 12,
-    "axes.titlesize": 12,
-    "legend.fontsize": 11,
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
-    "axes.linewidth": 0.7,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "axes.prop_cycle": cycler(color=COLOURS),
-    "lines.linewidth": 1.5,
-    "xtick.direction": "in",
-    "ytick.direction": "in",
-    "legend.frameon": False,
-    "axes.formatter.use_mathtext": True,
-    "axes.formatter.limits": (-3, 4),
-    "savefig.facecolor": "white",
-}
+    "font.family": "STIXGeneral", "mathtext.fontset": "stix", "font.size": 11,
+    "axes.labelsize": 12, "axes.titlesize": 12, "legend.fontsize": 11, "xtick.labelsize": 11, "ytick.labelsize": 11,
+    "axes.linewidth": 0.7, "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=COLOURS), "lines.linewidth": 1.5, "xtick.direction": "in",
+    "ytick.direction": "in", "legend.frameon": False, "axes.formatter.use_mathtext": True,
+    "axes.formatter.limits": (-3, 4), "savefig.facecolor": "white",
+}  # fmt: skip
 
 STYLES: dict[str, Any] = {
     "screen": {},
     "paper": {
-        "axes.grid": False,
-        "axes.linewidth": 0.6,
-        "xtick.top": True,
-        "ytick.right": True,
-        "xtick.minor.visible": True,
-        "ytick.minor.visible": True,
-        "pdf.fonttype": 42,
-        "svg.fonttype": "none",
+        "axes.grid": False, "axes.linewidth": 0.6, "xtick.top": True, "ytick.right": True,
+        "xtick.minor.visible": True, "ytick.minor.visible": True, "pdf.fonttype": 42, "svg.fonttype": "none",
         "svg.hashsalt": "simulator",
     },
-}
+}  # fmt: skip
 """The differences from `RC`: journals want no grids, ticks on all sides, and fonts that can be edited."""
 
 _GREYS = np.linspace(0, 1, 40)[:, None].repeat(3, axis=1)
@@ -92,18 +72,11 @@ _NAMES = {
     "vorticity": r"vorticity $\omega$",
 }
 SYMBOLS = {
-    "energy": "E",
-    "kinetic_energy": "E_u",
-    "magnetic_energy": "E_b",
-    "dissipation": r"\varepsilon",
-    "viscous_dissipation": r"\varepsilon_\nu",
-    "u_rms": r"u_{\mathrm{rms}}",
-    "reynolds_taylor": r"Re_\lambda",
-    "integral_scale": "L",
-    "taylor_scale": r"\lambda",
-    "kolmogorov_scale": r"\eta",
-    "time": "t",
-}
+    "energy": "E", "kinetic_energy": "E_u", "magnetic_energy": "E_b", "dissipation": r"\varepsilon",
+    "viscous_dissipation": r"\varepsilon_\nu", "u_rms": r"u_{\mathrm{rms}}",
+    "reynolds_taylor": r"Re_\lambda", "integral_scale": "L", "taylor_scale": r"\lambda",
+    "kolmogorov_scale": r"\eta", "time": "t",
+}  # fmt: skip
 """Symbols of columns in formulas, as mathematical text."""
 _SPECTRA = {
     "energy": r"energy spectrum $E(k)$",
@@ -255,15 +228,10 @@ def _multiple_of_pi(multiple: float) -> str:
 # ---- labels of a run --------------------------------------------------------------------------------------
 
 _ASTRONOMICAL = {
-    "length": r"\mathrm{kpc}",
-    "wavenumber": r"\mathrm{kpc}^{-1}",
-    "volume": r"\mathrm{kpc}^{3}",
-    "density": r"M_\odot\,\mathrm{kpc}^{-3}",
-    "column": r"M_\odot\,\mathrm{kpc}^{-2}",
-    "mass": r"M_\odot",
-    "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}",
-    "velocity": r"\mathrm{km\,s}^{-1}",
-}
+    "length": r"\mathrm{kpc}", "wavenumber": r"\mathrm{kpc}^{-1}", "volume": r"\mathrm{kpc}^{3}",
+    "density": r"M_\odot\,\mathrm{kpc}^{-3}", "column": r"M_\odot\,\mathrm{kpc}^{-2}", "mass": r"M_\odot",
+    "time": r"\mathrm{kpc}\,(\mathrm{km/s})^{-1}", "velocity": r"\mathrm{km\,s}^{-1}",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

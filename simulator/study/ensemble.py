@@ -104,13 +104,9 @@ class Member(Simulation):
     once for all runs if possible."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        ensemble: Ensemble,
-        number: int,
-        inputs: RunInputs,
+        self, config: RunConfig, ensemble: Ensemble, number: int, inputs: RunInputs,
         report: Callable[[str], None],
-    ):
+    ):  # fmt: skip
         self._ensemble, self._number = ensemble, number
         super().__init__(config, cluster=ensemble.simulation.cluster, inputs=inputs, report=report)
 

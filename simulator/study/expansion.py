@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
-from simulator.config.yaml12 import Path, dotted
+from simulator.config.yaml12 import Path, dotted, path_of
 from simulator.errors import UserError, did_you_mean
 from simulator.settings import evaluate_number
 from simulator.study.settings import Blocks, Distribution, SampleSettings
@@ -44,8 +44,7 @@ Values = Mapping[str, Value]
 
 def override(key: str, value: Value) -> Override:
     """The value as an override of the base."""
-    path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
-    return Override(path, value.value, value.place)
+    return Override(path_of(key), value.value, value.place)
 
 
 def keys(blocks: Blocks) -> list[str]:

@@ -40,38 +40,25 @@ def run_missing(sweep: Sweep, **how: Any) -> int:
     return _run(sweep, missing, statuses, **how)
 
 
-def run_again(
-    sweep: Sweep,
-    *,
-    failed: bool = False,
-    interrupted: bool = False,
-    indices: Sequence[int] | None = None,
-    **how: Any,
-) -> int:
-    """Runs again the failed runs, the interrupted runs (both by default), or the unfinished runs among those with the
-    numbers `indices`. Returns the exit code. `how`: the arguments of `_run`."""
-    if indices is not None and (failed or interrupted):
-        raise UserError("simulator sweep retry: --index names runs; leave --failed and --interrupted out")
+def run_again(sweep: Sweep, *, failed: bool = False, indices: Sequence[int] | None = None, **how: Any) -> int:
+    """Runs again the failed and the interrupted runs, only the `failed` ones, or the unfinished runs among those with
+    the numbers `indices`. Returns the exit code. `how`: the arguments of `_run`."""
+    if indices is not None and failed:
+        raise UserError("simulator sweep retry: --index names runs; leave --failed out")
     statuses = _statuses(sweep)
     if indices is not None:
         chosen = [sweep.run(index) for index in dict.fromkeys(indices)]
         stages = {*MISSING, MemberState.FAILED}
     else:
         chosen = sweep.runs
-        stages = {MemberState.FAILED} if failed or not interrupted else set()
-        stages |= {MemberState.INTERRUPTED} if interrupted or not failed else set()
+        stages = {MemberState.FAILED} if failed else {MemberState.FAILED, MemberState.INTERRUPTED}
     return _run(sweep, [run for run in chosen if statuses[run.hash].stage in stages], statuses, **how)
 
 
 def _run(
-    sweep: Sweep,
-    runs: Sequence[SweepRun],
-    before: dict[str, MemberStatus],
-    *,
-    jobs: int = 1,
-    fail_fast: bool = False,
+    sweep: Sweep, runs: Sequence[SweepRun], before: dict[str, MemberStatus], *, jobs: int = 1,
     batch: bool = False,
-) -> int:
+) -> int:  # fmt: skip
     """Runs `runs`, `jobs` processes at a time. With `batch`, similar runs are stepped together in one process."""
     if jobs < 1:
         raise UserError(f"--jobs: must be at least 1, not {jobs}")
@@ -90,7 +77,7 @@ def _run(
         common = f", all with {sweep.common}" if sweep.common else ""
         _say(f"{sweep.name}: {len(runs)} of {len(sweep.runs)} runs, in {short(sweep.folder)}{common}")
         work = _batches(runs, jobs) if batch else [Group((run,)) for run in runs]
-        code = run_all(sweep, work, at_once=jobs, fail_fast=fail_fast, environ=os.environ, say=_say)
+        code = run_all(sweep, work, at_once=jobs, environ=os.environ, say=_say)
     statuses = _statuses(sweep)
     _say(f"{counted(statuses.values())}; {duration(time.monotonic() - began)}")
     _say_next(sweep)
@@ -131,13 +118,9 @@ def run_one(folder: Path, arguments: Sequence[str], environ: Mapping[str, str] =
     `arguments` is the command line. Returns the run's exit code; errors are recorded for the sweep and raised.
     """
     args = argparse.Namespace(
-        processes=None,
-        coordinator=None,
-        num_processes=None,
-        process_id=None,
-        arguments=list(arguments),
+        processes=None, coordinator=None, num_processes=None, process_id=None, arguments=list(arguments),
         began=time.monotonic(),
-    )
+    )  # fmt: skip
     with allocated(args) as allocation:
         config = load_config(folder / CONFIG, check_files=False)
         run = partial(run_config, config, args, allocation)

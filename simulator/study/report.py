@@ -109,12 +109,9 @@ class Display:
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[words]}", markup=False),
-                console=self._console,
-                transient=True,
-            )
+                TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
+                TextColumn("{task.fields[words]}", markup=False), console=self._console, transient=True,
+            )  # fmt: skip
             self._bars.start()
         return self
 

@@ -55,23 +55,18 @@ class _Child:
 
 
 def run_all(
-    sweep: Sweep,
-    jobs: Sequence[Group],
-    *,
-    at_once: int = 1,
-    fail_fast: bool = False,
-    environ: Mapping[str, str],
+    sweep: Sweep, jobs: Sequence[Group], *, at_once: int = 1, environ: Mapping[str, str],
     say: Callable[[str], None] = print,
-) -> int:
+) -> int:  # fmt: skip
     """Runs all of `jobs`, several at once. Returns 0 if all are done, 1 if one failed, 3 if they were interrupted by
     a signal, which is forwarded to every run, or by the file OUTPUT/NAME/stop.
 
-    With `fail_fast`, the first failure stops the others. The sweep must be prepared and locked.
+    The sweep must be prepared and locked.
     """
     runs = [run for job in jobs for run in job.runs]
     free = slots(min(at_once, max(len(jobs), 1)), [run.config for run in runs], environ)
     with Display(sweep, len(runs), say) as display:
-        running = _Running(sweep, jobs, free, environ, display, fail_fast, say)
+        running = _Running(sweep, jobs, free, environ, display, say)
         with Forwarding(running.stop):
             return running.to_the_end()
 
@@ -80,20 +75,14 @@ class _Running:
     """The processes of a sweep: those that wait, those that run, and how the runs have ended."""
 
     def __init__(
-        self,
-        sweep: Sweep,
-        jobs: Sequence[Group],
-        free: Sequence["Slot"],
-        environ: Mapping[str, str],
-        display: Display,
-        fail_fast: bool,
-        say: Callable[[str], None],
-    ):
+        self, sweep: Sweep, jobs: Sequence[Group], free: Sequence["Slot"], environ: Mapping[str, str],
+        display: Display, say: Callable[[str], None],
+    ):  # fmt: skip
         self._sweep, self._environ, self._display, self._say = sweep, environ, display, say
         self._waiting, self._free = deque(jobs), deque(free)
         self._children: list[_Child] = []
         self._results: list[MemberState] = []
-        self._fail_fast, self._failed_fast, self._stopping = fail_fast, False, False
+        self._stopping = False
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Makes every run stop. Instead of SIGHUP they get SIGTERM, because a run ignores SIGHUP."""
@@ -123,7 +112,7 @@ class _Running:
                 child.process.kill()
                 child.process.wait()
         if self._stopping:
-            return 1 if self._failed_fast else 3
+            return 3
         return 1 if MemberState.FAILED in self._results else 3 * (MemberState.INTERRUPTED in self._results)
 
     def _start_waiting(self) -> None:
@@ -151,10 +140,6 @@ class _Running:
             status, seconds = _finish(child, run, stopping=self._stopping)
             self._results.append(status.stage)
             self._display.end(run, f"{status.stage}: {status.detail}", seconds)
-        if self._fail_fast and MemberState.FAILED in self._results and not self._stopping:
-            self._failed_fast = True
-            self._say("a run failed: stopping the others (--fail-fast)")
-            self.stop()
 
 
 def _stop_file(folder: Path) -> bool:

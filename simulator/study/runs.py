@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.config import Change, RunConfig, as_mapping, classify
+from simulator.config.yaml12 import path_of, value_at
 from simulator.plan.step import Estimate
 from simulator.simulation.varied import walk
 
@@ -41,52 +42,28 @@ DIGITS = 12
 
 
 def identity(config: RunConfig, varied: Iterable[str]) -> str:
-    """The hash of a run: the first hexadecimal digits of the SHA-256 of canonical JSON.
+    """The hash of a run: the first hexadecimal digits of the SHA-256 of canonical JSON, which has sorted keys, no
+    spaces, and every number in its shortest exact form, and covers the content of the input files.
 
     `varied`: the keys that the sweep sets.
     """
     whole = as_mapping(config)
     # An empty block counts as none, so that a version with a new kind of block finds the runs of the one before.
     covered = {name: value for name, value in whole.items() if is_compared(name) and value != []}
-    others = {key: value(whole, key) for key in varied if not is_compared(key.partition(".")[0])}
-    text = canonical({"config": covered, "inputs": input_checksums(config), "swept": others})
+    others = {key: value_at(whole, path_of(key)) for key in varied if not is_compared(key.partition(".")[0])}
+    inputs = {
+        key: _checksum(item)
+        for key, item, _ in walk(config)
+        if isinstance(item, Path) and is_compared(key.partition(".")[0])
+    }
+    content = {"config": covered, "inputs": inputs, "swept": others}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def is_compared(block: str) -> bool:
     """Whether the hash covers a block of the configuration as a whole."""
     return block != "output" and classify(block) is not Change.FREE
-
-
-def canonical(content: Any) -> str:
-    """JSON with sorted keys, no spaces, and every number in its shortest exact form."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-
-
-def value(mapping: Any, key: str) -> Any:
-    """The value of `key` (`grid.shape`, `model.scalars.0.name`) in a resolved configuration; None if absent."""
-    for part in key.split("."):
-        if isinstance(mapping, Mapping):
-            mapping = mapping.get(part)
-        elif isinstance(mapping, list) and part.isdecimal() and int(part) < len(mapping):
-            mapping = mapping[int(part)]
-        else:
-            return None
-    return mapping
-
-
-def input_checksums(config: RunConfig) -> dict[str, str]:
-    """The SHA-256 of every input file, by its key in the configuration."""
-    return {key: _checksum(path) for key, path in input_paths(config)}
-
-
-def input_paths(config: RunConfig) -> list[tuple[str, Path]]:
-    """The keys and paths of the input files."""
-    return [
-        (key, item)
-        for key, item, _ in walk(config)
-        if isinstance(item, Path) and is_compared(key.partition(".")[0])
-    ]
 
 
 def _checksum(path: Path) -> str:

@@ -1,16 +1,16 @@
 """Settings of a sweep's file."""
 
-import re
 from types import UnionType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from simulator.config.execution import SlurmSettings
+from simulator.cluster.jobscript import SlurmSettings
+from simulator.config.run_config import usable_name
 from simulator.errors import shortened, shown
 from simulator.measure import KINDS
 from simulator.run.folder import own_names
-from simulator.settings import Count, InputPath, Integer, Real, Settings
+from simulator.settings import Count, InputPath, Integer, Real, Settings, entries
 
 
 def _filled(kind: type | UnionType, needed: str, empty: str) -> BeforeValidator:
@@ -38,25 +38,15 @@ _entries = _filled(
 )
 
 
-def _two(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"two numbers are needed, e.g. [0.1, 10], not {shown(value)}")
-    return value
-
-
 def _usable_name(name: str) -> str:
-    if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
-        raise ValueError(
-            f"a name of a sweep's folder consists of letters, digits and _ . + -, unlike {shown(name)}"
-        )
-    if name in own_names(KINDS):
+    if usable_name(name) in own_names(KINDS):
         raise ValueError(f"{shown(name)} is what a run writes itself; give the sweep another name")
     return name
 
 
 Values = Annotated[tuple[Any, ...], _values]
 Assignment = Annotated[dict[str, Any], _by_key]
-Pair = Annotated[tuple[Real, Real], BeforeValidator(_two)]
+Pair = Annotated[tuple[Real, Real], entries("two numbers are needed, e.g. [0.1, 10]", 2)]
 
 
 class Distribution(Settings):

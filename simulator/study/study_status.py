@@ -48,12 +48,7 @@ def read_record(folder: Path) -> Record | None:
 
 def begun(folder: Path, pid: int, log: Path, environ: Mapping[str, str]) -> Record:
     """Records a start of the run in `folder` by the process `pid`."""
-    record = Record(
-        socket.gethostname(),
-        pid,
-        job_of(environ),
-        os.fspath(log),
-    )
+    record = Record(socket.gethostname(), pid, job_of(environ), os.fspath(log))
     _write(folder, record)
     return record
 

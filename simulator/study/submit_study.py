@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.cluster.hostlist import ranges
-from simulator.cluster.jobscript import render
+from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
-from simulator.config.execution import SlurmSettings
 from simulator.files import replace_file
 from simulator.run.lock import RunLock
 from simulator.run.run_status import remember_job

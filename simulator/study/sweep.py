@@ -21,6 +21,7 @@ from simulator.config import RunConfig, as_mapping, diff_configs, dump_config, l
 from simulator.config.messages import explain
 from simulator.config.overrides import Override
 from simulator.config.run_config import Places
+from simulator.config.yaml12 import path_of, value_at
 from simulator.errors import UserError
 from simulator.files import replace_file, replace_json
 from simulator.plan.step import Estimate, estimate
@@ -28,7 +29,7 @@ from simulator.run.folder import PLAN, SWEEP, Found, RunFolder
 from simulator.run.refusals import check
 from simulator.study import table as collect
 from simulator.study.expansion import Value, Values, expand, keys, override
-from simulator.study.runs import SweepRun, identity, value
+from simulator.study.runs import SweepRun, identity
 from simulator.study.settings import SweepSettings
 from simulator.study.study_status import MemberStatus, statuses_of
 from simulator.study.table import frame, rows
@@ -116,12 +117,10 @@ class Sweep:
             replace_json(
                 self.folder / PLAN,
                 {
-                    "program": SWEEP,
-                    "file": str(self.file),
-                    "base": str(self.settings.base),
+                    "program": SWEEP, "file": str(self.file), "base": str(self.settings.base),
                     "runs": sorted(entries, key=lambda entry: entry["index"]),
                 },
-            )
+            )  # fmt: skip
             for run in self.runs:
                 lines += _freeze(run)
         except OSError as error:
@@ -209,13 +208,9 @@ def _attribute(settings: Any, key: str) -> Any:
 
 
 def _number(
-    settings: SweepSettings,
-    resolved: Sequence[tuple[RunConfig, Estimate]],
-    assignments: Sequence[Values],
-    folder: Path,
-    plan: Sequence[Mapping[str, Any]],
-    places: Places,
-) -> tuple[SweepRun, ...]:
+    settings: SweepSettings, resolved: Sequence[tuple[RunConfig, Estimate]], assignments: Sequence[Values],
+    folder: Path, plan: Sequence[Mapping[str, Any]], places: Places,
+) -> tuple[SweepRun, ...]:  # fmt: skip
     """The runs with their hashes and numbers: the number in plan.json, or the next free one."""
     varied = keys(settings.sweep)
     known = {entry["hash"]: int(entry["index"]) for entry in plan}
@@ -235,7 +230,7 @@ def _number(
         whole = as_mapping(config)
         output = config.output.model_copy(update={"directory": run_folder})
         config = config.model_copy(update={"output": output})
-        values = {key: value(whole, key) for key in varied if key in assignment}
+        values = {key: value_at(whole, path_of(key)) for key in varied if key in assignment}
         runs[hash_] = SweepRun(index, hash_, values, config, run_folder, needs)
         by_hash[hash_] = assignment
     if mistakes:

@@ -19,20 +19,17 @@ import numpy as np
 
 from simulator.archive.open_run import Run, open_run
 from simulator.errors import UserError, did_you_mean
+from simulator.settings import ARITHMETIC, evaluated
 from simulator.study.runs import SweepRun
 from simulator.study.study_status import MemberState, MemberStatus
-from simulator.words import brief
+from simulator.words import aligned, brief
 
 SCALARS = ("wall_time", "steps")
 """Quantities of a whole run: wall time in seconds, over all its starts, and number of steps."""
 _FORM = "write e.g. final.energy, mean.enstrophy[time>0.5], p95.(energy/enstrophy) or wall_time"
 _FEWEST_BLOCKS = 8
-_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
+_OPERATORS = {
+    **ARITHMETIC,
     ast.LtE: operator.le,
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
@@ -40,11 +37,8 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
 }
 _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
-    "sqrt": np.sqrt,
-    "log": np.log,
-    "exp": np.exp,
-    "abs": np.abs,
-}
+    "sqrt": np.sqrt, "log": np.log, "exp": np.exp, "abs": np.abs,
+}  # fmt: skip
 
 
 def _integral(time: np.ndarray, values: np.ndarray) -> float:
@@ -174,23 +168,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _value(node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
-    """The value of a formula. TypeError for syntax that it may not contain."""
-    match node:
-        case ast.Name(id=name):
-            return np.pi if name == "pi" else columns[name]
-        case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, columns)
-        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](_value(argument, columns))
-    raise TypeError(
-        f"{ast.unparse(node)}: only columns, numbers, + - * / **, {', '.join(_FUNCTIONS)} are known"
-    )
+    return evaluated(node, {"pi": np.pi, **columns}, _FUNCTIONS, _OPERATORS)
 
 
 def unknown_column(expression: Expression, known: Iterable[str]) -> str | None:
@@ -310,16 +288,8 @@ def _json(value: Any) -> Any:
 def as_text(table: Sequence[Mapping[str, Any]], leave_out: Collection[str] = ()) -> list[str]:
     """Aligned columns for reading: numbers to the right, with six digits."""
     header = [name for name in table[0] if name not in leave_out]
-    cells = [[_short(row[name]) for name in header] for row in table]
-    numeric = [all(_is_number(row[name]) for row in table) for name in header]
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in (header, *cells)
-    ]
+    numeric = {i for i, name in enumerate(header) if all(_is_number(row[name]) for row in table)}
+    return aligned([header, *([_short(row[name]) for name in header] for row in table)], numeric)
 
 
 def _is_number(value: Any) -> bool:

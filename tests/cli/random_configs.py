@@ -14,11 +14,7 @@ GAS = {"kind": "self_gravitating_gas", "sound_speed": 1.0, "gravitational_consta
 MODELS: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     (
         {"kind": "navier_stokes", "viscosity": 0.05, "scalars": [{"name": "dye", "diffusivity": 0.05}]},
-        [
-            FLOW,
-            {"kind": "abc", "scalars": {"dye": {"variance": 0.5}}},
-            {"kind": "random", "peak": 2, "seed": 3},
-        ],
+        [FLOW, {"kind": "abc", "scalars": {"dye": {"variance": 0.5}}}, {"kind": "random", "peak": 2, "seed": 3}],
     ),
     (
         {"kind": "boussinesq", "viscosity": 0.05, "diffusivity": 0.05, "stratification": 1.0},
@@ -55,7 +51,7 @@ MODELS: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
         },
         [{"kind": "composite", "components": {"gas": {"kind": "uniform"}, "waves": {"kind": "jeans_wave"}}}],
     ),
-]
+]  # fmt: skip
 FORCINGS: list[Any] = [
     None,
     {"kind": "kolmogorov"},
@@ -66,13 +62,10 @@ FORCINGS: list[Any] = [
 ]
 CADENCES = st.sampled_from(
     [
-        {"every_steps": 1},
-        {"every_steps": 2},
-        {"every": 0.01},
-        {"every": "1/50", "align": True},
+        {"every_steps": 1}, {"every_steps": 2}, {"every": 0.01}, {"every": "1/50", "align": True},
         {"every_wall": "1h"},
     ]
-)
+)  # fmt: skip
 SERIES = (
     "diagnostics", "spectra", "transfer", "structure_functions", "histograms", "profiles", "projections", "slices",
 )  # fmt: skip

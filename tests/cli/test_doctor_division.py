@@ -52,6 +52,10 @@ def test_without_a_file_and_inside_a_job(capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "SLURM_CLUSTER_NAME=blue" in shown and "64 x 64 x 64" in shown
     assert "SLURM_JWT" not in shown and "planted-secret" not in shown
+    first, *_, exchanged, transformed, last = shown.splitlines()
+    assert first.startswith("process 0 of 1: host ") and last == "no problems found"
+    assert "all-to-all" in exchanged and "correct" in exchanged
+    assert "^3 points and back: correct" in transformed
 
 
 def test_a_count_that_cannot_be_shared_is_refused(capsys):

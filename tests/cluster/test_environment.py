@@ -19,12 +19,9 @@ def python(body: str, **environ: str) -> str:
     """Standard output of a fresh interpreter, whose malloc, flags and JAX nothing has touched."""
     keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(body)],
-        env=keep | {"PYTHONPATH": ROOT} | environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        [sys.executable, "-c", textwrap.dedent(body)], env=keep | {"PYTHONPATH": ROOT} | environ,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -58,19 +55,13 @@ def test_freed_memory_is_used_again_without_page_faults_in_threads_too(tmp_path)
     assert int(main) < 10 and int(thread) < 10
 
 
-@pytest.mark.parametrize(
-    "user",
-    [
-        {"MALLOC_ARENA_MAX": "4"},
-        {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"},
-        {"MALLOC_TRIM_THRESHOLD_": "131072"},
-    ],
-)
 @pytest.mark.smoke
-def test_the_users_allocator_settings_are_left_alone(tmp_path, user):
-    main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), **user).splitlines()
-    assert "mallopt" not in made
-    assert int(main) > 10
+def test_the_users_allocator_settings_are_left_alone(tmp_path):
+    main, _, made = python(FAULTS, SIMULATOR_CACHE=str(tmp_path), MALLOC_ARENA_MAX="4").splitlines()
+    assert "mallopt" not in made and int(main) > 10
+    for user in ({"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, {"MALLOC_TRIM_THRESHOLD_": "1"},
+                 {"LD_PRELOAD": "/usr/lib/libjemalloc.so"}):  # fmt: skip
+        assert environment.keep_freed_memory(user) == {}
 
 
 GPU = """
@@ -83,15 +74,6 @@ GPU = """
 
 
 @pytest.mark.smoke
-def test_gpu_settings_are_made_and_recorded(tmp_path):
-    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines()
-    assert lines == [
-        "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']",
-        "--xla_gpu_enable_latency_hiding_scheduler=true 0.9",
-    ]
-
-
-@pytest.mark.smoke
 @pytest.mark.parametrize(("devices", "roots"), [(128, ""), (129, "128"), (1024, "128")])
 def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
     environ: dict[str, str] = {}
@@ -100,30 +82,31 @@ def test_hundreds_of_gpus_have_several_nccl_roots(devices, roots):
 
 
 @pytest.mark.smoke
-def test_the_users_gpu_settings_are_left_alone(tmp_path):
-    mine = {
-        "XLA_FLAGS": "--xla_gpu_enable_latency_hiding_scheduler=false",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3",
-    }
-    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path), **mine).splitlines()
-    assert lines == ["[]", "--xla_gpu_enable_latency_hiding_scheduler=false None"]
+def test_gpu_settings_are_made_and_recorded_and_the_users_are_left_alone(tmp_path):
+    lines = python(GPU, SIMULATOR_CACHE=str(tmp_path)).splitlines()
+    assert lines[0] == "['XLA_CLIENT_MEM_FRACTION', 'XLA_FLAGS']"
+    assert lines[1] == "--xla_gpu_enable_latency_hiding_scheduler=true 0.9"
+    flags = "--xla_gpu_enable_latency_hiding_scheduler=false"
+    mine = {"XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
+    assert python(GPU, SIMULATOR_CACHE=str(tmp_path), **mine).splitlines() == ["[]", f"{flags} None"]
 
 
-def test_the_users_flags_are_left_alone_on_the_cpu_too(tmp_path):
+def test_the_users_flags_are_left_alone_on_the_cpu_too():
     mine = "--xla_cpu_enable_concurrency_optimized_scheduler=true --xla_disable_hlo_passes=dce"
-    body = GPU.replace("gpu", "cpu")
-    assert python(body, SIMULATOR_CACHE=str(tmp_path), XLA_FLAGS=mine).splitlines()[1] == f"{mine} None"
-    assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in python(
-        body, SIMULATOR_CACHE=str(tmp_path)
+    assert (
+        environment.with_xla_flags("cpu", environ := {"XLA_FLAGS": mine}) == {}
+        and environ["XLA_FLAGS"] == mine
     )
+    made = environment.with_xla_flags("cpu", {})
+    assert "--xla_cpu_enable_concurrency_optimized_scheduler=false" in made["XLA_FLAGS"]
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_this_jaxlib_knows_the_flags(tmp_path, platform):
+def test_this_jaxlib_knows_the_flags(tmp_path):
     """XLA ends the process at an unknown flag: so JAX still computing shows that it knows them."""
-    body = f"""
+    body = """
         from simulator.cluster import environment
-        environment.apply("{platform}", print, devices=1000)
+        environment.apply("cpu", print)
+        environment.with_xla_flags("gpu", devices=1000)
         import os
         os.environ["JAX_PLATFORMS"] = "cpu"
         import jax

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster.jobscript import LISTEN, RUN_AND_REQUEUE, Resources, render
+from simulator.cluster.jobscript import LISTEN, RUN_AND_REQUEUE, SlurmSettings, render
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke
@@ -41,17 +41,13 @@ def test_a_shipped_script_ends_like_all_others(path):
 
 
 def test_a_script_asks_for_what_is_given_and_nothing_else():
-    script = render("tg", Path("/scratch/my runs/tg"), COMMAND, Resources(nodes=2, time="1-00:00:00"))
+    script = render("tg", Path("/scratch/my runs/tg"), COMMAND, SlurmSettings(nodes=2, time="1-00:00:00"))
     assert bash_accepts(script)
     assert flags(script) == [
-        "--job-name=tg",
-        "--nodes=2",
-        "--time=1-00:00:00",
-        "--output='/scratch/my runs/tg/logs/slurm-%j.out'",
-        "--open-mode=append",
-        "--requeue",
+        "--job-name=tg", "--nodes=2", "--time=1-00:00:00",
+        "--output='/scratch/my runs/tg/logs/slurm-%j.out'", "--open-mode=append", "--requeue",
         "--signal=B:USR2@120",
-    ]
+    ]  # fmt: skip
     assert "\nsimulator=('/opt/my env/bin/simulator')\n" in script
     assert "\nrun='/scratch/my runs/tg'\nset -- \"$run/config.yaml\"\n" in script
     assert script.endswith(RUN_AND_REQUEUE)
@@ -59,7 +55,7 @@ def test_a_script_asks_for_what_is_given_and_nothing_else():
 
 
 def test_all_resources_and_other_flags():
-    resources = Resources(
+    resources = SlurmSettings(
         nodes=1,
         tasks_per_node=4,
         gpus_per_node=4,
@@ -69,7 +65,7 @@ def test_all_resources_and_other_flags():
         account="a b",
         qos="high",
         constraint="a100&80gb",
-        other="--mem=64G --exclusive -x 'node[1-2]' --comment=\"my run\"",
+        sbatch="--mem=64G --exclusive -x 'node[1-2]' --comment=\"my run\"",
     )
     assert resources.others() == ["--mem=64G", "--exclusive", "-x 'node[1-2]'", "--comment=my run"]
     script = render("tg", Path("/r"), COMMAND, resources)
@@ -81,7 +77,7 @@ def test_all_resources_and_other_flags():
 
 @pytest.mark.parametrize("given", ["--signal=USR1@600", "--exclusive --signal USR1@600"])
 def test_the_users_own_warning_replaces_ours(given):
-    script = render("tg", Path("/r"), COMMAND, Resources(other=given))
+    script = render("tg", Path("/r"), COMMAND, SlurmSettings(sbatch=given))
     assert [flag for flag in flags(script) if "signal" in flag] == [given.removeprefix("--exclusive ")]
 
 
@@ -89,7 +85,7 @@ def test_the_users_own_warning_replaces_ours(given):
     ("time", "other", "lead"),
     [
         (None, None, 120),
-        ("UNLIMITED", None, 120),
+        ("2:00:00", "--time=UNLIMITED", 120),
         ("0", None, 120),
         ("1", None, 15),
         ("0:30", None, 15),  # Slurm counts whole minutes
@@ -104,12 +100,12 @@ def test_the_users_own_warning_replaces_ours(given):
     ],
 )
 def test_a_short_job_is_warned_when_three_quarters_of_it_are_over(time, other, lead):
-    script = render("tg", Path("/r"), COMMAND, Resources(time=time, other=other))
+    script = render("tg", Path("/r"), COMMAND, SlurmSettings(time=time, sbatch=other))
     assert f"--signal=B:USR2@{lead}" in flags(script)
 
 
 def test_a_percent_sign_in_the_folders_name_is_no_pattern_of_sbatch():
-    script = render("tg", Path("/r/50%j"), COMMAND, Resources())
+    script = render("tg", Path("/r/50%j"), COMMAND, SlurmSettings())
     assert "--output=/r/50%%j/logs/slurm-%j.out" in flags(script)
     assert "\nrun=/r/50%j\n" in script
 
@@ -117,22 +113,22 @@ def test_a_percent_sign_in_the_folders_name_is_no_pattern_of_sbatch():
 @pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\\b", "a\x1bb"])
 def test_a_folder_that_sbatch_cannot_name_is_refused(name):
     with pytest.raises(UserError, match=r"output.directory: '.*another name with --output$") as refusal:
-        render("tg", Path("/r") / name, COMMAND, Resources())
+        render("tg", Path("/r") / name, COMMAND, SlurmSettings())
     assert "\n" not in str(refusal.value)
 
 
 def test_the_users_flags_come_after_ours():
-    script = render("tg", Path("/r"), COMMAND, Resources(other="--no-requeue --output=here"))
+    script = render("tg", Path("/r"), COMMAND, SlurmSettings(sbatch="--no-requeue --output=here"))
     assert flags(script)[-2:] == ["--no-requeue", "--output=here"]
 
 
 def test_no_gpus_is_no_flag():
-    assert Resources(gpus_per_node=0).flags() == []
+    assert SlurmSettings(gpus_per_node=0).flags() == []
 
 
 def test_an_array_of_runs_sets_up_its_own_folder():
     setup = ['run=$(sed -n "${SLURM_ARRAY_TASK_ID}p" runs.txt)', 'set -- "$run/config.yaml"']
-    script = render("sweep", Path("/s"), COMMAND, Resources(), setup=setup, array="1-8%4")
+    script = render("sweep", Path("/s"), COMMAND, SlurmSettings(), setup=setup, array="1-8%4")
     assert bash_accepts(script)
     assert "--array=1-8%4" in flags(script)
     assert "--output=/s/logs/slurm-%A_%a.out" in flags(script)
@@ -144,7 +140,7 @@ def test_arguments_site_and_comments():
         "tg",
         Path("/r"),
         COMMAND,
-        Resources(),
+        SlurmSettings(),
         arguments=["$run/config.yaml", "time.stop=2", 'name="a b"'],
         site="module load cuda\nexport NCCL_SOCKET_IFNAME=ib0\n",
         max_restarts=3,

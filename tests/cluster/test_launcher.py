@@ -177,9 +177,7 @@ sys.exit(3)
 def launched(command, tmp_path):
     """The launcher in a process of its own, once its two children are ready."""
     process = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, "2", *command],
-        env=environ(tmp_path),
-        start_new_session=True,
+        [sys.executable, "-c", LAUNCH, "2", *command], env=environ(tmp_path), start_new_session=True
     )
     try:
         end = time.monotonic() + 30

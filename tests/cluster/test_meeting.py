@@ -112,8 +112,8 @@ def test_all_that_come_are_sent_to_the_same_port_and_nothing_is_said():
 
 @pytest.mark.smoke
 def test_a_late_process_is_named_with_its_host_while_the_others_wait():
-    room = Room(seconds=8)  # the first line comes after a quarter
-    guests = [Guest(room, process(i), after=4.0 * (i == 3)) for i in (1, 2, 3)]
+    room = Room(seconds=4)  # the first line comes after a quarter
+    guests = [Guest(room, process(i), after=2.0 * (i == 3)) for i in (1, 2, 3)]
     for guest in guests:
         guest.join()
         assert guest.found == "127.0.0.1:4321"
@@ -121,7 +121,7 @@ def test_a_late_process_is_named_with_its_host_while_the_others_wait():
     assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(
         " left: 3 (n2)"
     )
-    assert room.said[-1] == "all 4 processes are here after 4 s"
+    assert room.said[-1] == "all 4 processes are here after 2 s"
 
 
 @pytest.mark.smoke
@@ -156,17 +156,13 @@ def test_process_0_may_come_late_too():
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("i", "speaks"), [(1, True), (2, True), (3, False)], ids=["the next one", "another node's", "the rest"]
-)
-def test_without_process_0_one_of_each_node_says_so(i: int, speaks: bool):
-    with pytest.raises(meeting.NotAllCame) as failure:
-        meeting.attend(lambda: None, process(i), 0.2, lambda line: None)
-    assert failure.value.speaks is speaks
-    assert str(failure.value).startswith(
-        "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
-    )
-    assert "published no address" in str(failure.value)
+def test_without_process_0_one_of_each_node_says_so():
+    for i, speaks in ((1, True), (2, True), (3, False)):  # the next one, another node's, the rest
+        with pytest.raises(meeting.NotAllCame, match="published no address") as failure:
+            meeting.attend(lambda: None, process(i), 0.2, lambda line: None)
+        assert failure.value.speaks is speaks
+        told = "process 0 of 4 (localhost) did not come within 0 s (run.rendezvous): "
+        assert str(failure.value).startswith(told)
 
 
 @pytest.mark.smoke
@@ -195,7 +191,15 @@ def test_who_is_killed_while_waiting_is_missing_again():
 def test_strangers_disturb_nobody():
     room = Room(seconds=20)
     host, _, port = room.address.partition(":")
-    for text in (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, b"[1]\n", b'{"run": 3}\n', b"half a li"):
+    brackets = b"[" * 4090 + b"\n"  # no parser survives them
+    for text in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 5000,
+        b"[1]\n",
+        b'{"run": 3}\n',
+        b"half a li",
+        brackets,
+    ):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(text)
     silent = socket.create_connection((host, int(port)))
@@ -209,6 +213,7 @@ def test_strangers_disturb_nobody():
     room.ends()
     other.join()
     assert isinstance(other.found, meeting.NotAllCame)
+    assert any(line.endswith(": that is no process of this run") for line in room.said)
     assert len(room.said) >= 4 and all("warning: refused a connection from " in line for line in room.said)
     with silent:
         assert silent.recv(1) == b""  # who says nothing is not kept waiting
@@ -221,24 +226,10 @@ def all_come(room: Room) -> None:
     room.ends()
 
 
-@pytest.mark.smoke
-def test_brackets_that_no_parser_survives_are_refused_in_a_line():
-    room = Room(seconds=20)
-    room.send(b"[" * 4090 + b"\n")
-    all_come(room)
-    (line,) = room.said
-    assert line == "warning: refused a connection from 127.0.0.1: that is no process of this run"
-
-
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text()
-    | st.sampled_from(list(HELLO.values())),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(list(HELLO.values())),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(list(HELLO)), inner),
-)
+)  # fmt: skip
 one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(lambda p: HELLO[p[0]] != p[1])
 messages = (
     st.binary()
@@ -267,20 +258,17 @@ def test_no_bytes_disturb_the_meeting_or_take_a_place():
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    "wrong",
-    [{"process": True}, {"process": 1.0}, {"process": "1"}, {"processes": 4.0}, {"pid": None}, {"secret": 1}],
-    ids=str,
-)
-def test_a_field_of_another_type_takes_no_place(wrong: dict):
+def test_a_field_of_another_type_takes_no_place_and_without_the_secret_nothing_is_told():
     room = Room(seconds=20)
-    assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
-    all_come(room)
-
-
-@pytest.mark.smoke
-def test_who_does_not_know_the_secret_is_told_nothing_about_the_run():
-    room = Room(seconds=20)
+    for wrong in (
+        {"process": True},
+        {"process": 1.0},
+        {"process": "1"},
+        {"processes": 4.0},
+        {"pid": None},
+        {"secret": 1},
+    ):
+        assert room.send(json.dumps(HELLO | {"process": 1} | wrong).encode() + b"\n") == b""
     for secret in ("", "7.0.0.9", OURS[:-1], OURS + "0", "\ud800"):
         answer = room.send(json.dumps(HELLO | {"secret": secret}).encode() + b"\n")
         assert json.loads(answer) == {"other": True}
@@ -329,9 +317,9 @@ def test_a_process_with_a_terminal_of_its_own_hears_who_is_missing():
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(("processes", "minutes"), [(2, 15), (512, 15), (1024, 30), (4096, 120)])
-def test_more_processes_wait_longer(processes: int, minutes: float):
-    assert meeting.patience(meeting.DEFAULT, processes) == 60 * minutes
+def test_more_processes_wait_longer():
+    minutes = [meeting.patience(meeting.DEFAULT, processes) / 60 for processes in (2, 512, 1024, 4096)]
+    assert minutes == [15, 15, 30, 120]
 
 
 CHILD = """
@@ -340,9 +328,9 @@ CHILD = """
     from simulator.cluster.start import start
     allocation = discover(os.environ)
     if allocation.process_id == 1:
-        time.sleep({pause})
+        time.sleep(60)
     with failure.contained(allocation):
-        start(allocation, platform="cpu", count=2, wait={wait}).close()
+        start(allocation, platform="cpu", count=2, wait=2).close()
 """
 
 
@@ -358,28 +346,6 @@ BY_HAND = """
 """
 
 
-@contextlib.contextmanager
-def by_hand(tmp_path: Path, i: int, port: int, secret: str):
-    """Process `i` of two, in a terminal of its own."""
-    root = str(Path(simulator.__file__).parents[1])
-    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: str(i), SECRET: secret}
-    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
-    with subprocess.Popen(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-def a_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def connected(port: int) -> socket.socket:
     for _ in range(600):
         with contextlib.suppress(OSError):
@@ -389,59 +355,37 @@ def connected(port: int) -> socket.socket:
 
 
 @pytest.mark.spmd
-def test_an_impostor_does_not_become_process_1(tmp_path: Path):
-    port = a_port()
-    with by_hand(tmp_path, 0, port, OURS) as first:
-        hello = HELLO | {"process": 1, "processes": 2}
-        for wrong in ({"secret": ""}, {"secret": "guessed, as it seems"}, {"process": True}):
-            with connected(port) as impostor, impostor.makefile("rb") as answer:
-                impostor.sendall(json.dumps(hello | wrong).encode() + b"\n")
-                assert answer.read() in (b"", b'{"other": true}\n')
-        with connected(port) as stranger:
-            stranger.sendall(b"[" * 4090 + b"\n")
-        with by_hand(tmp_path, 1, port, OURS) as second:
-            said = first.communicate(timeout=60), second.communicate(timeout=60)
-        assert (first.returncode, second.returncode) == (0, 0), said
-        assert said[0][0] == said[1][0] == "joined\n"
-        refusals = [line for line in said[0][1].splitlines() if "refused a connection from 127.0.0.1" in line]
-        assert len(refusals) == 4 and OURS not in str(said)
-
-
-@pytest.mark.spmd
 def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
-    port = a_port()
-    with by_hand(tmp_path, 0, port, OURS) as first:
+    """Process 0 of two, in a terminal of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    root = str(Path(simulator.__file__).parents[1])
+    environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    environ |= {COORDINATOR: f"127.0.0.1:{port}", NUM_PROCESSES: "2", PROCESS_ID: "0", SECRET: OURS}
+    command = [sys.executable, "-c", textwrap.dedent(BY_HAND)]
+    with subprocess.Popen(command, env=environ, stdout=-1, stderr=-1, text=True) as first:
         with connected(port) as leaving, leaving.makefile("rb") as answer:
             leaving.sendall(json.dumps(HELLO | {"process": 1, "processes": 2}).encode() + b"\n")
             assert json.loads(answer.readline()) == {"go": port}
         out, err = first.communicate(timeout=30)
     assert (first.returncode, out) == (1, "")
-    assert re.fullmatch(
-        r"simulator: process 0 of 2 \(.*\): the processes met, but not all connected to "
-        rf"127.0.0.1:{port} within 4 s: one has ended since, or cannot reach that port\n",
-        err,
-    ), err
+    told = f"the processes met, but not all connected to 127.0.0.1:{port} within 4 s: one has ended since"
+    assert re.fullmatch(rf"simulator: process 0 of 2 \(.*\): {told}, or cannot reach that port\n", err), err
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(("pause", "wait", "code"), [(4, 12, 0), (60, 2, 1)], ids=["late", "never"])
-def test_processes_that_jax_joins(tmp_path: Path, capfd, monkeypatch, pause: int, wait: int, code: int):
-    """One that comes late joins; where it does not come, one line says so, and no stack of C++."""
+def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(
+    tmp_path: Path, capfd, monkeypatch
+):
     monkeypatch.setattr(launcher, "GRACE", 0.1)
     path = tmp_path / "child.py"
-    path.write_text(textwrap.dedent(CHILD.format(pause=pause, wait=wait)))
+    path.write_text(textwrap.dedent(CHILD))
     root = str(Path(simulator.__file__).parents[1])
     environ = {"PYTHONPATH": root, "SIMULATOR_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    assert launch([sys.executable, str(path)], 2, environ=environ) == code
-    said = capfd.readouterr().err.splitlines()
+    assert launch([sys.executable, str(path)], 2, environ=environ) == 1
+    *waiting, last = capfd.readouterr().err.splitlines()
     here = socket.gethostname()
-    assert said[0].startswith("simulator: waiting for 1 of 2 processes") and said[0].endswith(
-        f"left: 1 ({here})"
-    )
-    last = (
-        f"simulator: 1 of 2 processes did not come within {wait} s (run.rendezvous): 1 ({here})"
-        if code
-        else "simulator: all 2 processes are here after "
-    )
-    assert said[-1].startswith(last)
-    assert all("waiting for" in line for line in said[:-1])
+    assert last == f"simulator: 1 of 2 processes did not come within 2 s (run.rendezvous): 1 ({here})"
+    assert waiting[0].startswith("simulator: waiting for 1 of 2 processes")
+    assert all(f"left: 1 ({here})" in line for line in waiting)

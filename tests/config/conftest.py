@@ -77,11 +77,9 @@ class RungeKutta2(Integrator):
 @pytest.fixture(scope="session")
 def registries() -> Registries:
     return Registries(
-        models={"viscous": Viscous, "stratified": Stratified},
-        initials={"vortex": Vortex, "python": Python},
-        forcings={"driven": Driven},
-        integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
-    )
+        models={"viscous": Viscous, "stratified": Stratified}, initials={"vortex": Vortex, "python": Python},
+        forcings={"driven": Driven}, integrators={"rk4": RungeKutta4, "rk2": RungeKutta2},
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -42,11 +42,9 @@ def test_all_differences_block_by_block(load, short: str) -> None:
     found = diff_configs(load(short), load(short, "time.dt=1e-3", "forcing.kind=driven", "grid.dealias=none"))
     assert found == [
         Difference("grid.dealias", "two_thirds", "none", FROZEN),
-        Difference("time.cfl", 0.5, None, CHANGEABLE),
-        Difference("time.dt", None, 0.001, CHANGEABLE),
-        Difference("forcing.kind", None, "driven", FROZEN),
-        Difference("forcing.rate", None, 0.1, FROZEN),
-    ]
+        Difference("time.cfl", 0.5, None, CHANGEABLE), Difference("time.dt", None, 0.001, CHANGEABLE),
+        Difference("forcing.kind", None, "driven", FROZEN), Difference("forcing.rate", None, 0.1, FROZEN),
+    ]  # fmt: skip
 
 
 def test_every_key_of_a_run_has_a_class() -> None:

@@ -28,12 +28,8 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
         "precision": "double",
         "devices": {"platform": "auto", "count": "auto"},
         "fft": {
-            "backend": "custom_partitioning",
-            "decomposition": "auto",
-            "mesh": "auto",
-            "block": "auto",
-            "kernels": "auto",
-            "exchange": "full",
+            "backend": "custom_partitioning", "decomposition": "auto", "mesh": "auto", "block": "auto",
+            "kernels": "auto", "exchange": "full",
         },
         "output": {
             "directory": f"{tmp_path}/outputs/run",
@@ -45,7 +41,7 @@ def test_a_short_file_is_a_whole_run(load, short: str, tmp_path: Path) -> None:
         },
         "run": {"memory": "auto", "watchdog": 600.0, "stop_within": 60.0, "rendezvous": 900.0},
         "slurm": {},
-    }
+    }  # fmt: skip
 
 
 def test_values_of_every_form(load, short: str) -> None:
@@ -115,10 +111,8 @@ def test_a_configuration_cannot_be_changed(load, short: str) -> None:
 
 def test_cfl_is_left_alone_where_dt_is_given(load, short: str) -> None:
     assert load(short.replace("stop: 1", "stop: 1, dt: 1/8")).time.model_dump(exclude_none=True) == {
-        "integrator": "rk4",
-        "stop": 1.0,
-        "dt": 0.125,
-    }
+        "integrator": "rk4", "stop": 1.0, "dt": 0.125,
+    }  # fmt: skip
 
 
 def test_registries_do_not_leak_into_each_other(registries: Registries, config_class) -> None:
@@ -197,20 +191,9 @@ def test_overrides_survive_in_a_written_configuration(load, config_class, short:
 
 
 KEYS = [
-    "model",
-    "initial",
-    "time",
-    "grid",
-    "kind",
-    "viscous",
-    "vortex",
-    "stop",
-    "cfl",
-    "dt",
-    "shape",
-    "output",
+    "model", "initial", "time", "grid", "kind", "viscous", "vortex", "stop", "cfl", "dt", "shape", "output",
     "every",
-]
+]  # fmt: skip
 LINES = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(KEYS), st.text("01e-.[]{}:,ab '\"~*&!|", max_size=8)),
     max_size=8,

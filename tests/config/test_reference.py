@@ -21,13 +21,10 @@ def test_every_key_says_what_it_means(known) -> None:
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("time.cfl", "number > 0; default"),
-        ("model.scalars.0.name", "text; required"),
-        ("slurm", "slurm.nodes"),
-        ("model.hyperviscosity", "model.hyperviscosity.order"),
-        ("", "forcing"),
+        ("time.cfl", "number > 0; default"), ("model.scalars.0.name", "text; required"),
+        ("slurm", "slurm.nodes"), ("model.hyperviscosity", "model.hyperviscosity.order"), ("", "forcing"),
     ],
-)
+)  # fmt: skip
 def test_explain_finds_the_key(key: str, expected: str, capsys) -> None:
     assert main(["explain", key] if key else ["explain"]) == 0
     assert expected in capsys.readouterr().out

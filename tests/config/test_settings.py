@@ -33,14 +33,10 @@ class Every(Settings):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("2*pi", 2 * math.pi),
-        ("1/1600", 1 / 1600),
-        ("-(1 + 2)**2", -9.0),
-        ("sqrt(2)*exp(1)", math.sqrt(2) * math.e),
-        ("1e-3", 1e-3),
-        (" 3 ", 3.0),
+        ("2*pi", 2 * math.pi), ("1/1600", 1 / 1600), ("-(1 + 2)**2", -9.0),
+        ("sqrt(2)*exp(1)", math.sqrt(2) * math.e), ("1e-3", 1e-3), (" 3 ", 3.0),
     ],
-)
+)  # fmt: skip
 def test_numbers_may_be_written_as_expressions(text: str, value: float) -> None:
     assert evaluate_number(text) == pytest.approx(value, rel=1e-15)
 
@@ -66,28 +62,13 @@ def test_wall_clock_times(value: object, seconds: float) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"positive": 0},
-        {"positive": math.inf},
-        {"positive": math.nan},
-        {"positive": True},
-        {"positive": None},
-        {"non_negative": -1e-300},
-        {"count": 0},
-        {"count": 1.5},
-        {"count": "3"},
-        {"count": True},
-        {"flag": 1},
-        {"flag": "true"},
-        {"seconds": "5 fortnights"},
-        {"seconds": "1.2.3h"},
-        {"seconds": 0},
-        {"input": 5},
-        {"input": ""},
-        {"output": "a\0b"},
-        {"output": "$UNSET_VARIABLE"},
+        {"positive": 0}, {"positive": math.inf}, {"positive": math.nan}, {"positive": True},
+        {"positive": None}, {"non_negative": -1e-300}, {"count": 0}, {"count": 1.5}, {"count": "3"},
+        {"count": True}, {"flag": 1}, {"flag": "true"}, {"seconds": "5 fortnights"}, {"seconds": "1.2.3h"},
+        {"seconds": 0}, {"input": 5}, {"input": ""}, {"output": "a\0b"}, {"output": "$UNSET_VARIABLE"},
         {"unknown": 1},
     ],
-)
+)  # fmt: skip
 def test_wrong_values_are_refused(values: dict) -> None:
     with pytest.raises(ValidationError):
         Every.model_validate(values)

@@ -36,12 +36,10 @@ def test_taylor_green_is_the_first_example_value_for_value() -> None:
         "devices": {"platform": "auto", "count": "auto"},
         "fft": {"backend": "custom_partitioning"},
         "output": {
-            "directory": "outputs/taylor_green",
-            "diagnostics": {"every": 0.01},
-            "spectra": {"every": 0.1},
+            "directory": "outputs/taylor_green", "diagnostics": {"every": 0.01}, "spectra": {"every": 0.1},
             "snapshots": {"every": 0.5},
         },
-    }
+    }  # fmt: skip
 
 
 def test_the_schema_file_is_up_to_date() -> None:

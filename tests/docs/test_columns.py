@@ -15,143 +15,94 @@ from simulator.cli.about import FOLDER
 FLOW = """
 output:
   spectra: {every: 1, axis: z}
-  transfer: {every: 1}
   structure_functions: {every: 1, mixed: true}
-  histograms: {every: 1}
-  spectral_maps: {every: 1}
-  field_statistics: {every: 1}
   joint_histograms: {every: 1, pairs: [[R, Q], [vorticity_magnitude, dissipation_rate]]}
-  strain: {every: 1}
   probes: {every: 1, points: [[0, 0, 0]], lines: [{axis: x, through: [0, 0, 0], name: LINE}]}
-"""
+""" + "".join(
+    f"  {name}: {{every: 1}}\n" for name in ("transfer", "histograms", "spectral_maps", "field_statistics", "strain")
+)  # fmt: skip
 COSPECTRA = "  cospectra: {every: 1}\n"
+LARGE = """
+output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
+"""
 MATTER = """
 output: {spectra: {every: 1}, histograms: {every: 1}, profiles: {every: 1}, projections: {every: 1}}
 """
-PLANE = """
-grid: {shape: [8, 8]}
-output:
-  spectra: {every: 1}
-  transfer: {every: 1}
-  cospectra: {every: 1}
-  structure_functions: {every: 1}
-  histograms: {every: 1}
-  joint_histograms: {every: 1, pairs: [[speed, vorticity]]}
-  probes: {every: 1, points: [[0, 0]]}
-"""
+PLANE = LARGE.replace(
+    "{transfer", "{cospectra: {every: 1}, joint_histograms: {every: 1, pairs: [[speed, vorticity]]},\n"
+    "  probes: {every: 1, points: [[0, 0]]}, transfer",
+) + "grid: {shape: [8, 8]}\n"  # fmt: skip
+VISCOUS = "viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1"
 CASES = {
-    "navier_stokes": """
-model:
-  kind: navier_stokes
-  viscosity: 0.1
-  hyperviscosity: {order: 2, coefficient: 1e-4}
-  drag: {coefficient: 0.1, below: 1}
-  scalars: [{name: dye, diffusivity: 0.1, mean_gradient: [1, 0, 0]}]
-initial: {kind: abc}
-forcing: {kind: linear, coefficient: 0.1}
-"""
-    + FLOW,
-    "particles": """
-model: {kind: navier_stokes, viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1}]}
-initial: {kind: abc}
-particles:
-  - {name: SPECIES, kind: inertial, count: 8, relaxation_time: 1, gravity: [0, 0, -1]}
-output:
-  spectra: {every: 1}
-  transfer: {every: 1}
-  particle_statistics: {every: 1}
-  pair_correlation: {every: 1}
-  trajectories: {every: 1, sample: [velocity, acceleration, gradient, dye]}
+    "navier_stokes": f"""
+model: {{kind: navier_stokes, {VISCOUS}, mean_gradient: [1, 0, 0]}}],
+  hyperviscosity: {{order: 2, coefficient: 1e-4}}, drag: {{coefficient: 0.1, below: 1}}}}
+initial: {{kind: abc}}
+forcing: {{kind: linear, coefficient: 0.1}}
+""" + FLOW,
+    "particles": f"""
+model: {{kind: navier_stokes, {VISCOUS}}}]}}
+initial: {{kind: abc}}
+particles: [{{name: SPECIES, kind: inertial, count: 8, relaxation_time: 1, gravity: [0, 0, -1]}}]
+output: {{spectra: {{every: 1}}, transfer: {{every: 1}}, particle_statistics: {{every: 1}},
+  pair_correlation: {{every: 1}}, trajectories: {{every: 1, sample: [velocity, acceleration, gradient, dye]}}}}
 """,
-    "large_eddies": """
-model: {kind: navier_stokes, viscosity: 0.1, subgrid: {kind: smagorinsky}, scalars: [{name: dye, diffusivity: 0.1}]}
-initial: {kind: abc}
-"""
-    + FLOW,
+    "large_eddies": f"""
+model: {{kind: navier_stokes, subgrid: {{kind: smagorinsky}}, {VISCOUS}}}]}}
+initial: {{kind: abc}}
+""" + FLOW,
     "large_eddies_stratified": """
-model:
-  {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1, subgrid: {kind: spectral}}
+model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1, subgrid: {kind: spectral}}
 initial: {kind: abc}
-output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
-""",
+""" + LARGE,
     "large_eddies_magnetic": """
-model:
-  kind: mhd
-  viscosity: 0.1
-  resistivity: 0.1
-  subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}
+model: {kind: mhd, viscosity: 0.1, resistivity: 0.1, subgrid: {kind: smagorinsky, resistive_coefficient: 0.2}}
 initial: {kind: abc, magnetic: {energy: 0.1}}
-output: {transfer: {every: 1}, spectra: {every: 1}, histograms: {every: 1}, structure_functions: {every: 1}}
-""",
+""" + LARGE,
     "boussinesq": """
-model:
-  kind: boussinesq
-  viscosity: 0.1
-  diffusivity: 0.1
-  stratification: 1
-  drag: {coefficient: 0.1, below: 1}
-  rotation: [0, 0, 1]
+model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: 1,
+  drag: {coefficient: 0.1, below: 1}, rotation: [0, 0, 1]}
 initial: {kind: abc}
-"""
-    + FLOW
-    + COSPECTRA,
+""" + FLOW + COSPECTRA,
     "convection": """
 model: {kind: boussinesq, viscosity: 0.1, diffusivity: 0.1, stratification: -1}
 initial: {kind: abc}
-"""
-    + FLOW
-    + COSPECTRA,
+""" + FLOW + COSPECTRA,
     "mhd": """
 model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
 initial: {kind: abc, magnetic: {energy: 0.1}}
-"""
-    + FLOW
-    + COSPECTRA,
-    "plane": """
-model: {kind: navier_stokes, viscosity: 0.1, scalars: [{name: dye, diffusivity: 0.1, mean_gradient: [1, 0]}]}
-initial: {kind: taylor_green}
-"""
-    + PLANE,
+""" + FLOW + COSPECTRA,
+    "plane": f"""
+model: {{kind: navier_stokes, {VISCOUS}, mean_gradient: [1, 0]}}]}}
+initial: {{kind: taylor_green}}
+""" + PLANE,
     "magnetic_plane": """
 model: {kind: mhd, viscosity: 0.1, resistivity: 0.1}
 initial: {kind: orszag_tang}
-"""
-    + PLANE,
+""" + PLANE,
     "gas": """
 model: {kind: self_gravitating_gas, sound_speed: 1, viscosity: 0.1}
 initial: {kind: uniform}
 forcing: {kind: linear, coefficient: 0.1}
-"""
-    + MATTER.replace(
+""" + MATTER.replace(
         "{spectra", "{cospectra: {every: 1}, transfer: {every: 1}, structure_functions: {every: 1}, spectra"
     ),
     "waves": """
-model:
-  kind: schrodinger_poisson
-  self_interaction: 0.1
-  external_potential: {kind: harmonic, frequency: [1, 1, 1]}
+model: {kind: schrodinger_poisson, self_interaction: 0.1,
+  external_potential: {kind: harmonic, frequency: [1, 1, 1]}}
 initial: {kind: uniform}
-"""
-    + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
+""" + MATTER.replace("{spectra", "{cospectra: {every: 1}, spectra"),
     "expanding": """
 model: {kind: schrodinger_poisson, cosmology: {start: 0.1, hubble: 1, matter: 1}}
 initial: {kind: uniform}
-"""
-    + MATTER,
+""" + MATTER,
     "composite": """
-model:
-  kind: composite
-  cosmology: {start: 0.1}
-  components:
-    - {kind: self_gravitating_gas, sound_speed: 0}
-    - {kind: schrodinger_poisson}
-    - {kind: particles, count: 64}
-initial:
-  kind: composite
-  components: {gas: {kind: uniform}, waves: {kind: uniform}, particles: {kind: uniform}}
-"""
-    + MATTER,
-}
+model: {kind: composite, cosmology: {start: 0.1}, components: [
+  {kind: self_gravitating_gas, sound_speed: 0}, {kind: schrodinger_poisson}, {kind: particles, count: 64}]}
+initial: {kind: composite,
+  components: {gas: {kind: uniform}, waves: {kind: uniform}, particles: {kind: uniform}}}
+""" + MATTER,
+}  # fmt: skip
 COMMON = """
 time: {stop: 1, max_dt: 0.1}
 devices: {platform: cpu, count: 1}

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,22 @@ from .blocks import PAGES, ROOT, Block, blocks, commands, shown
 pytestmark = pytest.mark.smoke
 
 
+parser = cache(build_parser)
+
+
+@cache
+def known_keys() -> set[str]:
+    return {key.path for key in keys()}
+
+
 def test_every_page_is_in_the_navigation() -> None:
     files = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.md")}
     assert files | set(GENERATED) == set(names())
     assert not files & set(GENERATED)
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_page_has_a_title(name: str) -> None:
-    assert title(page(name, build_parser()))
+def test_every_page_has_a_title() -> None:
+    assert [name for name in names() if not title(page(name, parser()))] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
@@ -65,30 +73,25 @@ def test_commands_are_understood(block: Block, command: str) -> None:
     if words[starts[0]] == "./scripts/run":
         arguments = ["run", *arguments]
     try:
-        parsed = build_parser().parse_args(arguments)
+        parsed = parser().parse_args(arguments)
     except UserError as error:
         pytest.fail(f"{block}: {command}: {error}")
     for word in arguments:
         if word.startswith("configs/"):
             assert (ROOT / word).exists(), f"{block}: {word}"
-    known = {key.path for key in keys()}
     for override in getattr(parsed, "overrides", None) or ():
         name = override.partition("=")[0]
-        assert name in known or name == "key", f"{block}: {override}"
+        assert name in known_keys() or name == "key", f"{block}: {override}"
 
 
 def test_an_unknown_option_would_be_noticed() -> None:
     with pytest.raises(UserError, match="unknown argument --nodez"):
-        build_parser().parse_args(["submit", "configs/taylor_green.yaml", "--nodez", "2"])
+        parser().parse_args(["submit", "configs/taylor_green.yaml", "--nodez", "2"])
 
 
 QUICK = (
-    "init forced",
-    "check forced",
-    "explain",
-    "docs --list",
-    "check configs/taylor_green.yaml time.cfl=3",
-)
+    "init forced", "check forced", "explain", "docs --list", "check configs/taylor_green.yaml time.cfl=3",
+)  # fmt: skip
 
 
 def test_the_quick_commands_print_what_is_shown(tmp_path, monkeypatch, capsys) -> None:
@@ -147,7 +150,7 @@ def whole_runs(block: Block) -> list[dict]:
         from simulator.config.yaml12 import parse_yaml
 
         value = parse_yaml(text, str(file)).value
-        if isinstance(value, dict) and value.keys() <= {key.path for key in keys() if "." not in key.path}:
+        if isinstance(value, dict) and value.keys() <= {key for key in known_keys() if "." not in key}:
             found.append({**BASE, **value})
     return found
 

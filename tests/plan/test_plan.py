@@ -10,7 +10,7 @@ import pytest
 from planning_cases import config_of, shipped
 
 from simulator.cli import build_parser
-from simulator.config.execution import SlurmSettings
+from simulator.cluster.jobscript import SlurmSettings
 from simulator.errors import UserError
 from simulator.plan import Plan, Steps, estimated_steps, machine
 from simulator.plan.machines import EXCHANGE_LATENCY, KNOWN, PEER_LATENCY, START, Machine, missing

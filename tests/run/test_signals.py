@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.cluster.jobscript import Resources
+from simulator.cluster.jobscript import SlurmSettings
 from simulator.cluster.queue import seconds
 from simulator.run.signals import (
     SIGNALS,
@@ -200,7 +200,7 @@ def test_the_job_end_and_limit_from_slurm(tmp_path):
 def test_a_short_job_has_time_to_work_before_it_is_told_to_stop(minutes):
     """The script's warning and the run's own limit, in this order, leave three quarters of the job at least."""
     limit = 60.0 * minutes
-    warned = Resources(time=str(minutes)).lead
+    warned = SlurmSettings(time=str(minutes)).lead
     assert warned <= limit / 4
     assert 0 < lead(limit) <= warned / 2
     assert (warned, lead(limit)) == (120, 60) or minutes < 8

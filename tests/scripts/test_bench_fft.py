@@ -13,6 +13,7 @@ from simulator.cluster.hardware import usable_cores
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.spmd
 def test_peers_are_measured_with_this_program(tmp_path):
     pytest.importorskip("scipy")
@@ -20,12 +21,9 @@ def test_peers_are_measured_with_this_program(tmp_path):
     file = tmp_path / "fft.json"
     command = [sys.executable, str(ROOT / "scripts/bench_fft.py"), "--shape", "8,8,8", "--seconds", "0.1"]
     done = subprocess.run(
-        [*command, "--json", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=200,
+        [*command, "--json", str(file)], capture_output=True, text=True, timeout=200,
         env=environ | {"PYTHONPATH": str(ROOT)},
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(file.read_text())["transforms"]}
     assert next(iter(rows)).startswith("custom_partitioning")

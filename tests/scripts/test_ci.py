@@ -27,15 +27,16 @@ def test_repeated_tests_are_named_and_those_of_two_tiers_fail(tmp_path: Path) ->
     code, lines = retried(tmp_path, smoke=["b.py::two"])
     assert code == 1
     assert lines == [
-        once[0],
-        "run twice: b.py::two (default, smoke)",
-        "unstable: b.py::two failed at first in 2 tiers",
-    ]
+        once[0], "run twice: b.py::two (default, smoke)", "unstable: b.py::two failed at first in 2 tiers",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("workers", "budget", "line"),
-    [("2", "0", "0 of 2 tests ran, 0 %"), ("0", "600", "2 of 2 tests ran, 100 %")],
+    [
+        ("0", "0", "0 of 2 tests ran, 0 %"),
+        pytest.param("2", "600", "2 of 2 tests ran, 100 %", marks=pytest.mark.slow),
+    ],
 )
 def test_a_budget_says_what_share_of_the_tests_ran(
     pytester: pytest.Pytester, workers: str, budget: str, line: str

@@ -144,14 +144,11 @@ def test_set_up_once_then_again_only_when_the_project_changes(checkout: Path, tm
     variables = {"PYTHON": sys.executable, "SIMULATOR_VENV": str(tmp_path / "elsewhere" / "venv")}
     setups = [
         subprocess.Popen(
-            ["scripts/run", "--setup", "cpu"],
-            cwd=checkout,
-            env=os.environ | variables,
-            stderr=subprocess.PIPE,
-            text=True,
+            ["scripts/run", "--setup", "cpu"], cwd=checkout, env=os.environ | variables,
+            stderr=subprocess.PIPE, text=True,
         )
         for _ in range(2)
-    ]
+    ]  # fmt: skip
     told = [process.communicate(timeout=300)[1] for process in setups]
     assert [process.returncode for process in setups] == [0, 0]
     # The second waited for the first and found nothing left to do.
@@ -183,12 +180,9 @@ def test_a_lock_whose_holder_was_killed_is_free(checkout: Path, tmp_path: Path) 
     variables = {"PYTHON": sys.executable, "SIMULATOR_VENV": str(tmp_path / "venv")}
     holder = subprocess.Popen(["flock", f"{tmp_path}/venv.lock", "sleep", "100"], start_new_session=True)
     waiting = subprocess.Popen(
-        ["scripts/run", "--setup", "cpu"],
-        cwd=checkout,
-        env=os.environ | variables,
-        stderr=subprocess.PIPE,
+        ["scripts/run", "--setup", "cpu"], cwd=checkout, env=os.environ | variables, stderr=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
     assert waiting.stderr is not None
     assert "another set-up of" in waiting.stderr.readline()
     os.killpg(holder.pid, 9)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from run_files import write_series, write_table
 
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
-from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
 from simulator.archive.writer import save
@@ -30,13 +30,6 @@ TIMES = np.arange(5) / 2
 RATE, ETA = 0.3, 0.02
 
 
-def write_table(folder, **columns):
-    columns = {"step": np.arange(len(TIMES)), "time": TIMES, **columns}
-    with Table(folder / "diagnostics.csv", list(columns)) as table:
-        for row in zip(*columns.values(), strict=True):
-            table.append(dict(zip(columns, row, strict=True)))
-
-
 def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
     """Spectra 1.6 RATE^(2/3) k^(-5/3) times `factor` and alternately 0.9 and 1.1."""
     folder.mkdir(parents=True)
@@ -44,17 +37,14 @@ def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
         f"model: {{kind: navier_stokes, viscosity: {viscosity}}}\ngrid: {{shape: [8, 8, 8]}}\n"
     )
     constant = {
-        "energy": 0.5 * factor,
-        "dissipation": RATE,
-        "kolmogorov_scale": ETA,
-        "reynolds_taylor": reynolds,
-    }
-    write_table(folder, **{name: np.full_like(TIMES, value) for name, value in constant.items()})
-    series = Series(folder / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)})
-    for step, t in enumerate(TIMES):
-        noise = factor * (1.1 if step % 2 else 0.9)
-        energy = 1.6 * RATE ** (2 / 3) * noise * np.where(K > 0, np.maximum(K, 1) ** (-5 / 3), 0)
-        series.append(step, t, {"kinetic_energy": energy})
+        "energy": 0.5 * factor, "dissipation": RATE, "kolmogorov_scale": ETA, "reynolds_taylor": reynolds,
+    }  # fmt: skip
+    write_table(
+        folder, {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()}
+    )
+    energy = 1.6 * RATE ** (2 / 3) * factor * np.where(K > 0, np.maximum(K, 1) ** (-5 / 3), 0)
+    rows = [(t, {"kinetic_energy": energy * (1.1 if step % 2 else 0.9)}) for step, t in enumerate(TIMES)]
+    write_series(folder, "spectra", {"k": K}, {"kinetic_energy": ("k",)}, rows)
     write_state(folder, RunState("finished", 4, 2.0, 2.0, 100.0, 5.0, 0.5))
     return folder
 
@@ -101,12 +91,8 @@ def test_fields_kinds_and_times_are_chosen(tmp_path, capsys):
 
 
 WINDOWS = {
-    "0.5:1.5": [0.5, 1.0, 1.5],
-    "1:": [1.0, 1.5, 2.0],
-    ":0.6": [0.0, 0.5],
-    "0:0": [0.0],
-    ":": list(TIMES),
-}
+    "0.5:1.5": [0.5, 1.0, 1.5], "1:": [1.0, 1.5, 2.0], ":0.6": [0.0, 0.5], "0:0": [0.0], ":": list(TIMES),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "times"), WINDOWS.items())
@@ -209,11 +195,8 @@ def test_lines_of_theory_only_where_a_flow_may_be_turbulent(tmp_path):
 def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
     t = np.linspace(0, 10, 30)
     rows = {
-        "time": t,
-        "energy": np.exp(t) * 1e-6,
-        "dissipation": 1 + t / 10,
-        "vortex_faces": np.rint(3 + t / 4),
-    }
+        "time": t, "energy": np.exp(t) * 1e-6, "dissipation": 1 + t / 10, "vortex_faces": np.rint(3 + t / 4),
+    }  # fmt: skip
     energy, dissipation, faces = time_series(rows).axes
     assert energy.get_yscale() == "log" and dissipation.get_yscale() == "linear"
     assert all(tick == round(tick) for tick in faces.get_yticks())
@@ -243,7 +226,7 @@ def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
     runs = [a_run(tmp_path / name, v) for name, v in (("a", 0.01), ("b", 0.02))]
     for folder in runs:
         (folder / "diagnostics.csv").unlink()
-        write_table(folder, energy=1e-6 * np.exp(3 * TIMES), enstrophy=1 + TIMES)
+        write_table(folder, {"time": TIMES, "energy": 1e-6 * np.exp(3 * TIMES), "enstrophy": 1 + TIMES})
     drawn = built(runs, Selection())
     assert drawn["series_energy"].axes[0].get_yscale() == "log"
     assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"

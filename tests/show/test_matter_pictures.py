@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from run_files import write_series
 from test_plots import assert_legible, built
 
-from simulator.archive.series import Series, SeriesReader
+from simulator.archive.series import SeriesReader
 from simulator.physics.initial.soliton import radial_ground_state
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.show import plot_run
@@ -48,12 +49,10 @@ def test_the_core_radius_is_found_again():
 
 def write_profiles(folder, density):
     r = np.geomspace(0.2, 8, 24)
-    series = Series(folder / "profiles.h5", {"r": r}, {"density": ("r",), "radius": ("r",)})
-    for step in range(3):
-        values = density(r).copy()
-        values[1] = np.nan  # a shell without points
-        series.append(step, times_of(0.02 * 3**step), {"density": values, "radius": r})
-    return SeriesReader(series.path)
+    values = density(r).copy()
+    values[1] = np.nan  # a shell without points
+    rows = [(times_of(0.02 * 3**step), {"density": values, "radius": r}) for step in range(3)]
+    return write_series(folder, "profiles", {"r": r}, {"density": ("r",), "radius": ("r",)}, rows)
 
 
 @pytest.mark.parametrize("model", [WAVES, KPC, {"kind": "self_gravitating_gas"}], ids=["wave", "kpc", "gas"])
@@ -86,16 +85,18 @@ def test_linear_growth_is_the_first_spectrum_times_the_growth_squared(tmp_path):
     first = np.where(k > 0, np.maximum(k, 1) ** -2.0 * np.exp(-k / 8), 0)
     model = {"kind": "schrodinger_poisson", "cosmology": {**COSMOS, "matter": 1.0}}
     background = Background(CosmologySettings(**model["cosmology"]))
-    series = Series(tmp_path / "spectra.h5", {"k": k}, {"density_power": ("k",)})
-    for step, a in enumerate((0.02, 0.06, 0.18)):
-        series.append(step, background.time_of(a), {"density_power": first * (a / 0.02) ** 2 * (1 + step)})
-    figure = built(power, SeriesReader(series.path), Labels(model))
+    rows = [
+        (background.time_of(a), {"density_power": first * (a / 0.02) ** 2 * (1 + step)})
+        for step, a in enumerate((0.02, 0.06, 0.18))
+    ]
+    series = write_series(tmp_path, "spectra", {"k": k}, {"density_power": ("k",)}, rows)
+    figure = built(power, series, Labels(model))
     assert_legible(figure)
     axes = figure.axes[0]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
     assert len(dashed) == 2
     np.testing.assert_allclose(dashed[1].get_ydata(), 81 * first[1:][: len(dashed[1].get_ydata())], rtol=1e-6)
-    still = built(power, SeriesReader(series.path), Labels(WAVES))
+    still = built(power, series, Labels(WAVES))
     assert not [line for line in still.axes[0].lines if line.get_linestyle() == "--"]
 
 
@@ -123,19 +124,14 @@ def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor():
 def write_others(folder):
     x = np.linspace(-3, 3, 60)
     shares = np.exp(-((x / 0.8) ** 2))
-    series = Series(
-        folder / "histograms.h5",
-        {"contrast": x},
-        dict.fromkeys(("log_density", "log_density_mass"), ("contrast",)),
-    )
-    for step in range(2):
-        series.append(step, 1.0 * step, {"log_density": shares, "log_density_mass": np.roll(shares, 9)})
+    values = {"log_density": shares, "log_density_mass": np.roll(shares, 9)}
+    rows = [(time, values) for time in (0.0, 1.0)]
+    write_series(folder, "histograms", {"contrast": x}, dict.fromkeys(values, ("contrast",)), rows)
     axes = {a: np.arange(12) / 2 for a in "xyz"}
     names = {f"density/{p}": tuple(p) for p in ("xy", "xz", "yz")}
-    series = Series(folder / "projections.h5", axes, names)
-    for step in range(5):
-        plane = np.exp(np.sin(axes["x"])[:, None] * np.cos(axes["y"]) * step)
-        series.append(step, 1.0 * step, dict.fromkeys(names, plane))
+    wave = np.outer(np.sin(axes["x"]), np.cos(axes["y"]))
+    rows = [(1.0 * step, dict.fromkeys(names, np.exp(wave * step))) for step in range(5)]
+    write_series(folder, "projections", axes, names, rows)
 
 
 @pytest.mark.parametrize("model", [WAVES, KPC], ids=["plain", "kpc"])
@@ -164,23 +160,16 @@ def test_time_series_of_matter_leave_out_what_is_not_there():
     conserved to 1e-9 is drawn as a line, with short numbers."""
     time = np.linspace(0, 1, 30)
     still = {
-        "time": time,
-        "energy": 1 + 1e-9 * time,
-        "kinetic_energy": 0.5 + 1e-9 * time,
-        "interaction_energy": 0.5 + 0 * time,
-        "external_energy": 0 * time,
-        "edge_energy": 0.01 + time,
-        "virial_ratio": 0 * time,
-        "max_density": 2 + 1e-9 * time,
-    }
+        "time": time, "energy": 1 + 1e-9 * time, "kinetic_energy": 0.5 + 1e-9 * time,
+        "interaction_energy": 0.5 + 0 * time, "external_energy": 0 * time, "edge_energy": 0.01 + time,
+        "virial_ratio": 0 * time, "max_density": 2 + 1e-9 * time,
+    }  # fmt: skip
     figure = built(time_series, still)
     assert_legible(figure)
     assert len(figure.axes) == 2
     assert [t.get_text() for t in figure.axes[0].get_legend().get_texts()] == [
-        "total",
-        "kinetic",
-        "interaction",
-    ]
+        "total", "kinetic", "interaction",
+    ]  # fmt: skip
     assert np.ptp(figure.axes[1].get_ylim()) > 4e-3
     figure = built(time_series, {**still, "scale_factor": 0.1 + time, "max_density": 10 ** (3 * time)})
     assert figure.axes[-1].get_yscale() == "log" and "scale factor" in figure.axes[-1].get_xlabel()

@@ -22,23 +22,16 @@ class Slurm:
     def __init__(self, folder: Path, conf: str) -> None:
         self.folder = folder
         self.environ = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | {
-            "SLURM_CONF": conf,
-            "SLURM_CLUSTER_DIR": str(folder),
-            "PYTHONPATH": str(ROOT),
+            "SLURM_CONF": conf, "SLURM_CLUSTER_DIR": str(folder), "PYTHONPATH": str(ROOT),
             "SIMULATOR_CACHE": os.environ["SIMULATOR_CACHE"],
-        }
+        }  # fmt: skip
 
     def run(self, *command: str, timeout: float = 120, cwd: Path | None = None, **environ: str):
         """A command of the user's."""
         return subprocess.run(
-            command,
-            env=self.environ | environ,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            cwd=cwd,
+            command, env=self.environ | environ, capture_output=True, text=True, timeout=timeout, cwd=cwd,
             stdin=subprocess.DEVNULL,
-        )
+        )  # fmt: skip
 
     def srun(self, options: str, *command: str, timeout: float = 120, **environ: str):
         return self.run("srun", *options.split(), *command, timeout=timeout, **environ)
@@ -51,12 +44,9 @@ class Slurm:
     def popen(self, *command: str, output: Path, **environ: str) -> subprocess.Popen[bytes]:
         with output.open("wb") as file:
             return subprocess.Popen(
-                command,
-                env=self.environ | environ,
-                stdout=file,
-                stderr=subprocess.STDOUT,
+                command, env=self.environ | environ, stdout=file, stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-            )
+            )  # fmt: skip
 
     def sbatch(
         self, options: Sequence[str], script: Path | str, *arguments: str, cwd: Path, **environ
@@ -74,15 +64,9 @@ class Slurm:
     def wait(self, job: str, timeout: float = 120) -> dict[str, str]:
         """Waits until the job has ended for good."""
         running = {
-            "PENDING",
-            "RUNNING",
-            "COMPLETING",
-            "CONFIGURING",
-            "REQUEUED",
-            "SUSPENDED",
-            "STOPPED",
+            "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED", "STOPPED",
             "SIGNALING",
-        }
+        }  # fmt: skip
         end = time.monotonic() + timeout
         while (found := self.job(job))["JobState"] in running:
             assert time.monotonic() < end, f"job {job} is {found['JobState']} after {timeout} s"

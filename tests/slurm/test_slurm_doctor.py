@@ -34,25 +34,12 @@ def test_a_right_set_up(slurm, tmp_path, arguments):
     [
         ("-n2 --gpus-per-node=1", {}, "2 tasks share 1 GPU", "--ntasks-per-node=1 or --gpus-per-node=2"),
         (
-            "-n2 --gpus-per-node=4 --gpu-bind=map_gpu:1,1",
-            {},
-            "puts two tasks on one GPU",
-            "--gpus-per-task=1",
-        ),
-        (
-            "-n1 --gpus-per-task=1",
-            {},
-            "1 GPUs are given, but this JAX runs on the CPU only",
+            "-n1 --gpus-per-task=1", {}, "1 GPUs are given, but this JAX runs on the CPU only",
             "./scripts/run --setup",
         ),
-        (
-            "-n1",
-            {"SLURM_CPUS_PER_TASK": "64"},
-            "may use",
-            "srun its own --cpus-per-task",
-        ),
+        ("-n1", {"SLURM_CPUS_PER_TASK": "64"}, "may use", "srun its own --cpus-per-task"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_set_up_is_named_with_its_cure(slurm, options, environ, problem, cure):
     code, out, err = examine(slurm, options, "--platform=cpu", **environ)
     assert code == 1, out + err

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cluster.jobscript import Resources, render
+from simulator.cluster.jobscript import SlurmSettings, render
 
 pytestmark = pytest.mark.slurm
 
@@ -51,7 +51,7 @@ class Run:
         program = folder / "program.py"
         program.write_text(PROGRAM)
         (folder / "config.yaml").write_text(json.dumps({"stops": 0} | plan))
-        resources = Resources(nodes=2, tasks_per_node=1, other=flags)
+        resources = SlurmSettings(nodes=2, tasks_per_node=1, sbatch=flags)
         lines = [*setup, f"run={folder}", 'set -- "$run/config.yaml"']
         command = [sys.executable, str(program)]
         text = render("counting", folder, command, resources, setup=lines, max_restarts=2)
@@ -144,15 +144,11 @@ def test_the_warning_is_passed_on_and_the_job_comes_back_as_often_as_it_may(run)
 @pytest.mark.parametrize(
     "plan",
     [
-        {"state": {"advanced": False}},
-        {"state": {"state": "failed"}},
-        {"state": {"restart_count": 7}},
-        {"state": {"reason": "the file stop in the run folder"}},
-        {"code": 1},
-        {"code": 2},
+        {"state": {"advanced": False}}, {"state": {"state": "failed"}}, {"state": {"restart_count": 7}},
+        {"state": {"reason": "the file stop in the run folder"}}, {"code": 1}, {"code": 2},
     ],
     ids=["no step taken", "a crash is recorded", "state of another start", "stop file", "code 1", "code 2"],
-)
+)  # fmt: skip
 def test_it_does_not_come_back(run, plan):
     job = run(stops=1, **plan)
     job.has_started(1)
@@ -198,7 +194,7 @@ def test_array_tasks_come_back_each_for_itself(slurm, tmp_path, wait_until):
     script = tmp_path / "job.sbatch"
     command = [sys.executable, str(runs[0].folder / "program.py")]
     script.write_text(
-        render("array", tmp_path, command, Resources(nodes=1), setup=setup, array="0-1", max_restarts=2)
+        render("array", tmp_path, command, SlurmSettings(nodes=1), setup=setup, array="0-1", max_restarts=2)
     )
     array = slurm.sbatch([], script, cwd=tmp_path)
     runs[1].has_started(1)

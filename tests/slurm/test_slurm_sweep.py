@@ -167,12 +167,9 @@ def test_the_script_for_hands(slurm, tmp_path: Path) -> None:
     study = Study(slurm, tmp_path, [1, 2])
     script = Path(__file__).parents[2] / "slurm" / "sweep_array.sbatch"
     array = slurm.sbatch(
-        ["--array=0-1", "--cpus-per-task=1"],
-        script,
-        "../study.yaml",
-        cwd=checkout,
+        ["--array=0-1", "--cpus-per-task=1"], script, "../study.yaml", cwd=checkout,
         SIMULATOR_VENV=str(checkout),
-    )
+    )  # fmt: skip
     study.wait(array)
     assert [row["state"] for row in study.table()] == ["done", "done"], "".join(
         path.read_text() for path in checkout.glob("slurm-*.out")

@@ -76,14 +76,10 @@ sweep:
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
-        (1, 1.0, True),
-        ("1/1600", 6.25e-4, True),
-        ([1, 2], [1.0, "2"], True),
-        (True, 1, False),
-        ("single", "double", False),
-        ({"a": 1}, {"a": 1.0}, True),
+        (1, 1.0, True), ("1/1600", 6.25e-4, True), ([1, 2], [1.0, "2"], True), (True, 1, False),
+        ("single", "double", False), ({"a": 1}, {"a": 1.0}, True),
     ],
-)
+)  # fmt: skip
 def test_two_ways_to_write_one_value(one, other, equal: bool) -> None:
     assert (normal(one) == normal(other)) is equal
 

@@ -18,13 +18,11 @@ KEYS = st.sampled_from(
      "model", "initial", "slurm.time", "modle.viscosity", "a..b", "grid.shape.0"]
 )  # fmt: skip
 VALUES = st.one_of(
-    st.sampled_from(
-        [1, 0.1, "1/50", "single", "double", "abc", "taylor_green", [8, 8, 8], [12, 8, 9], None, True]
-    ),
+    st.sampled_from([1, 0.1, "1/50", "single", "double", "abc", "taylor_green", [8, 8, 8], [12, 8, 9], None, True]),
     st.floats(1e-3, 1),
     st.integers(-1, 3),
     st.text(max_size=3),
-)
+)  # fmt: skip
 BLOCK = st.dictionaries(KEYS, st.lists(VALUES, max_size=3), max_size=3)
 ENTRY = st.dictionaries(KEYS, VALUES, max_size=2)
 PAIR = st.lists(st.floats(-2, 10), min_size=1, max_size=3)
@@ -38,14 +36,10 @@ SAMPLE = st.fixed_dictionaries(
 SWEEP = st.fixed_dictionaries(
     {},
     optional={
-        "grid": BLOCK,
-        "zip": BLOCK,
-        "list": st.lists(ENTRY, max_size=3),
-        "sample": SAMPLE,
-        "exclude": st.lists(ENTRY, max_size=2),
-        "gird": BLOCK,
+        "grid": BLOCK, "zip": BLOCK, "list": st.lists(ENTRY, max_size=3), "sample": SAMPLE,
+        "exclude": st.lists(ENTRY, max_size=2), "gird": BLOCK,
     },
-)
+)  # fmt: skip
 FILE = st.fixed_dictionaries(
     {"base": st.sampled_from(["base.yaml", "base.yaml", "base.yaml", "nowhere.yaml"]), "sweep": SWEEP},
     optional={
@@ -96,12 +90,9 @@ DISTINCT = st.lists(st.integers(1, 500), min_size=1, max_size=3, unique=True)
 
 
 @given(
-    grid=DISTINCT,
-    zipped=DISTINCT,
-    entries=st.integers(1, 3),
-    points=st.integers(1, 3),
+    grid=DISTINCT, zipped=DISTINCT, entries=st.integers(1, 3), points=st.integers(1, 3),
     left_out=st.booleans(),
-)
+)  # fmt: skip
 @settings(max_examples=25)
 def test_right_files_list_the_whole_product(
     grid: list[int], zipped: list[int], entries: int, points: int, left_out: bool, folder: Path

@@ -103,20 +103,14 @@ def test_an_output_field_that_the_model_does_not_have(refused) -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        (
-            "final.enrgy",
-            "'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt",
-        ),
-        (
-            "maximum.energy",
-            "'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first",
-        ),
+        ("final.enrgy", "'final.enrgy': no diagnostic 'enrgy', did you mean energy? the runs write step, time, dt"),
+        ("maximum.energy", "'maximum.energy': unknown reduction 'maximum', did you mean max? known: final, first"),
         ("energy", "'energy' is not an expression; write e.g. final.energy, "),
         ("mean.energy[time]", "[time] is not a condition; write e.g. [time>0.5] or [time>0.5,time<=2]"),
         ("mean.energy[t>1]", "'mean.energy[t>1]': no diagnostic 't', did you mean dt?"),
         ("max.energy[time>x]", "'max.energy[time>x]': no diagnostic 'x'"),
     ],
-)
+)  # fmt: skip
 def test_collecting_what_is_not_there(refused, expression: str, message: str) -> None:
     (line,) = refused(
         f'base: base.yaml\nsweep: {{grid: {{precision: [single]}}}}\ncollect: [steps, "{expression}"]\n'

@@ -4,6 +4,8 @@ import json
 import math
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 
 from simulator.archive.series import Table
 from simulator.archive.state import RunState, write_state
+from simulator.cli import main
 from simulator.plan import Step
 from simulator.show.study import plot_sweep
+from simulator.study import local
 from simulator.study.report import plan_lines, status_lines, table_lines
 from simulator.study.study_status import MemberState, begun, ended, status_of
 from simulator.study.table import as_csv, as_json, parse
@@ -61,18 +65,10 @@ def half_done(study):
 def test_the_table_against_numbers_by_hand(half_done) -> None:
     first, *others = half_done.rows()
     assert first == {
-        "index": 0,
-        "run": half_done.runs[0].hash,
-        "state": "done",
-        "model.viscosity": 0.1,
-        "time.dt": 0.02,
-        "final.energy": 1.0,
-        "max.dissipation": 5.0,
-        "mean.enstrophy[time>=1]": MEAN,
-        "integral.energy": INTEGRAL,
-        "steps": 3.0,
-        "wall_time": 12.5,
-    }
+        "index": 0, "run": half_done.runs[0].hash, "state": "done", "model.viscosity": 0.1, "time.dt": 0.02,
+        "final.energy": 1.0, "max.dissipation": 5.0, "mean.enstrophy[time>=1]": MEAN,
+        "integral.energy": INTEGRAL, "steps": 3.0, "wall_time": 12.5,
+    }  # fmt: skip
     assert [row["state"] for row in others] == ["failed", "interrupted", "waiting"]
     assert all(math.isnan(row[text]) for row in others for text in list(first)[5:])
 
@@ -106,6 +102,44 @@ def test_the_table_and_status_as_text(half_done) -> None:
     assert shown[2].endswith("failed       velocity is not finite")
     assert shown[3].endswith("interrupted  step 2, 40 %: SIGTERM")
     assert shown[-1] == "study: 1 done, 1 failed, 1 interrupted, 1 waiting"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("run", [2, 3]), ("run --jobs 2", [2, 3]), ("retry", [1, 2]), ("retry --failed", [1]),
+        ("retry --index 3,1,0", [3, 1]),
+    ],
+)  # fmt: skip
+def test_which_runs_are_run(half_done, monkeypatch, line: str, expected: list[int]) -> None:
+    """Of a failed, an interrupted and a waiting one after one that is done."""
+    chosen: list[int] = []
+
+    def run_all(sweep, work, **how) -> int:
+        chosen.extend(run.index for job in work for run in job.runs)
+        return 0
+
+    monkeypatch.setattr(local, "run_all", run_all)
+    name, *options = line.split()
+    assert main(["sweep", name, "study.yaml", *options]) == 1, "the failed one still is"
+    assert chosen == expected
+
+
+def test_the_commands_of_login_nodes_start_no_device(half_done) -> None:
+    """They import JAX at most."""
+    run = str(half_done.runs[0].folder)
+    lines = [f"sweep {name} study.yaml" for name in ("status", "table", "submit --dry-run")]
+    lines += [
+        "check base.yaml", "submit base.yaml --dry-run", f"status {run}", f"plot {run}", f"verify {run}",
+    ]  # fmt: skip
+    code = (
+        "from simulator.cli import main; import jax\n"
+        f"assert [main(line.split()) for line in {lines}] == [0, 0, 0, 0, 0, 0, 0, 1]\n"  # it has no provenance.json
+        "jax.config.update('jax_num_cpu_devices', 3)\n"  # raises once devices have started
+        "assert len(jax.devices('cpu')) == 3\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code], timeout=90, check=True, env=environ)
 
 
 def test_the_plan_as_text(study) -> None:
@@ -169,11 +203,9 @@ def test_expressions_reduce_the_rows_that_are_chosen() -> None:
 def test_pictures_of_what_there_is(half_done) -> None:
     files = plot_sweep(half_done, y=["max.dissipation"])
     assert [path.name for path in files] == [
-        "max_dissipation_against_model_viscosity.png",
-        "series_energy.png",
-        "series_dissipation.png",
+        "max_dissipation_against_model_viscosity.png", "series_energy.png", "series_dissipation.png",
         "series_enstrophy.png",
-    ]
+    ]  # fmt: skip
     assert all(
         path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files
     )

@@ -1,0 +1,29 @@
+"""The files of runs that no program has computed."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.archive.series import Series, SeriesReader, Table
+
+
+def write_table(folder: Path, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """diagnostics.csv with these columns, and the steps from 0 in front of them; all of them."""
+    count = len(next(iter(columns.values())))
+    whole = {"step": np.arange(count), **columns}
+    with Table(folder / "diagnostics.csv", list(whole)) as table:
+        for row in zip(*whole.values(), strict=True):
+            table.append(dict(zip(whole, row, strict=True)))
+    return whole
+
+
+def write_series(
+    folder: Path, name: str, coordinates: Any, variables: Any, rows: Iterable[tuple[float, Any]], *more: Any
+) -> SeriesReader:
+    """NAME.h5 with a row for each time and its values."""
+    series = Series(folder / f"{name}.h5", coordinates, variables, *more)
+    for step, (time, values) in enumerate(rows):
+        series.append(step, time, values)
+    return SeriesReader(series.path)
