@@ -35,7 +35,6 @@ from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, write_durably
 
-UNSEALED = "without a checksum (of an earlier version)"
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
 MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
@@ -99,8 +98,6 @@ def _seal_problem(path: Path, described: bytes) -> str | None:
         return "missing"
     except OSError as error:
         return f"unreadable ({reason(error)})"
-    if data[-_SEAL_LENGTH:-16] != _SEAL:
-        return UNSEALED
     return None if _seal(data[:-_SEAL_LENGTH], described) == data[-_SEAL_LENGTH:] else ALTERED
 
 

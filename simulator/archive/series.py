@@ -301,16 +301,6 @@ class SeriesReader:
                 return np.full(self._shape(name), np.nan, np.float32)
             return np.asarray(_dataset(file, name)[place])
 
-    def problem(self) -> str | None:
-        """Describes a variable whose number of rows differs from that of the times; None if there is none. Reads no
-        values."""
-        for part in self.parts:
-            with h5py.File(self._file(part), "r", locking=False) as file:
-                for name in self.variables:
-                    if name in file and len(_dataset(file, name)) != part.rows:
-                        return f"{name} has {len(_dataset(file, name))} rows, not {part.rows}"
-        return None
-
     def _place(self, index: int) -> tuple[int, int]:
         """The number of the part that holds a row, and the row's number within it."""
         position = range(len(self))[index]

@@ -27,7 +27,6 @@ import xxhash
 from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEntry, ShardEntry, load_filters
 
 _CHUNK_BYTES = 1 << 20
-_PAGE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,8 @@ def build_shard(
         for number, block in enumerate(own)
         for index, path in fields[name].component_paths(name)
     ]
-    image: Any = io.BytesIO() if filters else Pages()
+    # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
+    image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
     placed: list[tuple[int, np.ndarray]] = []
     with h5py.File(image, "w", libver=LIBVER) as file:
         for path, block, data in parts:
@@ -200,7 +200,7 @@ def build_shard(
                 placed.append((stored.id.get_offset() or 0, data))
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
-    pieces = [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+    pieces = [image.getbuffer()] if filters else list(_stream(image, sorted(placed, key=lambda p: p[0])))
     digest = xxhash.xxh3_64()
     for piece in pieces:
         digest.update(piece)
@@ -229,63 +229,6 @@ def nonfinite(values: np.ndarray) -> int:
     )
 
 
-class Pages(io.RawIOBase):
-    """A sparse file in memory: only written pages are held, the rest reads as zeros."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pages: dict[int, bytearray] = {}
-        self._position = 0
-        self.size = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def truncate(self, size: int | None = None) -> int:
-        self.size = self._position if size is None else size
-        return self.size
-
-    def readinto(self, buffer) -> int:
-        view = memoryview(buffer).cast("B")
-        view[:] = bytes(len(view))
-        for offset, page, begin, n in self._parts(len(view)):
-            if page in self._pages:
-                view[offset : offset + n] = self._pages[page][begin : begin + n]
-        self._position += len(view)
-        return len(view)
-
-    def write(self, buffer) -> int:
-        view = memoryview(buffer).cast("B")
-        for offset, page, begin, n in self._parts(len(view)):
-            self._pages.setdefault(page, bytearray(_PAGE))[begin : begin + n] = view[offset : offset + n]
-        self._position += len(view)
-        self.size = max(self.size, self._position)
-        return len(view)
-
-    def _parts(self, count: int) -> Iterator[tuple[int, int, int, int]]:
-        """(offset in the buffer, page, first byte in the page, bytes) of the next `count` bytes."""
-        offset = 0
-        while offset < count:
-            page, begin = divmod(self._position + offset, _PAGE)
-            n = min(_PAGE - begin, count - offset)
-            yield offset, page, begin, n
-            offset += n
-
-
 def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
     """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -296,13 +239,12 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
     return h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, properties))
 
 
-def stream(pages: Pages, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
-    """The bytes of the whole file in order. `data`: (offset, array), by ascending offset."""
-    position = 0
-    for offset, array in data:
-        pages.seek(position)
-        yield memoryview(pages.read(offset - position) or b"")
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        position = offset + array.nbytes
-    pages.seek(position)
-    yield memoryview(pages.read(pages.size - position) or b"")
+def _stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+    """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending offset."""
+    with image:
+        size = os.fstat(image.fileno()).st_size
+        for offset, array in data:
+            yield memoryview(image.read(offset - image.tell()) or b"")
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            image.seek(offset + array.nbytes)
+        yield memoryview(image.read(max(size - image.tell(), 0)) or b"")
