@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from simulator.archive.manifest import (
     load_filters,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
+from simulator.cluster.start import Cluster
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 
@@ -54,42 +55,6 @@ STAGES = (
     "done",  # every process knows
 )
 """The stages of a save in order; the hook is called with each name when the stage is reached."""
-
-
-def no_hook(stage: str) -> None:
-    """The default hook does nothing."""
-
-
-class Processes(Protocol):
-    """The part of `processes.start.Cluster` that storage uses. All methods are collective."""
-
-    @property
-    def process_id(self) -> int: ...
-    @property
-    def num_processes(self) -> int: ...
-    def any(self, flags: np.ndarray) -> np.ndarray: ...
-    def gather(self, value: Any, /) -> list[Any]: ...
-    def broadcast(self, value: Any, /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A single process: every collective is trivial."""
-
-    process_id: int = 0
-    num_processes: int = 1
-
-    def any(self, flags: np.ndarray) -> np.ndarray:
-        return np.asarray(flags)
-
-    def gather(self, value: Any, /) -> list[Any]:
-        return [value]
-
-    def broadcast(self, value: Any, /) -> Any:
-        return value
-
-
-ALONE = Alone()
 
 
 @dataclass(frozen=True)
@@ -144,11 +109,11 @@ class Writer:
 
     def __init__(
         self,
-        cluster: Processes = ALONE,
+        cluster: Cluster,
         *,
         check: Callable[[], None] = lambda: None,
         announce: Callable[[Path, Path], None] = lambda temporary, target: None,
-        hook: Hook = no_hook,
+        hook: Hook = lambda stage: None,
     ) -> None:
         self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
@@ -328,31 +293,6 @@ class Writer:
                 save.after(save.target)
         except Exception as error:
             raise RunFailure(f"{save.target} is committed, but then: {reason(error)}") from error
-
-
-def save(
-    parent: Path,
-    step: int,
-    datasets: Sequence[Dataset],
-    attributes: Mapping[str, Any],
-    *,
-    cluster: Processes = ALONE,
-    options: Options = Options(),
-    check: Callable[[], None] = lambda: None,
-    hook: Hook = no_hook,
-) -> Path:
-    """Write `datasets` as `parent/<step>` and return the committed folder. Collective.
-
-    Raises RunFailure on every process if it could not be written.
-    """
-    writer = Writer(cluster, check=check, hook=hook)
-    try:
-        writer.submit(parent, step, datasets, attributes, options=options)
-        folder = writer.wait()
-    finally:
-        writer.close()
-    assert folder is not None
-    return folder
 
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:

@@ -115,8 +115,8 @@ def decide(
     if frozen:
         line = (
             f"{path}: holds a run with another {_compared(frozen)}; give this one its own folder with --output DIR, "
-            f"replace that one with --overwrite, continue it as it is (simulator resume {path}), or accept the change "
-            f"with {_allowing(frozen)}"
+            f"replace that one with --overwrite, continue it as it is (simulator resume {path}), or accept the "
+            f"change with {_allowing(frozen)}"
         )
         return Decision(Action.REFUSE, (line,))
     if found is Found.PREPARED:

@@ -4,6 +4,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from storage_support import save
 
 from simulator.archive.index import write_time_index
 from simulator.archive.manifest import Axis, remove
@@ -12,7 +13,6 @@ from simulator.archive.reader import StoredField
 from simulator.archive.series import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.states import physical_axes
-from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs

@@ -3,12 +3,11 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from storage_support import XYZ, grid, on_devices, random_field
+from storage_support import XYZ, grid, on_devices, random_field, save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import verify
-from simulator.archive.writer import save
 
 ATTRIBUTES = {
     "time": 0.25,

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_support import simulate, write_case
+from storage_support import save
 
 from simulator import open_run
 from simulator.archive.ledger import NAME, Ledger, read_ledger
@@ -20,7 +21,7 @@ from simulator.archive.manifest import Axis, committed
 from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, verification
-from simulator.archive.writer import Options, save
+from simulator.archive.writer import Options
 from simulator.cli import main
 from simulator.files import checksum, pieces_of, replace_file
 from simulator.run.folder import RunFolder
@@ -191,7 +192,7 @@ def test_lines_cut_from_or_put_into_tables_logs_and_the_ledger(run: Path, name: 
 def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
     """Whole by itself, and not what was committed."""
     shutil.rmtree(run / "checkpoints" / "00000006")
-    save(run / "checkpoints", 6, [Dataset("a", np.zeros(3))], {"time": 0.0}, options=Options(index=False))
+    save(run / "checkpoints", 6, [Dataset("a", np.zeros(3))], options=Options(index=False))
     assert wrong(run) == {"checkpoints/00000006/manifest.json": "not the one that was committed"}
 
 
@@ -374,7 +375,7 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
 
 def test_a_reader_follows_a_writer(tmp_path: Path):
     """Files that change while they are verified are no damage."""
-    save(tmp_path / "snapshots", 0, [Dataset("a", np.zeros(3))], {"time": 0.0})
+    save(tmp_path / "snapshots", 0, [Dataset("a", np.zeros(3))])
     ledger = Ledger(tmp_path, RunFolder(tmp_path).recorded())
     series = Series(tmp_path / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, journal=ledger)
     table = Table(tmp_path / "diagnostics.csv", ["step", "time"], ledger)

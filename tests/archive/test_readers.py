@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from storage_support import XYZ, grid, on_devices, random_field
+from storage_support import XYZ, grid, on_devices, random_field, save
 
 from simulator import Simulation, load_config
 from simulator.archive.manifest import Axis
@@ -11,7 +11,6 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
 from simulator.archive.states import particle_datasets, physical_axes
 from simulator.archive.verify import verify
-from simulator.archive.writer import save
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from storage_support import XYZ, grid, on_devices, random_field, write_sharded
+from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.spmd
@@ -83,7 +82,7 @@ def test_any_layout_to_any_other_mode_by_mode(devices, tmp_path_factory, stored,
         key = tuple(sorted((a.name, a.labels[i]) for a, i in zip(axes, index[1:], strict=True)))
         values[index] = everything[index[0], key]
     dataset = Dataset("u", on_devices(values, mesh, split), axes, COMPONENTS, hermitian=True)
-    folder = save(tmp_path_factory.mktemp("any"), 1, [dataset], {"time": 0.0})
+    folder = save(tmp_path_factory.mktemp("any"), 1, [dataset])
 
     target, mesh, split = place(wanted)
     sizes = (2, *(a.size for a in target))
@@ -139,7 +138,7 @@ def test_nyquist_modes_of_one_grid_are_one_mode(tmp_path):
     below = Axis.modes("kx", [0, 1, 2, 3, -4, -3, -2, -1], points=8)
     above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
     finer = Axis.modes("kx", [0, 1, 2, 3, 4], points=16)
-    folder = save(tmp_path, 1, [Dataset("psi", values, (below,))], {"time": 0.0})
+    folder = save(tmp_path, 1, [Dataset("psi", values, (below,))])
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (above,))), values)
     np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (finer,)))[4], 0)
@@ -159,7 +158,7 @@ def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sys.modules["simulator.archive.restore"], "_PIECE_BYTES", 200)
     values = random_field(3, 6, 5, 4)
-    folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)], {"time": 0.0})
+    folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)])
     mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
     sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
     x, y, z = grid(6, 5, 4)
@@ -169,7 +168,7 @@ def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
 
 def test_refusals_name_what_does_not_fit(tmp_path):
     values = random_field(6, 5, 4)
-    folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))], {"time": 0.0})
+    folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))])
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     snapshot = open_snapshot(folder)
     with pytest.raises(UserError, match="has no field density; its fields are p"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from storage_support import XYZ, grid, in_child, on_devices, random_field
+from storage_support import XYZ, grid, in_child, on_devices, random_field, save
 
 from simulator.archive.index import make_derived
 from simulator.archive.manifest import clean_leftovers, committed
@@ -19,7 +19,7 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, prune, verify
-from simulator.archive.writer import STAGES, save
+from simulator.archive.writer import STAGES
 
 SHAPE = (5, 4, 6)
 LAYOUTS = st.sampled_from(
@@ -42,7 +42,7 @@ def _killed_save(parent, step, seed, stage):
         if reached == stage:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    save(parent, step, [Dataset("u", state(step, seed), grid(*SHAPE), XYZ)], {"time": 0.0}, hook=hook)
+    save(parent, step, [Dataset("u", state(step, seed), grid(*SHAPE), XYZ)], hook=hook)
 
 
 class Storage(RuleBasedStateMachine):
@@ -58,7 +58,7 @@ class Storage(RuleBasedStateMachine):
     def save(self, layout, ahead):
         self.step, self.seed = self.step + ahead, self.seed + 1  # 0 ahead replaces the newest
         array = on_devices(state(self.step, self.seed), *layout)
-        save(self.parent, self.step, [Dataset("u", array, grid(*SHAPE), XYZ)], {"time": 0.0})
+        save(self.parent, self.step, [Dataset("u", array, grid(*SHAPE), XYZ)])
         self.good[self.step] = self.seed
 
     @rule(stage=st.sampled_from(STAGES), ahead=st.integers(0, 3))

@@ -5,14 +5,13 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from storage_support import grid, random_field, tiny, write_sharded
+from storage_support import grid, random_field, save, tiny, write_sharded
 
 from simulator.archive import index
 from simulator.archive.index import UNSEALED, make_derived
 from simulator.archive.reader import open_snapshot
 from simulator.archive.state import ALTERED
 from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 
@@ -158,7 +157,7 @@ def test_a_moved_run_still_verifies_and_a_renamed_folder_does_not_pass(sharded, 
 
 
 def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):
-    folders = [save(tmp_path, step, tiny(step), {"time": 0.0}) for step in range(1, 6)]
+    folders = [save(tmp_path, step, tiny(step)) for step in range(1, 6)]
     shard = folders[4] / "shards" / "p00000.h5"
     shard.write_bytes(shard.read_bytes()[:-1])
     (folders[3] / "manifest.json").unlink()
@@ -174,7 +173,7 @@ def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):
 
 
 def test_pruning_waits_for_a_good_newer_one(tmp_path):
-    folders = [save(tmp_path, step, tiny(step), {"time": 0.0}) for step in range(0, 50, 5)]
+    folders = [save(tmp_path, step, tiny(step)) for step in range(0, 50, 5)]
     shard = folders[-1] / "shards" / "p00000.h5"
     good = shard.read_bytes()
     shard.write_bytes(good[:-1])
@@ -190,8 +189,8 @@ def test_pruning_waits_for_a_good_newer_one(tmp_path):
 
 def test_what_a_path_stands_for(tmp_path):
     run = tmp_path / "run"
-    one = save(run / "snapshots", 1, tiny(1), {"time": 0.0})
-    two = save(run / "checkpoints", 2, tiny(2), {"time": 0.0})
+    one = save(run / "snapshots", 1, tiny(1))
+    two = save(run / "checkpoints", 2, tiny(2))
     assert stored_in(run) == [one, two]
     assert stored_in(run / "snapshots") == [one]
     assert stored_in(one) == [one]

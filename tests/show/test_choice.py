@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from storage_support import save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
-from simulator.archive.writer import save
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.show import Selection, plot_run
