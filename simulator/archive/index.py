@@ -112,7 +112,7 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     def make(group: h5py.Group, name: str, entry: FieldEntry, field: str, path: str) -> h5py.Dataset:
         return virtual(group, name, entry.extents, folder, manifest, [(path, ())])
 
-    shown = {name: entry for name, entry in manifest.fields.items() if entry.in_index}
+    shown = {name: entry for name, entry in manifest.fields.items() if entry.is_mesh or entry.species}
     lay_out(file, manifest.model_copy(update={"fields": shown}), make)
 
 

@@ -181,27 +181,19 @@ def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
 
 def picture(values: np.ndarray, caption: str) -> str:
     """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
-    from matplotlib import colormaps
-    from PIL import Image
+    from matplotlib.image import imsave
 
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low < 0 < high:  # zero is white
         high = max(high, -low)
-        low, colours = -high, colormaps["RdBu_r"]
+        low, colours = -high, "RdBu_r"
     else:
-        colours = colormaps["magma"]
-    shown = (values.T[::-1] - low) / (high - low or 1.0)
-    pixels = (colours(np.nan_to_num(shown))[..., :3] * 255).astype(np.uint8)
-    image = Image.fromarray(pixels).resize(
-        (_WIDTH, max(1, round(_WIDTH * values.shape[1] / values.shape[0])))
-    )
-    file = io.BytesIO()
-    image.save(file, format="PNG")
+        colours = "magma"
+    file, text = io.BytesIO(), html.escape(caption)
+    imsave(file, values.T, vmin=low, vmax=high, cmap=colours, origin="lower", format="png")
     data = base64.b64encode(file.getvalue()).decode()
-    text = html.escape(caption)
-    return (
-        f"<figure style='margin:0'><img src='data:image/png;base64,{data}' alt='{text}'><br>{text}</figure>"
-    )
+    source = f"<img src='data:image/png;base64,{data}' width={_WIDTH} alt='{text}'>"
+    return f"<figure style='margin:0'>{source}<br>{text}</figure>"
 
 
 def flat(block: Any, key: str = "") -> dict[str, Any]:
@@ -247,16 +239,8 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
             stored = snapshot[name]
             chunks: Any = (*((1,) * len(names) for names in entry.components), *_chunks(stored))
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
-            lazy = dask.array.from_array(
-                stored,
-                chunks,
-                name=token,
-                lock=False,
-                asarray=False,
-                fancy=False,
-                meta=np.empty(0, stored.dtype),
-            )
-            parts.append(lazy.astype(kind))
+            plain: Any = {"lock": False, "asarray": False, "fancy": False, "meta": np.empty(0, stored.dtype)}
+            parts.append(dask.array.from_array(stored, chunks, name=token, **plain).astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),

@@ -154,13 +154,7 @@ class Output:
             self._folder / "snapshots",
             int(state.step),
             [
-                Dataset(
-                    n,
-                    a,
-                    axes,
-                    component_names(a.shape[: a.ndim - len(axes)]),
-                    attributes=units(n),
-                )
+                Dataset(n, a, axes, component_names(a.shape[: a.ndim - len(axes)]), attributes=units(n))
                 for n, a in arrays.items()
             ]
             + self._particles(state),

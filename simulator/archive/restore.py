@@ -76,11 +76,7 @@ def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
 
 
 def _assemble(
-    field: StoredField,
-    axes: Sequence[Axis],
-    order: list[int],
-    bounds: list[tuple[int, int]],
-    dtype: np.dtype,
+    field: StoredField, axes: Sequence[Axis], order: list[int], bounds: list[tuple[int, int]], dtype: np.dtype
 ) -> np.ndarray:
     """The part of the requested array between `bounds` (of the padded array)."""
     leading = len(field.shape) - len(axes)

@@ -230,12 +230,7 @@ class Gradient:
 
 
 def differentiate(
-    simulation: Simulation,
-    loss: Loss,
-    *,
-    steps: int | Sequence[int],
-    dt: float,
-    kept: int | None = None,
+    simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
 ) -> Gradient:
     """The gradient of `loss` after a run of `steps` steps of dt: see `Gradient`."""
     return Gradient(simulation, loss, steps=steps, dt=dt, kept=kept)

@@ -19,16 +19,7 @@ from simulator.config.execution import MOST_DEVICES
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Model
 from simulator.simulation import provenance
-from simulator.spectral import (
-    Grid,
-    Modes,
-    Transform,
-    jaxdecomp,
-    largest_count,
-    native,
-    staged,
-    stages,
-)
+from simulator.spectral import Grid, Modes, Transform, jaxdecomp, largest_count, native, staged, stages
 from simulator.spectral.backends import build, choose, kernels_of, preferred
 from simulator.spectral.candidates import Candidate
 from simulator.spectral.measure import measured
