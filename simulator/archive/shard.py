@@ -242,7 +242,8 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
 def _stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
     """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending offset."""
     with image:
-        size = os.fstat(image.fileno()).st_size
+        size = image.seek(0, os.SEEK_END)
+        image.seek(0)
         for offset, array in data:
             yield memoryview(image.read(offset - image.tell()) or b"")
             yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

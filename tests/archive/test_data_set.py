@@ -125,16 +125,6 @@ def test_the_index_follows_what_is_committed_and_removed(folder):
     assert write_time_index(folder / "snapshots") is None and not path.exists()
 
 
-def test_a_snapshot_is_copied_into_one_ordinary_file(folder, tmp_path):
-    """In place of `simulator merge`."""
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("dask")
-    pytest.importorskip("h5netcdf")
-    open_run(folder).to_xarray().isel(time=-1).to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
-    with xarray.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as copy:
-        xarray.testing.assert_equal(copy.load(), open_run(folder).to_xarray().isel(time=-1).load())
-
-
 def test_what_is_missing_is_said_in_a_line(tmp_path):
     pytest.importorskip("dask")
     (tmp_path / "config.yaml").write_text("model: {kind: navier_stokes}\n")

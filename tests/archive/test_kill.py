@@ -1,19 +1,17 @@
 """kill -9, at every stage and at random times: whole folders or none, and the next start cleans up."""
 
 import os
-import random
 import signal
-import time
 
 import numpy as np
 import pytest
-from storage_support import ALONE, in_child, save, tiny
+from storage_support import in_child, save, tiny
 
 from simulator.archive.index import make_derived
-from simulator.archive.manifest import clean_leftovers, committed
+from simulator.archive.manifest import clean_leftovers
 from simulator.archive.reader import open_snapshot
-from simulator.archive.verify import newest_good, prune, stored_in, verify
-from simulator.archive.writer import STAGES, Writer
+from simulator.archive.verify import newest_good, stored_in, verify
+from simulator.archive.writer import STAGES
 
 
 def _save_until(parent, step, stage):
@@ -81,40 +79,3 @@ def test_stale_leftovers_are_named_and_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.vtkhdf", "notes.txt"]
     assert verify(good).ok
     assert clean_leftovers(tmp_path / "absent") == []
-
-
-def _write_for_ever(parent, first):
-    writer = Writer(ALONE)
-    for step in range(first, first + 100_000):
-        writer.submit(
-            parent,
-            step,
-            tiny(step, n=16),
-            {"time": 0.0},
-            after=lambda folder: prune(folder.parent, keep_last=2),
-        )
-
-
-def _killed_after(parent, first, seconds):
-    import threading
-
-    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    _write_for_ever(parent, first)
-
-
-@pytest.mark.slow
-def test_killed_at_thirty_random_times(tmp_path):
-    """The newest good folder never goes back, and holds what was saved at its step."""
-    chance, newest, started = random.Random(4), -1, time.time()
-    for _ in range(30):
-        assert in_child(_killed_after, tmp_path, newest + 1, chance.uniform(0.02, 0.3)) == -signal.SIGKILL
-        clean_leftovers(tmp_path)
-        folder, skipped = newest_good(tmp_path)
-        assert skipped == []
-        if folder is not None:
-            assert int(folder.name) >= newest
-            newest = int(folder.name)
-            assert np.array_equal(open_snapshot(folder)["velocity"][...], tiny(newest, n=16)[0].array)
-    prune(tmp_path, keep_last=2)
-    assert len(committed(tmp_path)) == 2
-    assert newest > 30, f"only {newest} saves in {time.time() - started:.0f} s"

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from run_support import simulate, write_case
 from storage_support import save
 
-from simulator import open_run
 from simulator.archive.ledger import NAME, Ledger, read_ledger
 from simulator.archive.manifest import Axis, committed
 from simulator.archive.series import Series, Table
@@ -208,14 +206,6 @@ def test_a_copy_under_another_steps_name_is_no_save(place: Path, run: Path, kind
         assert newest_good(run / kind)[0] == saved[-1]
 
 
-def test_an_index_made_again_by_hand_is_good(run: Path):
-    index = run / "snapshots.vtkhdf"
-    good = index.read_bytes()
-    index.write_bytes(good[:-1])
-    open_run(run).write_index()
-    assert len(index.read_bytes()) == len(good) and wrong(run) == {}
-
-
 @pytest.mark.parametrize("name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"])
 def test_a_folder_in_the_place_of_a_file_is_named(run: Path, name: str, capsys):
     (run / name).unlink()
@@ -251,27 +241,6 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     assert wrong(run) == {}
     book = read_ledger(run)
     assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.files.keys()
-
-
-def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, run: Path):
-    (run / NAME).unlink()
-    state = json.loads((run / "state.json").read_text())
-    for key in ("ledger", "xxh3"):
-        del state[key]
-    (run / "state.json").write_text(json.dumps(state))
-    first = next(iter(verification(run).reports))
-    assert first.ok and any("has no ledger.json" in note for note in first.notes)
-    shutil.rmtree(run / "snapshots" / "00000000")
-    assert wrong(run) == {}
-    (run / "diagnostics.csv").write_text("step,time\n1,2,3\n")
-    assert wrong(run).keys() == {"diagnostics.csv"}
-    (run / "diagnostics.csv").write_text("step,time\n")
-    # the next start begins a ledger with what is there
-    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
-    assert wrong(run) == {}
-    (run / "config.yaml").write_bytes(b"")
-    shutil.rmtree(run / "snapshots" / "00000008")
-    assert {"snapshots/00000008", "config.yaml"} == wrong(run).keys()
 
 
 def test_overwrite_begins_another_ledger(place: Path, run: Path):
@@ -371,36 +340,6 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
                 assert recorded(folder / name) == record
         total += 1
     assert total > 40
-
-
-def test_a_reader_follows_a_writer(tmp_path: Path):
-    """Files that change while they are verified are no damage."""
-    save(tmp_path / "snapshots", 0, [Dataset("a", np.zeros(3))])
-    ledger = Ledger(tmp_path, RunFolder(tmp_path).recorded())
-    series = Series(tmp_path / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, journal=ledger)
-    table = Table(tmp_path / "diagnostics.csv", ["step", "time"], ledger)
-    ended = threading.Event()
-
-    def write() -> None:
-        step = 0
-        while not ended.is_set():
-            series.append(step, float(step), {"e": np.zeros(4)})
-            table.append({"step": step, "time": step})
-            ledger.mark(now=True)
-            if step % 7 == 6:
-                series.truncate(step - 3)
-                table.truncate(step - 3)
-                step -= 3  # the next one is the first that was removed
-            step += 1
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        for _ in range(30):
-            assert wrong(tmp_path) == {}
-    finally:
-        ended.set()
-        thread.join()
 
 
 # ---- many snapshots ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from storage_support import grid, random_field, save, tiny, write_sharded
 
 from simulator.archive import index
-from simulator.archive.index import UNSEALED, make_derived
+from simulator.archive.index import make_derived
 from simulator.archive.reader import open_snapshot
 from simulator.archive.state import ALTERED
 from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
@@ -36,23 +36,6 @@ def test_what_is_good_is_reported_file_by_file(sharded):
     assert report.lines() == [f"{path}: ok" for path in files]
 
 
-def test_every_one_of_200_flipped_bits_is_found(sharded):
-    rng = np.random.default_rng(7)
-    shards = sorted((sharded / "shards").iterdir())
-    for i in range(200):
-        path = shards[i % len(shards)]
-        good = path.read_bytes()
-        bad = bytearray(good)
-        bit = int(rng.integers(8 * len(good)))
-        bad[bit // 8] ^= 1 << (bit % 8)
-        path.write_bytes(bad)
-        assert wrong(sharded) == {f"00000005/shards/{path.name}": "altered (its checksum does not match)"}, (
-            bit
-        )
-        path.write_bytes(good)
-    assert verify(sharded).ok
-
-
 @pytest.mark.parametrize("shard", range(4))
 def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
     path = sharded / "shards" / f"p0000{shard}.h5"
@@ -67,14 +50,6 @@ def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
     assert wrong(sharded) == {name: "missing"}
     path.mkdir()
     assert "cannot be read" in wrong(sharded)[name]
-
-
-def test_exchanged_shards_are_found(sharded):
-    first, second = (sharded / "shards" / f"p0000{i}.h5" for i in (1, 2))
-    content = first.read_bytes()
-    first.write_bytes(second.read_bytes())
-    second.write_bytes(content)
-    assert set(wrong(sharded)) == {f"00000005/shards/p0000{i}.h5" for i in (1, 2)}
 
 
 def test_files_that_do_not_belong_are_noted(sharded):
@@ -93,15 +68,14 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
         shape = file[found].shape
         del file[found]
         file[found] = np.zeros(shape)
-    assert wrong(sharded) == {path.name: UNSEALED}  # HDF5 has cut off the checksum
+    assert wrong(sharded) == {path.name: ALTERED}  # HDF5 has cut off the checksum
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
     rng, good = np.random.default_rng(8), path.read_bytes()
-    for _ in range(200):
+    for bit in rng.integers(8 * len(good), size=50).tolist():
         bad = bytearray(good)
-        bit = int(rng.integers(8 * len(good)))
         bad[bit // 8] ^= 1 << (bit % 8)
         path.write_bytes(bad)
-        assert wrong(sharded)[path.name] in (ALTERED, UNSEALED), bit
+        assert wrong(sharded) == {path.name: ALTERED}, bit
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
     with h5py.File(path, "r", locking=False) as file:
         assert file[found].is_virtual
@@ -109,38 +83,23 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
     assert verify(sharded).ok and make_derived(sharded, manifest) == {}
 
 
-def test_where_nothing_can_be_written_damage_stays_and_earlier_versions_pass(sharded, monkeypatch):
+def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
     def full(path, data):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(index, "write_durably", full)
     path = sharded.with_name("00000005.h5")
-    good = path.read_bytes()
-    path.write_bytes(good[:100])
-    (report,) = verification(sharded).reports
-    assert (
-        report.ok
-        and f"{sharded}: its index cannot be made again (Read-only file system: {path})" in report.notes
-    )
-    path.write_bytes(good[:50] + b"x" + good[51:])
-    (report,) = verification(sharded).reports
-    assert [(c.file, c.problem) for c in report.problems] == [(path, ALTERED)]
-    path.unlink()
-    (report,) = verification(sharded).reports
-    assert [(c.file, c.problem) for c in report.problems] == [(path, "missing")]
+    for harm, problem in ((lambda: path.write_bytes(b"x"), ALTERED), (path.unlink, "missing")):
+        harm()
+        (report,) = verification(sharded).reports
+        assert [(c.file, c.problem) for c in report.problems] == [(path, problem)]
+        (note,) = report.notes
+        assert note == f"{sharded}: its index cannot be made again (Read-only file system: {path})"
 
 
 def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
     monkeypatch.setenv("HDF5_VDS_PREFIX", "/elsewhere")
     assert "HDF5_VDS_PREFIX=/elsewhere" in wrong(sharded)["00000005.h5"]
-
-
-def test_missing_derived_files_are_found_and_do_not_hinder_a_restart(sharded):
-    index, sidecar = sharded.with_name("00000005.h5"), sharded.with_name("00000005.vtkhdf")
-    index.unlink()
-    sidecar.unlink()
-    assert wrong(sharded) == {"00000005.h5": "missing", "00000005.vtkhdf": "missing"}
-    assert newest_good(sharded.parent) == (sharded, [])
 
 
 def test_a_moved_run_still_verifies_and_a_renamed_folder_does_not_pass(sharded, tmp_path_factory):

@@ -1,5 +1,4 @@
 import os
-import resource
 import threading
 import time
 
@@ -7,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from storage_support import ALONE, XYZ, grid, in_child, on_devices, random_field, save, tiny
+from storage_support import ALONE, XYZ, grid, in_child, random_field, save, tiny
 
 from simulator.archive.manifest import clean_leftovers, committed
 from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
-from simulator.archive.verify import newest_good, prune, verify
+from simulator.archive.verify import newest_good, verify
 from simulator.archive.writer import STAGES, Options, Writer
 from simulator.errors import RunFailure, UserError
 
@@ -68,22 +67,6 @@ def test_poll_trusts_the_callers_reduction(tmp_path):
     writer.close()
 
 
-def test_what_follows_a_commit_runs_in_the_background(tmp_path):
-    writer, pruned = Writer(ALONE), []
-    for step in range(5):
-        writer.submit(
-            tmp_path,
-            step,
-            tiny(step),
-            {"time": 0.0},
-            after=lambda f: pruned.extend(prune(f.parent, keep_last=2)),
-        )
-    writer.wait()
-    writer.close()
-    assert [p.name for p in pruned] == ["00000000", "00000001", "00000002"]
-    assert sorted(os.listdir(tmp_path))[::3] == ["00000003", "00000004"]
-
-
 def test_non_finite_values_are_not_committed_unless_wanted(tmp_path):
     good = save(tmp_path, 1, tiny(1))
     state = tiny(2)
@@ -98,14 +81,6 @@ def test_non_finite_values_are_not_committed_unless_wanted(tmp_path):
         good,
         [(kept, "shards/p00000.h5: velocity has 1 values that are not finite")],
     )
-
-
-@pytest.mark.spmd
-def test_padding_may_hold_anything(devices, tmp_path):
-    values = random_field(3, 5, 4, 4)
-    array = on_devices(values, (4,), (None, 0, None, None))  # padded with NaN
-    folder = save(tmp_path, 1, [Dataset("u", array, grid(5, 4, 4), XYZ)])
-    np.testing.assert_array_equal(np.asarray(open_snapshot(folder)["u"]), values)
 
 
 def test_a_lost_lock_stops_the_commit(tmp_path):
@@ -162,26 +137,6 @@ def test_attributes_that_json_lacks_are_refused_at_once(tmp_path):
         with pytest.raises((TypeError, ValueError)):
             save(tmp_path, 1, tiny(1), {"time": 0.0, "bad": bad})
     assert not list(tmp_path.iterdir())
-
-
-def _save_with_limit(parent, limit):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    try:
-        save(parent, 2, tiny(2, n=32))
-    except RunFailure as error:
-        (parent / "line").write_text(str(error)[:500])
-        raise SystemExit(1) from None
-
-
-@pytest.mark.parametrize("limit", [1000, 100_000])
-def test_a_file_size_limit_is_one_line_and_harms_nothing(tmp_path, limit):
-    save(tmp_path, 1, tiny(1))
-    assert in_child(_save_with_limit, tmp_path, limit) == 1
-    line = (tmp_path / "line").read_text()
-    assert "00000002 was not written" in line and "File too large" in line and "\n" not in line
-    assert [p.name for p in committed(tmp_path)] == ["00000001"]
-    assert not clean_leftovers(tmp_path)
-    assert verify(tmp_path / "00000001").ok
 
 
 def _mounted(parent, size):

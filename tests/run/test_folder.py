@@ -10,7 +10,6 @@ from simulator.archive.state import RunState, percent, read_state, write_state
 from simulator.errors import UserError
 from simulator.files import remove_temporaries, replace_file
 from simulator.run.folder import Action, Decision, Found, RunFolder, claim, decide
-from simulator.run.prepare import choose_checkpoint
 
 pytestmark = pytest.mark.smoke
 
@@ -228,11 +227,6 @@ def test_a_run_that_finishes_while_we_wait_for_the_lock(tmp_path):
     answers = iter([Decision(Action.CONTINUE), Decision(Action.FINISHED)])
     lock, decision = claim(RunFolder(tmp_path), {}, lambda: next(answers))
     assert lock is None and decision.action is Action.FINISHED and not list(tmp_path.iterdir())
-
-
-def test_no_checkpoint_at_all_starts_anew_and_says_so(tmp_path):
-    checkpoint, (line,) = choose_checkpoint(tmp_path)
-    assert checkpoint is None and "starting from the beginning" in line
 
 
 def test_state_is_replaced_whole_while_it_is_read(tmp_path):

@@ -184,23 +184,6 @@ def _child(parent: int, variable: str) -> int:
     raise AssertionError("no such child")
 
 
-def test_one_process_that_fails_ends_all_with_its_message(tmp_path):
-    """The second process cannot read the user's file: its line is what the launcher shows."""
-    (tmp_path / "fields.py").write_text(
-        "import os\n\ndef build(x, y, z):\n"
-        "    if os.environ.get('SIMULATOR_PROCESS_ID') == '1':\n        raise ValueError('no such luck')\n"
-        "    return {'velocity': (y, y, y)}\n"
-    )
-    initial = "{kind: python, path: fields.py, function: build}"
-    config = write_case(tmp_path, re.sub(r"initial: .*", f"initial: {initial}", CASE))
-    began = time.monotonic()
-    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2")
-    assert ended.returncode == 2 and time.monotonic() - began < 30
-    assert "fields.py:5: build: ValueError: no such luck" in ended.stderr
-    assert "process 1 of 2 failed with exit code 2" in ended.stderr
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_mistake_that_only_the_processes_find_is_one_line(tmp_path):
     (tmp_path / "fields.py").write_text("def build(x, y, z):\n    return {'wind': (y, y, y)}\n")
     initial = "{kind: python, path: fields.py, function: build}"
@@ -248,18 +231,3 @@ def test_the_loop_is_compiled_once(tmp_path, monkeypatch):
     )
     assert simulation.run() == 0 and int(simulation.state.step) == 12
     assert simulation.advance._cache_size() == 0
-
-
-def test_a_second_process_finds_the_compiled_programs(one_device, tmp_path):
-    """JAX logs what it asks of its cache: the second process compiles no loop."""
-    config, cache = one_device.parent / "case.yaml", str(tmp_path / "cache")
-    arguments = ["run", config, "devices.count=1", "grid.shape=8,8,8", "time.max_steps=2"]
-    logs = {
-        "JAX_COMPILATION_CACHE_DIR": cache,
-        "JAX_DEBUG_LOG_MODULES": "jax._src.compiler",
-        "JAX_LOGGING_LEVEL": "DEBUG",
-    }
-    shown = [call(*arguments, "--output", tmp_path / str(i), **logs) for i in range(2)]
-    assert [ended.returncode for ended in shown] == [0, 0]
-    hits = [re.findall(r"cache hit for '(jit_advance\w*)", ended.stderr) for ended in shown]
-    assert hits[0] == [] and len(hits[1]) == 1, shown[1].stderr[-2000:]

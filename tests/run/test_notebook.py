@@ -75,23 +75,6 @@ def test_it_goes_on_where_it_was_stopped(tmp_path) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda fields, time: {"u": fields["u"]}, "u is a whole field; return a mean"),
-        (lambda fields, time: {"u": fields["v"]}, "KeyError"),
-        (lambda fields, time: {"u": np.sin(fields["u"].mean())}, "uses numpy, or an if"),
-        (lambda fields, time: fields["u"].mean(), "a dict of numbers and small arrays by name is needed"),
-    ],
-)
-def test_callbacks_that_cannot_be_taken(tmp_path, function, message: str) -> None:
-    own = simulation(tmp_path / "run")
-    own.every(0.1, function, name="own")
-    with pytest.raises(UserError, match=message):
-        own.run()
-    assert not (tmp_path / "run").exists()
-
-
 def test_mistakes_name_the_key() -> None:
     with pytest.raises(UserError, match=r"^Simulation: grid.shape.1: must be at least 1, not 0$"):
         Simulation(**{**BLOCKS, "model": Decay, "grid": {"shape": [8, 0]}})

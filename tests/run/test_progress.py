@@ -113,10 +113,10 @@ def test_the_log_keeps_what_was_said_before_it_had_a_file_and_appends(tmp_path):
     path.write_text("an earlier start\n")
     run_log, stream = log()
     run_log.say("8 devices")
-    with run_log.open(path):
-        run_log.warn("slow disk\nvery slow")
-        run_log.note("for the file alone")
-        assert path.read_text().count("\n") == 5, "every line is there as soon as it is said"
+    run_log.open(path)
+    run_log.warn("slow disk\nvery slow")
+    run_log.note("for the file alone")
+    assert path.read_text().count("\n") == 5, "every line is there as soon as it is said"
     stamp = "2026-01-02 03:04:05 "
     assert path.read_text().splitlines() == [
         "an earlier start",

@@ -90,20 +90,6 @@ def test_signals_stop_a_run_which_then_continues_bit_for_bit(config, undisturbed
     assert_same_run(run, undisturbed)
 
 
-def test_kill_9_between_events(config, undisturbed, tmp_path, capsys):
-    """What was written after the last checkpoint goes, is written again, and is the same."""
-    run = tmp_path / "run"
-    with started("run", config, "--output", run) as process:
-        wait_until(lambda: rows(run) > 20 and committed(run / "checkpoints"))
-        process.kill()
-        process.wait()
-    assert rows(run) < 60
-    assert simulate(config, run) == 0
-    shown = capsys.readouterr().out
-    assert "was cut off at t = " in shown and "continuing from" in shown
-    assert_same_run(run, undisturbed)
-
-
 def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsys):
     run = tmp_path / "run"
     with started("run", config, "--output", run, "output.checkpoints.every_steps=1000") as process:
@@ -182,46 +168,12 @@ def test_a_later_stop_continues_a_finished_run(undisturbed, tmp_path, capsys):
     assert "time.stop: 3 lies before t = 3.3" in capsys.readouterr().err
 
 
-def test_a_frozen_key_is_refused(half, config, capsys):
-    before = (half / "diagnostics.csv").read_text()
-    assert simulate(config, half, "model.viscosity=0.03") == 2
-    assert capsys.readouterr().err == (
-        f"{half}: holds a run with another model.viscosity (there 0.02, now 0.03); give this one its own folder "
-        f"with --output DIR, replace that one with --overwrite, or continue it as it is: simulator resume {half}\n"
-    )
-    assert main(["resume", str(half), "grid.shape=16,16,16"]) == 2
-    assert (half / "diagnostics.csv").read_text() == before
-
-
 def test_a_frozen_key_can_be_allowed(half, capsys):
     assert main(["resume", str(half), "model.viscosity=0.03", "--allow", "model.viscosity"]) == 0
     assert "model.viscosity: 0.02 -> 0.03\n" in capsys.readouterr().out
     found = table(half)
     ratio = found["dissipation"] / found["enstrophy"]
     assert ratio[0] == pytest.approx(0.04) and ratio[-1] == pytest.approx(0.06)
-
-
-def test_rows_and_snapshots_after_the_checkpoint_are_removed(half, config, undisturbed, capsys):
-    """As if the newest checkpoint had been lost: the one before it is 7 steps old or less."""
-    newest = committed(half / "checkpoints")[-1]
-    (newest / "shards" / "p00000.h5").unlink()
-    older = int(committed(half / "checkpoints")[-2].name)
-    assert simulate(config, half) == 0
-    shown = capsys.readouterr().out
-    assert f"skipped {newest}" in shown and f"continuing from {half}/checkpoints/{older:08d}" in shown
-    assert f"removed the output later than step {older}: " in shown and "rows of diagnostics.csv" in shown
-    assert_same_run(half, undisturbed)
-
-
-def test_without_a_good_checkpoint_the_run_fails(half, config, capsys):
-    for folder in committed(half / "checkpoints"):
-        (folder / "shards" / "p00000.h5").unlink()
-    assert simulate(config, half) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        f"{half}: none of its checkpoints is good; start again with --overwrite"
-    )
-    assert simulate(config, half, "--overwrite", "time.max_steps=2") == 0
-    assert rows(half) == 3
 
 
 def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
@@ -231,21 +183,6 @@ def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
     on_request, last = (int(folder.name) for folder in committed(run / "checkpoints"))
     assert 20 <= on_request < last and not (run / "checkpoint").exists()
     assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
-
-
-def test_a_second_start_is_refused_while_the_first_runs(config, tmp_path, capsys):
-    run = tmp_path / "run"
-    codes = []
-    arguments = ["time.stop=1000", "output.checkpoints.every_steps=1000"]
-
-    def second() -> None:
-        codes.append(call("run", config, "--output", run, "time.stop=1000"))
-        (run / "stop").touch()
-
-    assert interrupted(config, run, second, *arguments) == 3
-    (refused,) = codes
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    assert "is writing this run (lock renewed" in refused.stderr
 
 
 def test_another_dt_counts_from_the_checkpoint(tmp_path):

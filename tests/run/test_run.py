@@ -182,19 +182,6 @@ def test_a_remainder_of_one_to_two_steps_is_halved(tmp_path):
     assert {0.25, 0.5, 0.55} <= set(found["time"])
 
 
-def test_rows_can_be_aligned(tmp_path):
-    config = write_case(tmp_path)
-    arguments = ["grid.shape=8,8,8", "output.diagnostics={every: 0.25, align: true}"]
-    assert simulate(config, tmp_path / "run", *arguments) == 0
-    assert list(table(tmp_path / "run")["time"]) == [0.0, 0.25, 0.5, 0.75, 1.0]
-
-
-def test_max_steps_ends_a_run(tmp_path):
-    assert simulate(write_case(tmp_path), tmp_path / "run", "grid.shape=8,8,8", "time.max_steps=3") == 0
-    assert list(table(tmp_path / "run")["step"]) == [0, 1, 2, 3]
-    assert open_run(tmp_path / "run").snapshots.steps == (0, 3)
-
-
 PYTHON = """\
 import jax.numpy as jnp
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 from pathlib import Path
 
@@ -35,9 +34,9 @@ from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import open_snapshot
 from simulator.archive.state import read_state
+from simulator.archive.verify import newest_good
 from simulator.cli import main
 from simulator.config import load_config, read_yaml
-from simulator.run.prepare import choose_checkpoint
 from simulator.run.run_status import read_holder
 
 
@@ -115,9 +114,9 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
     newest = committed(run / "checkpoints")[-1]
     manifest = open_snapshot(newest).manifest
     (newest / "manifest.json").write_bytes(manifest.model_copy(update={"version": 0}).encode())
-    chosen, lines = choose_checkpoint(run)
-    assert chosen != newest and lines[0].startswith(
-        f"skipped {newest}: format version 0, but this program reads 1; use the version of the program that wrote it"
+    chosen, ((skipped, why),) = newest_good(run / "checkpoints")
+    assert chosen != newest == skipped and why.startswith(
+        "format version 0, but this program reads 1; use the"
     )
     assert main(["verify", str(run), "--quiet"]) == 1
     assert main(["verify", str(newest)]) == 2
@@ -202,13 +201,6 @@ def test_a_folder_that_turns_read_only(place: Path, undisturbed: Path, run: Path
     assert code == 0, said
     assert_equal(run, undisturbed)
     assert_clean(run)
-
-
-def test_few_file_descriptors(place: Path, undisturbed: Path, tmp_path: Path):
-    run = tmp_path / "run"
-    code, said = call(["run", place / "run.yaml", "--output", run], place, Harm(descriptors=64))
-    assert code == 0, said
-    assert_equal(run, undisturbed)
 
 
 # ---- other writers -----------------------------------------------------------------------------------------
@@ -336,38 +328,3 @@ def test_an_edited_configuration(place: Path, run: Path, capsys):
     assert provenance["devices"]["count"] == 2 and provenance["versions"]["jax"]
     plain, packed = (committed(run / "snapshots")[i] for i in (1, -1))
     assert open_snapshot(packed).manifest.compression == "gzip" != open_snapshot(plain).manifest.compression
-
-
-def test_verify_names_every_file_of_a_run(run: Path, capsys):
-    good = everything(run)
-
-    def problems() -> list[str]:
-        code = main(["verify", str(run), "--quiet"])
-        *lines, summary = capsys.readouterr().out.splitlines()
-        assert code == (1 if lines else 0) and ("all good" in summary) == (not lines)
-        return lines
-
-    assert problems() == []
-    for name, harm, words in (
-        ("config.yaml", lambda p: p.write_text("model: {kind: nothing}"), "cannot be read"),
-        ("provenance.json", lambda p: cut(p, 0.5), "cannot be read"),
-        ("state.json", lambda p: cut(p, 0.5), "altered"),
-        ("diagnostics.csv", lambda p: p.unlink(), "missing"),
-        ("diagnostics.csv", lambda p: p.write_text(p.read_text() + "3,1,2\n"), "cannot be read"),
-        ("diagnostics.csv", lambda p: p.write_text(_twice_the_last_row(p)), "does not follow"),
-        ("slices.h5", lambda p: cut(p, 0.5), "altered: "),
-        ("snapshots/00000008/shards/p00000.h5", lambda p: flip(p, 0.5), "altered"),
-        ("checkpoints/00000028/manifest.json", lambda p: p.unlink(), "missing"),
-    ):
-        harm(run / name)
-        line, *more = problems()
-        assert not more
-        assert line.startswith(f"{run / name}: ") and words in line, line
-        (run / name).write_bytes(good[name])
-    shutil.rmtree(run / "checkpoints" / "00000028")
-    assert problems() == [f"{run}/checkpoints/00000028: missing"]
-
-
-def _twice_the_last_row(path: Path) -> str:
-    text = path.read_text()
-    return text + text.splitlines()[-1] + "\n"

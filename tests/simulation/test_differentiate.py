@@ -12,7 +12,6 @@ from run_support import CASE, ROOT, environment, write_case
 
 from simulator import Simulation, differentiate, load_config
 from simulator.errors import UserError
-from simulator.simulation.differentiate import fewest, schedule
 from simulator.spectral.collectives import collectives
 
 STEPS, DT = 50, 0.01
@@ -130,33 +129,6 @@ def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
         check=True,
     )
     assert float(found.stdout) <= 2 * sqrt(STEPS)
-
-
-@pytest.mark.parametrize(("steps", "slots"), [(1, 1), (2, 1), (9, 1), (9, 2), (50, 6), (50, 7), (7, 9)])
-def test_the_schedule_reverses_every_step_once(steps: int, slots: int) -> None:
-    """The last step first, each from its own state, with the repeated steps of the closed formula; what is read has
-    been stored."""
-    found = schedule(steps, slots)
-    held, repeated, done = {0: 0}, 0, 0
-    for step, (slot, ahead, until) in zip(reversed(range(steps)), found.reversals, strict=True):
-        for source, count, target in found.stores[done:until]:
-            held[int(target)] = held[int(source)] + count
-            repeated += count
-        assert held[int(slot)] + ahead == step and max(held) < slots
-        repeated, done = repeated + ahead, until
-    assert repeated == fewest(steps, slots)
-
-
-def test_fewest_is_the_least() -> None:
-    """The closed formula against the recursion that it solves."""
-    least: dict[tuple[int, int], int] = {}
-    for slots in range(1, 6):
-        for steps in range(1, 25):
-            ways = [steps * (steps - 1) // 2]
-            if slots > 1:
-                ways += [m + least[steps - m, slots - 1] + least[m, slots] for m in range(1, steps)]
-            least[steps, slots] = min(ways)
-            assert fewest(steps, slots) == least[steps, slots], (steps, slots)
 
 
 def test_it_descends(flow) -> None:
