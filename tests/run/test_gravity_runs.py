@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_support import call, simulate, write_case
+from run_support import simulate, write_case
 
 from simulator.archive.open_run import open_run
 
@@ -63,23 +63,6 @@ CASES = [
     pytest.param(BOTH, "gas_momentum", id="both", marks=pytest.mark.slow),
     pytest.param(DARK, "dark_density", id="dark", marks=pytest.mark.slow),
 ]
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-@pytest.mark.parametrize(("text", "field"), CASES)
-def test_two_processes(tmp_path: Path, text: str, field: str) -> None:
-    """Two processes with two devices each end as one device does, to 1e-12."""
-    config = write_case(tmp_path, text)
-    assert simulate(config, tmp_path / "one", "devices.count=1") == 0
-    ended = call("run", config, "--output", tmp_path / "two", "--processes", "2", "devices.count=4")
-    assert ended.returncode == 0, ended.stderr
-    one, two = (open_run(tmp_path / n) for n in ("one", "two"))
-    assert two.provenance["devices"]["processes"] == 2
-    a, b = (np.asarray(r.snapshots[-1][field][...]) for r in (one, two))
-    assert np.abs(a).max() > 1e-3 and np.abs(a - b).max() < 1e-12 * np.abs(a).max()
-    for column in ("energy", "mass", "max_density"):
-        np.testing.assert_allclose(two.diagnostics[column], one.diagnostics[column], rtol=1e-11)
 
 
 @pytest.mark.parametrize(("text", "field"), CASES)

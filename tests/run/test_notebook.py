@@ -60,21 +60,6 @@ def test_a_run_without_a_file(tmp_path) -> None:
     assert own.run() == 0  # says that it is finished
 
 
-def test_it_goes_on_where_it_was_stopped(tmp_path) -> None:
-    whole, parts = (
-        simulation(tmp_path / "whole"),
-        simulation(tmp_path / "parts", time={**BLOCKS["time"], "stop": 0.2}),
-    )
-    for one in (whole, parts):
-        one.every(0.1, moments)
-        assert one.run() == 0
-    later = simulation(tmp_path / "parts")
-    later.every(0.1, moments)
-    assert later.run() == 0
-    found, wanted = (open_run(tmp_path / name).series("moments")["mean"][:] for name in ("parts", "whole"))
-    np.testing.assert_array_equal(found, wanted)
-
-
 def test_mistakes_name_the_key() -> None:
     with pytest.raises(UserError, match=r"^Simulation: grid.shape.1: must be at least 1, not 0$"):
         Simulation(**{**BLOCKS, "model": Decay, "grid": {"shape": [8, 0]}})

@@ -79,13 +79,12 @@ def test_a_stop_file_ends_a_run_which_then_continues_bit_for_bit(config, undistu
     assert finished is not None and finished.seconds > state.seconds > 0  # those of both starts
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_stop_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, number, capsys):
+def test_a_signal_stops_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, capsys):
     run = tmp_path / "run"
-    assert interrupted(config, run, lambda: os.kill(os.getpid(), number)) == 3
-    assert number.name in capsys.readouterr().out
+    assert interrupted(config, run, lambda: os.kill(os.getpid(), signal.SIGINT)) == 3
+    assert "SIGINT" in capsys.readouterr().out
     state = open_run(run).state
-    assert state is not None and (state.state, state.reason) == ("stopped", number.name)
+    assert state is not None and (state.state, state.reason) == ("stopped", "SIGINT")
     assert simulate(config, run) == 0
     assert_same_run(run, undisturbed)
 
@@ -118,9 +117,8 @@ def half(stopped, tmp_path) -> Path:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("count", [1, 4])
-def test_it_continues_on_other_devices(half, undisturbed, count):
-    assert main(["resume", str(half), f"devices.count={count}"]) == 0
+def test_it_continues_on_other_devices(half, undisturbed):
+    assert main(["resume", str(half), "devices.count=4"]) == 0
     assert_alike(half, undisturbed)
 
 

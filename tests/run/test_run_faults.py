@@ -129,7 +129,6 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
     ("name", "every", "harm"),
     [
         ("slices.h5", "slices.every_steps=1", Harm(largest=80_000)),
-        ("checkpoints/00000036", "snapshots.every_steps=100", Harm("done", act=Limit(35_000))),
         ("snapshots/00000030", "snapshots.every_steps=10", Harm("copied", act=Limit(95_000))),
     ],
 )
@@ -226,19 +225,11 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
         first.kill()
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        "gathered",
-        pytest.param("copied", marks=pytest.mark.slow),
-        pytest.param("done", marks=pytest.mark.slow),
-    ],
-)
-def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path, stage: str):
+def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
     """Its node was lost in the middle of a save, as it seemed for an hour; another start finished the run."""
     run = tmp_path / "run"
     arguments = ["run", place / "run.yaml", "--output", run]
-    orphan = start(arguments, place, Harm(stage, nth=7, act=freeze))
+    orphan = start(arguments, place, Harm("gathered", nth=7, act=freeze))
     try:
         wait_for(lambda: is_frozen(orphan))
         holder = read_holder(run)
@@ -262,52 +253,16 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path, sta
 # ---- folders that are none of ours, or not of this configuration ---------------------------------------------
 
 
-def test_foreign_and_old_folders_are_refused(place: Path, run: Path, tmp_path: Path, capsys):
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    (foreign / "thesis.tex").write_text("mine")
-    for more in ([], ["--overwrite"]):
-        assert main(["run", str(place / "run.yaml"), "--output", str(foreign), *more]) == 2
-        assert capsys.readouterr().err == (
-            f"{foreign}: not a run of this program; choose another folder with --output DIR\n"
-        )
-    assert everything(foreign) == {"thesis.tex": b"mine"}
-    assert main(["verify", str(foreign)]) == 2
-    assert main(["resume", str(foreign)]) == 2
-    capsys.readouterr()
-
-    text = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(text.replace("precision: double", "precision: double\nrandom_seed: 4"))
-    before = everything(run)
-    for command in (["run", str(place / "run.yaml"), "--output", str(run)], ["resume", str(run)]):
-        assert main(command) == 2
-        error = capsys.readouterr().err
-        assert error.startswith(f"{run}/config.yaml:") and "random_seed: unknown key" in error
-    assert everything(run) == before
-
-
 def test_an_edited_configuration(place: Path, run: Path, capsys):
     """Frozen keys are refused; changeable ones are printed; what a snapshot says of itself is what made it."""
     arguments = ["run", place / "run.yaml", "--output", run]
     before = everything(run)
-    for frozen_key in (
-        "model.viscosity=0.5",
-        "grid.shape=32,16,16",
-        "precision=single",
-        "initial.amplitude=2",
-    ):
-        assert main([*map(str, arguments), frozen_key]) == 2
-        assert frozen_key.partition("=")[0] in capsys.readouterr().err
+    for key in ("grid.shape=32,16,16", "precision=single", "initial.amplitude=2"):
+        assert main([*map(str, arguments), key]) == 2
+        assert key.partition("=")[0] in capsys.readouterr().err
     assert everything(run) == before
-    code, said = call(
-        [
-            *arguments,
-            "time.dt=0.01",
-            "output.compression=gzip",
-            "output.snapshots.fields=[velocity, pressure]",
-        ],
-        place,
-    )
+    fields = "output.snapshots.fields=[velocity, pressure]"
+    code, said = call([*arguments, "time.dt=0.01", "output.compression=gzip", fields], place)
     assert code == 0, said
     assert "output.compression: none -> gzip" in said and "time.dt: nothing -> 0.01" in said
     times = open_run(run).diagnostics["time"]

@@ -161,19 +161,3 @@ def test_killed_at_thirty_random_times(place: Path):
     assert len(seen) > 10, sorted(seen)
     assert_equal(run, place / "undisturbed long")
     assert_clean(run)
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_two_processes_killed_at_random_times(place: Path):
-    arguments = ["run", place / "run.yaml", "--output"]
-    undisturbed, run, chance = place / "undisturbed pair", place / "random pair", random.Random(5)
-    for process in start_all([*arguments, undisturbed], place, 2):
-        assert process.ended()[0] == 0
-    for _ in range(20):
-        _killed_after(chance.uniform(1.0, 6.0), start_all([*arguments, run], place, 2), chance)
-        assert_blameless(run)
-    for process in start_all([*arguments, run], place, 2):
-        assert process.ended()[0] == 0
-    assert_equal(run, undisturbed)
-    assert_clean(run)

@@ -28,34 +28,6 @@ def refused(tmp_path, capsys, monkeypatch):
     return run
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("peak:", "paek:", "4: initial.paek: unknown key, did you mean initial.peak?"),
-        ("devices:", "name: x\ndevices:", "6: name: given twice, first on line 1; keep one of them"),
-        ("0.02", "[1]", "2: model.viscosity: a number is needed, not [1]"),
-        ("0.02", "-1", "2: model.viscosity: must be at least 0, not -1"),
-        ("[16, 12, 10]", "[16, 0, 10]", "3: grid.shape.1: must be at least 1, not 0"),
-        (
-            "cfl: 0.3",
-            "cfl: 5",
-            "5: time.cfl: must be at most 1.35 with rk4 and grid.dealias: two_thirds, not 5",
-        ),
-        ("case\n", "[1", "2: unreadable YAML: while parsing a flow sequence, expected ',' or ']'"),
-        (RANDOM, PYTHON, "4: initial.path: fields.py does not exist"),
-        (
-            "snapshots: {",
-            "snapshots: {fields: [velocty], ",
-            "7: output.snapshots.fields: unknown field 'velocty'",
-        ),
-    ],
-)
-def test_a_mistake_in_the_file(refused, old, new, message):
-    assert old in CASE
-    assert refused(CASE.replace(old, new, 1)).startswith(f"case.yaml:{message}")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -157,14 +157,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Runs.place
 
 
-class _Short(Runs):
-    """A few examples, always the same: every start is a second."""
-
-
-class _Long(Runs):
-    pass
-
-
 # An example takes a minute: a failing one is told as it is found, not shrunk.
 LENIENT = {
     "deadline": None,
@@ -172,20 +164,11 @@ LENIENT = {
     "print_blob": True,
     "phases": (Phase.explicit, Phase.reuse, Phase.generate),
 }
-_Short.TestCase.settings = settings(
-    max_examples=2, stateful_step_count=4, derandomize=True, database=None, **LENIENT
-)
-_Long.TestCase.settings = settings(max_examples=12, stateful_step_count=12, **LENIENT)
-
-
-class TestShort(_Short.TestCase):
-    @pytest.fixture(autouse=True)
-    def _place(self, place: Path) -> Path:
-        return place
+Runs.TestCase.settings = settings(max_examples=12, stateful_step_count=12, **LENIENT)
 
 
 @pytest.mark.slow
-class TestLong(_Long.TestCase):
+class TestRuns(Runs.TestCase):
     @pytest.fixture(autouse=True)
     def _place(self, place: Path) -> Path:
         return place
