@@ -9,8 +9,8 @@
 stays sharded, and physical space is visited in blocks as in a run.
 
 A step's reverse needs the state that it began with. The forward pass keeps `kept` states; the reverse computes the
-states from one of them to the next again, and then the stages of each step. With `kept` = sqrt(steps) it holds 2
-sqrt(steps) states and takes two more runs.
+states from one of them to the next again, if these are more than `kept` in the same way, and then the stages of each
+step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,19 +36,26 @@ Tree = Any
 
 
 def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:
-    """`count` steps of a state in `kept` parts, whose reverse holds the first state of every part and the states of
-    one part. `shardings`: of the state's arrays; left to itself XLA gathers some of them."""
+    """`count` steps of a state, in `kept` parts of parts: the reverse holds the first state of every part, and repeats
+    one part after the other. `shardings`: of the state's arrays; left to itself XLA gathers some of them."""
 
     def one(state: Tree, _: None) -> tuple[Tree, None]:
         return lax.with_sharding_constraint(step(state), shardings), None
 
     def steps(state: Tree, number: int) -> Tree:
-        return lax.scan(jax.checkpoint(one, prevent_cse=False), state, None, number)[0]
+        part, each = one, 1
+        while each * kept < number:
+            part, each = partial(_part, part, kept), each * kept
+        state = lax.scan(jax.checkpoint(part, prevent_cse=False), state, None, number // each)[0]
+        return steps(state, number % each) if number % each else state
 
-    each = -(-count // kept)
-    part = jax.checkpoint(lambda state, _: (steps(state, each), None), prevent_cse=False)
-    state = lax.scan(part, state, None, count // each)[0]
-    return steps(state, count % each) if count % each else state
+    return steps(state, count)
+
+
+def _part(
+    inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None
+) -> tuple[Tree, None]:
+    return lax.scan(jax.checkpoint(inner, prevent_cse=False), state, None, kept)[0], None
 
 
 def _nothing(leaves: Tree) -> list[np.ndarray]:
@@ -150,12 +157,12 @@ class Gradient:
     ):
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
         number of states that the forward pass keeps, by default the square root of the number of steps. The reverse
-        holds these, and as many as there are steps between two of them."""
+        holds as many again between two of them; with fewer, it computes steps more often."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
-        if kept is not None and kept < 1:
-            raise UserError(f"kept: a number of states, 1 or more, is needed, not {kept}")
+        if kept is not None and kept < 2:
+            raise UserError(f"kept: a number of states, 2 or more, is needed, not {kept}")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
         self._kept = kept
 
@@ -190,7 +197,7 @@ class Gradient:
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
-            kept = min(self._kept or isqrt(count), count)
+            kept = self._kept or isqrt(count - 1) + 1
             state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings)
             found.append(state)
         return tuple(found)

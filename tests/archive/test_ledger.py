@@ -8,6 +8,7 @@ import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,37 +110,29 @@ def test_every_file_of_a_run_is_known(finished: Path):
     assert wrong(finished) == {}
 
 
-def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path):
+@pytest.mark.parametrize("names", [KINDS, (NAME,), ("state.json",)], ids=["kinds", NAME, "state.json"])
+def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path, names: tuple[str, ...]):
+    """An altered ledger vouches for nothing else, so that it and what vouches for it are altered alone."""
     chance = random.Random(12)
-    good = {name: (run / name).read_bytes() for name in KINDS}
+    good = {name: (run / name).read_bytes() for name in names}
     for _ in range(60):
-        for name in KINDS:
+        for name in names:
             flip(run / name, chance)
-        assert wrong(run).keys() == set(KINDS)
-        for name in KINDS:
+        assert set(names) <= wrong(run).keys() and (len(names) == 1 or wrong(run).keys() == set(names))
+        for name in names:
             (run / name).write_bytes(good[name])
     assert wrong(run) == {}
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_60_bit_flips_in_a_derived_file_are_named_and_mended(run: Path, name: str):
+def test_30_bit_flips_in_a_derived_file_are_named_and_mended(run: Path, name: str):
     chance = random.Random(14)
-    for _ in range(60):
+    for _ in range(30):
         flip(run / name, chance)
         reports = verification(run if name == "snapshots.vtkhdf" else run / name).reports
-        assert any(
-            line.startswith(f"{run / name}: ") and "made again" in line for r in reports for line in r.lines()
-        )
+        lines = [line for report in reports for line in report.lines()]
+        assert any(line.startswith(f"{run / name}: ") and "made again" in line for line in lines)
     assert wrong(run) == {}
-
-
-@pytest.mark.parametrize("name", [NAME, "state.json"])
-def test_60_bit_flips_in_what_vouches_for_the_rest_are_found(run: Path, name: str):
-    chance, good = random.Random(13), (run / name).read_bytes()
-    for _ in range(60):
-        flip(run / name, chance)
-        assert name in wrong(run)
-        (run / name).write_bytes(good)
 
 
 @pytest.mark.parametrize("name", [*KINDS, *DERIVED, NAME, "state.json"])
@@ -158,13 +151,6 @@ def test_every_deleted_folder_is_missing(run: Path, kind: str):
     assert len(lost) >= 2
     shutil.rmtree(run / kind)
     assert wrong(run) == dict.fromkeys(lost, "missing")
-
-
-def test_a_snapshot_deleted_with_its_index_is_missing(run: Path):
-    for path in (run / "snapshots").glob("00000004.*"):
-        path.unlink()
-    shutil.rmtree(run / "snapshots" / "00000004")
-    assert wrong(run) == {"snapshots/00000004": "missing"}
 
 
 def _without_line(index: int) -> Callable[[str], str]:
@@ -230,10 +216,8 @@ def test_removals_by_the_run_itself_are_recorded(run: Path):
 
 def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     """Saves and rows later than the checkpoint go, and are written again; nothing of that is damage."""
-    for step in (8,):
-        shard = run / "checkpoints" / f"{step:08d}" / "shards" / "p00000.h5"
-        shard.write_bytes(shard.read_bytes()[:-1])
-    (run / "spectra.h5").write_bytes(b"")
+    shard = run / "checkpoints" / "00000008" / "shards" / "p00000.h5"
+    shard.write_bytes(shard.read_bytes()[:-1])
     (run / "spectra.h5").unlink()
     assert simulate(place / "case.yaml", run, "time.max_steps=10") == 0
     assert "warning: " in (log := (run / "run.log").read_text())
@@ -249,21 +233,14 @@ def test_overwrite_begins_another_ledger(place: Path, run: Path):
     assert read_ledger(run).saves < saves and wrong(run) == {}
 
 
-def test_an_older_copy_of_the_ledger_and_a_folder_in_its_place_are_found(place: Path, run: Path):
+def test_an_older_copy_of_the_ledger_is_found(place: Path, run: Path):
     older = (run / NAME).read_bytes()
     assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
     (run / NAME).write_bytes(older)
     assert wrong(run)[NAME] == "older than state.json"
-    (run / NAME).unlink()
-    (run / NAME).mkdir()
-    assert wrong(run).keys() == {NAME} and "cannot be read" in str(wrong(run)[NAME])
 
 
 # ---- the ledger alone --------------------------------------------------------------------------------------
-
-
-def recorded(path: Path) -> tuple[int, str]:
-    return checksum(pieces_of(path))
 
 
 @pytest.fixture
@@ -301,14 +278,8 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
         try:
             ledger = Cut(folder, RunFolder(folder).recorded())
             replace_file(folder / "config.yaml", "one", ledger)
-            series = Series(
-                folder / "spectra.h5",
-                {"k": np.arange(4.0)},
-                {"e": ("k",)},
-                journal=ledger,
-                part_rows=2,
-                part_bytes=1,
-            )
+            few: Any = {"journal": ledger, "part_rows": 2, "part_bytes": 1}
+            series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, **few)
             table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
             for step in range(7):
                 series.append(step, float(step), {"e": np.full(4, step, float)})
@@ -337,7 +308,7 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
         Ledger(folder, RunFolder(folder).recorded())
         for name, record in read_ledger(folder).files.items():
             if name != "diagnostics.csv":
-                assert recorded(folder / name) == record
+                assert checksum(pieces_of(folder / name)) == record
         total += 1
     assert total > 40
 

@@ -36,9 +36,8 @@ def test_what_is_good_is_reported_file_by_file(sharded):
     assert report.lines() == [f"{path}: ok" for path in files]
 
 
-@pytest.mark.parametrize("shard", range(4))
-def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
-    path = sharded / "shards" / f"p0000{shard}.h5"
+def test_a_shard_truncated_lengthened_or_deleted(sharded):
+    path = sharded / "shards" / "p00002.h5"
     good = path.read_bytes()
     name = f"00000005/shards/{path.name}"
     for length in (0, 1, len(good) // 2, len(good) - 1):

@@ -45,16 +45,6 @@ def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_pat
     writer.close()
 
 
-def test_the_next_submit_waits_for_the_one_before(tmp_path):
-    writer = Writer(ALONE)
-    for step in (1, 2, 3):
-        writer.submit(tmp_path, step, tiny(step), {"time": 0.1 * step})
-        assert len(committed(tmp_path)) >= step - 1
-    assert writer.wait() == tmp_path / "00000003"
-    assert writer.wait() is None and writer.poll() is None
-    writer.close()
-
-
 def test_poll_trusts_the_callers_reduction(tmp_path):
     writer = Writer(ALONE)
     writer.submit(tmp_path, 1, tiny(1), {"time": 0.0})
