@@ -6,7 +6,6 @@ Nothing is cached: each access shows the present files. JAX is not needed.
 import base64
 import html
 import io
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from simulator.archive.index import dimensions, write_time_index
 from simulator.archive.manifest import FieldEntry, committed
-from simulator.archive.reader import Snapshot, StoredField, open_snapshot
+from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
 from simulator.archive.yt_data import yt_data
@@ -92,8 +91,8 @@ class Run:
 
     def to_xarray(self) -> "xarray.Dataset":
         """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units`
-        if the model states them, and the run's configuration among the attributes. A chunk is a block of one shard;
-        nothing is read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
+        if the model states them, and the run's configuration among the attributes. Nothing is
+        read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
         yet, or if xarray or dask is not installed."""
         return data_set(self.path, self.snapshots[:])
 
@@ -211,9 +210,8 @@ _TEXT_LENGTH = 65536
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), lazily: one dask task for each block in a
-    shard. A snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if
-    there are no snapshots.
+    """Every stored field of `snapshots` as (time, component, x, y, z), lazily, in blocks that dask chooses. A snapshot
+    that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are no snapshots.
     """
     try:
         import dask.array
@@ -237,10 +235,9 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 parts.append(dask.array.full(entry.shape, np.nan, dtype=kind))
                 continue
             stored = snapshot[name]
-            chunks: Any = (*((1,) * len(names) for names in entry.components), *_chunks(stored))
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
             plain: Any = {"lock": False, "asarray": False, "fancy": False, "meta": np.empty(0, stored.dtype)}
-            parts.append(dask.array.from_array(stored, chunks, name=token, **plain).astype(kind))
+            parts.append(dask.array.from_array(stored, name=token, **plain).astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
@@ -264,13 +261,3 @@ def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
     for snapshot in snapshots:
         fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
     return fields
-
-
-def _chunks(stored: StoredField) -> list[tuple[int, ...]]:
-    """The extents of the blocks along each axis, such that every chunk lies in one shard."""
-    pieces = list(stored.pieces)
-    chunks = []
-    for axis, size in enumerate(stored.entry.extents):
-        bounds = sorted({piece.block.start[axis] for piece in pieces} | {size})
-        chunks.append(tuple(b - a for a, b in itertools.pairwise(bounds)))
-    return chunks

@@ -97,9 +97,8 @@ class Series:
             if values.keys() != self._required:
                 raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
             row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
-            for name, value in row.values.items():
-                if value.shape != self._shape(name):
-                    raise ValueError(f"{name}: shape {value.shape}, not {self._shape(name)}")
+            if wrong := [name for name, value in row.values.items() if value.shape != self._shape(name)]:
+                raise ValueError(f"values of another shape: {wrong}")
             self._add(row)
         self._commit()
 

@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Any
 
 import h5py
@@ -55,25 +56,16 @@ class Dataset:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [self.name, *(a.name for a in self.axes)]
-        if not all(NAMED.fullmatch(n) for n in names):
-            raise ValueError(f"data set {self.name!r}: names start with a letter and contain no slash")
-        shape = self.shape
+        if not NAMED.fullmatch(self.name):
+            raise ValueError(f"data set {self.name!r}: a name starts with a letter and contains no slash")
+        shape, leading = self.shape, tuple(len(c) for c in self.components)
         if not self.axes:
-            object.__setattr__(
-                self, "axes", tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
-            )
-        leading = tuple(len(c) for c in self.components)
-        if len(shape) != len(leading) + len(self.axes) or shape[: len(leading)] != leading:
-            raise ValueError(
-                f"data set {self.name}: shape {shape} for components {leading} and "
-                f"axes {[a.name for a in self.axes]}"
-            )
-        for axis, n in zip(self.axes, shape[len(leading) :], strict=True):
-            if axis.size > n:
-                raise ValueError(f"data set {self.name}: axis {axis.name} has {n} entries, not {axis.size}")
-        if self.shares and (sum(self.shares) != self.axes[-1].size or shape[-1] % len(self.shares)):
-            raise ValueError(f"data set {self.name}: {len(self.shares)} shares of {sum(self.shares)} entries")
+            axes = tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
+            object.__setattr__(self, "axes", axes)
+        extents = tuple(axis.size for axis in self.axes)
+        padded = shape[len(leading) :]
+        if shape[: len(leading)] != leading or len(padded) != len(extents) or any(map(lt, padded, extents)):
+            raise ValueError(f"data set {self.name}: shape {shape} for components {leading}, axes {extents}")
         if self.dtype.kind not in "biufc" or self.dtype.name == "float16":
             raise ValueError(f"data set {self.name}: cannot store {self.dtype}")
 

@@ -175,8 +175,6 @@ def prune(
     Nothing is removed unless the newest folder has been read back and verified. Returns the removed folders;
     each is recorded in `journal` first.
     """
-    if keep_last < 1:
-        raise ValueError(f"keep_last = {keep_last}: must be at least 1")
     names = committed_names(parent)
     old = [parent / name for name in names[:-keep_last] if not keep_every or int(name) % keep_every]
     if not old or not verify(parent / names[-1]).restorable:

@@ -22,7 +22,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from simulator.errors import UserError
@@ -36,8 +35,8 @@ Tree = Any
 
 
 def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:
-    """`count` steps of a state, in `kept` parts of parts: the reverse holds the first state of every part, and repeats
-    one part after the other. `shardings`: of the state's arrays; left to itself XLA gathers some of them."""
+    """`count` steps of a state, in `kept` parts of parts: the reverse holds the first state of each, and repeats one
+    part after the other. `shardings`: of the state's arrays; left to itself XLA gathers some of them."""
 
     def one(state: Tree, _: None) -> tuple[Tree, None]:
         return lax.with_sharding_constraint(step(state), shardings), None
@@ -56,76 +55,6 @@ def _part(
     inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None
 ) -> tuple[Tree, None]:
     return lax.scan(jax.checkpoint(inner, prevent_cse=False), state, None, kept)[0], None
-
-
-def _nothing(leaves: Tree) -> list[np.ndarray]:
-    """Cotangents of arrays that cannot vary."""
-    return [np.zeros(jnp.shape(leaf), jax.dtypes.float0) for leaf in leaves]
-
-
-def _chosen(leaves: Tree, which: list[bool]) -> Tree:
-    return tuple(leaf for leaf, wanted in zip(leaves, which, strict=True) if wanted)
-
-
-def _merged(which: list[bool], chosen: Tree, others: Tree) -> Tree:
-    found = iter(chosen)
-    return tuple(next(found) if wanted else other for wanted, other in zip(which, others, strict=True))
-
-
-def _opened(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A function of flat arrays that takes the traced real or complex values over which it closes as its first
-    argument, and these values."""
-    closed, constants = jax.closure_convert(function, *arguments)
-    tree = jax.tree.structure(arguments)
-
-    def opened(constants: Tree, *leaves: Any) -> Any:
-        return jax.tree.leaves(closed(*jax.tree.unflatten(tree, leaves), *constants))
-
-    return opened, tuple(constants)
-
-
-def computed_again(tendency: Callable[..., Any]) -> Callable[..., Any]:
-    """A tendency (fields, time, stage) -> (rates, maxima) whose reverse holds its arguments only.
-
-    The reverse computes it again once its cotangents are there, and not before: of `jax.checkpoint` XLA computes on
-    processors all that does not depend on cotangents early, and then holds it.
-    """
-
-    def again(*arguments: Any) -> Any:
-        leaves, given = jax.tree.flatten(jax.tree.map(jnp.asarray, arguments))
-        made = jax.tree.structure(jax.eval_shape(tendency, *arguments))
-        closed, constants = _opened(tendency, *arguments)
-        run = jax.custom_vjp(lambda constants, leaves: tuple(closed(constants, *leaves)))
-        run.defvjp(
-            lambda constants, leaves: (run(constants, leaves), (constants, leaves)),
-            partial(_back, closed, given, made),
-        )
-        return jax.tree.unflatten(made, run(constants, tuple(leaves)))
-
-    return again
-
-
-def _back(closed: Callable[..., Any], given: Any, made: Any, held: Tree, slopes: Tree) -> Tree:
-    """Cotangents of the constants and arguments of a tendency from those of its results."""
-    constants, leaves = held
-    _, time, *_ = jax.tree.unflatten(given, leaves)
-    varied = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
-
-    def back(constants: Tree, leaves: Tree, slopes: Tree) -> Tree:
-        def moving(constants: Tree, values: Tree) -> Tree:
-            return tuple(closed(constants, *_merged(varied, values, leaves)))
-
-        return jax.vjp(moving, constants, _chosen(leaves, varied))[1](tuple(slopes))
-
-    # A loop that runs once, which XLA cannot know: without it, it mixes the reverses of all stages. It is no
-    # condition, because collectives in conditions may start in another order on another process.
-    zeros = jax.tree.map(jnp.zeros_like, (constants, _chosen(leaves, varied)))
-    _, (of_constants, found) = lax.while_loop(
-        lambda carry: carry[0],
-        lambda _: (jnp.zeros((), bool), back(constants, leaves, slopes)),
-        (time < jnp.inf, zeros),
-    )
-    return of_constants, _merged(varied, found, _nothing(leaves))
 
 
 FIELDS = "fields"
@@ -192,7 +121,7 @@ class Gradient:
         # How well a step closes the energy budget influences nothing, and its reverse would hold several fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
         step = step_of(
-            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, computed_again
+            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, jax.checkpoint
         )
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):

@@ -74,7 +74,6 @@ def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
     check(data)
     np.testing.assert_array_equal(data["psi"], velocities()[:, 1] + 1j * velocities()[:, 2])
     assert list(data["component"].values) == ["x", "y", "z"] and "count" not in data
-    assert data["velocity"].chunks[3] == (3, 2)  # a chunk lies in one shard
 
 
 def test_a_field_that_a_snapshot_lacks_is_nan_there(folder):

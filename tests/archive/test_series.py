@@ -143,7 +143,7 @@ def test_wrong_rows_and_another_grid_are_refused(tmp_path):
     series = opened(tmp_path / "spectra.h5")
     with pytest.raises(ValueError, match="magnetic"):
         series.append(0, 0.0, {"kinetic": K})
-    with pytest.raises(ValueError, match=r"kinetic: shape \(4,\), not \(5,\)"):
+    with pytest.raises(ValueError, match=r"another shape: .*kinetic"):
         series.append(0, 0.0, {"kinetic": K[1:], "magnetic": K})
     assert not series.path.exists()
     series.append(0, 0.0, spectrum(0))
