@@ -210,8 +210,9 @@ _TEXT_LENGTH = 65536
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), lazily, in blocks that dask chooses. A snapshot
-    that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are no snapshots.
+    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in blocks that dask chooses. A
+    snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are no
+    snapshots.
     """
     try:
         import dask.array

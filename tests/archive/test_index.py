@@ -7,7 +7,6 @@ from storage_support import XYZ, grid, on_devices, random_field, save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
-from simulator.archive.verify import verify
 
 ATTRIBUTES = {
     "time": 0.25,
@@ -107,10 +106,3 @@ def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(sav
         # the last index of an image is the run's x
         steps = root.attrs["Direction"].reshape(3, 3) * root.attrs["Spacing"]
         np.testing.assert_allclose(steps @ [3, 4, 5], [5 / 6, 4 / 5, 3 / 4], rtol=1e-15)
-
-
-def test_a_snapshot_without_anything_to_draw_has_an_empty_sidecar(tmp_path):
-    folder = save(tmp_path, 1, [Dataset("time", 0.5)], {"time": 0.5})
-    with h5py.File(folder.with_suffix(".vtkhdf"), locking=False) as file:
-        assert len(file["VTKHDF/PointData"]) == 0
-    assert verify(folder).ok

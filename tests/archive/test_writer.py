@@ -45,18 +45,6 @@ def test_submit_returns_while_the_disk_is_slow_and_donation_does_no_harm(tmp_pat
     writer.close()
 
 
-def test_poll_trusts_the_callers_reduction(tmp_path):
-    writer = Writer(ALONE)
-    writer.submit(tmp_path, 1, tiny(1), {"time": 0.0})
-    while writer.busy:
-        time.sleep(0.001)
-    for _ in range(5):
-        assert writer.poll(busy=True) is None  # another process still writes
-    assert committed(tmp_path) == []
-    assert writer.wait() is not None
-    writer.close()
-
-
 def test_non_finite_values_are_not_committed_unless_wanted(tmp_path):
     good = save(tmp_path, 1, tiny(1))
     state = tiny(2)

@@ -1,7 +1,6 @@
 """One run on any number of devices and processes; what its compiled step sends and how often it is compiled."""
 
 import os
-import re
 import signal
 import socket
 import time
@@ -9,17 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_support import (
-    CASE,
-    call,
-    largest_difference,
-    rows,
-    simulate,
-    started,
-    table,
-    wait_until,
-    write_case,
-)
+from run_support import CASE, call, largest_difference, rows, simulate, started, table, wait_until, write_case
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
@@ -111,24 +100,6 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     assert_alike(tmp_path / "run", one_device)
 
 
-@pytest.mark.parametrize(
-    ("process", "told"),
-    [(0, "1 of 2 processes did not come within"), (1, "process 0 of 2 (the first one) did not come within")],
-)
-def test_a_process_waits_for_the_other_as_long_as_the_configuration_says(tmp_path, process, told):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    config = write_case(tmp_path, CASE)
-    flags = ["--coordinator", address, "--num-processes", "2", "--process-id", str(process)]
-    done = call("run", config, "--output", tmp_path / "run", "run.rendezvous=1s", *flags)
-    assert (done.returncode, done.stdout) == (1, "")
-    *waiting, last = done.stderr.splitlines()
-    assert last.startswith(f"simulator: {told} 1 s (run.rendezvous)")
-    assert waiting and all(line.startswith("simulator: waiting for ") for line in waiting)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_a_killed_process_ends_the_run_within_seconds_and_the_run_continues(one_device, tmp_path):
     run, config = tmp_path / "run", one_device.parent / "case.yaml"
@@ -158,16 +129,6 @@ def _child(parent: int, variable: str) -> int:
         if variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             return os.pidfd_open(int(pid))
     raise AssertionError("no such child")
-
-
-def test_a_mistake_that_only_the_processes_find_is_one_line(tmp_path):
-    (tmp_path / "fields.py").write_text("def build(x, y, z):\n    return {'wind': (y, y, y)}\n")
-    initial = "{kind: python, path: fields.py, function: build}"
-    config = write_case(tmp_path, re.sub(r"initial: .*", f"initial: {initial}", CASE))
-    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2")
-    assert ended.returncode == 2 and ended.stdout == ""
-    assert len(ended.stderr.splitlines()) == 1 and "wind" in ended.stderr
-    assert not (tmp_path / "run").exists()
 
 
 # ---- the compiled program ---------------------------------------------------------------------------------

@@ -166,14 +166,6 @@ def test_a_later_stop_continues_a_finished_run(undisturbed, tmp_path, capsys):
     assert "time.stop: 3 lies before t = 3.3" in capsys.readouterr().err
 
 
-def test_a_frozen_key_can_be_allowed(half, capsys):
-    assert main(["resume", str(half), "model.viscosity=0.03", "--allow", "model.viscosity"]) == 0
-    assert "model.viscosity: 0.02 -> 0.03\n" in capsys.readouterr().out
-    found = table(half)
-    ratio = found["dissipation"] / found["enstrophy"]
-    assert ratio[0] == pytest.approx(0.04) and ratio[-1] == pytest.approx(0.06)
-
-
 def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
     run = tmp_path / "run"
     arguments = ["output.checkpoints.every_steps=1000", "output.checkpoints.keep_last=5"]

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from fault_support import CONFIG, Harm, assert_clean, call, compared, cut, flip, start_all, steps
+from fault_support import CONFIG, Harm, assert_clean, call, compared, cut, flip, steps
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -24,8 +24,7 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.writer import STAGES
 
 LAST = 60
-LAYOUTS = st.sampled_from([(2, 1), (1, 1), (3, 1)])
-"""(devices, processes)."""
+DEVICES = st.sampled_from([2, 1, 3])
 
 
 class Runs(RuleBasedStateMachine):
@@ -38,35 +37,23 @@ class Runs(RuleBasedStateMachine):
         if not self.reference.exists():
             (self.place / "machine.yaml").write_text(CONFIG)
             keep = "output.checkpoints={every_steps: 1, keep_every: 1}"
-            assert self._run(self.reference, LAST, (2, 1), more=[keep])[0] == 0
+            assert self._run(self.reference, LAST, 2, more=[keep])[0] == 0
         self.run = Path(tempfile.mkdtemp(dir=self.place)) / "run"
         self.exact = True
         self.done = 0
         self.damaged: set[int] = set()
 
-    def _run(self, run: Path, end: int, layout: tuple[int, int], harm: Harm = Harm(), more=()):  # noqa: B008
-        devices, processes = layout
+    def _run(self, run: Path, end: int, devices: int, harm: Harm = Harm(), more=()):  # noqa: B008
         arguments = ["run", self.place / "machine.yaml", "--output", run, f"time.max_steps={end}", *more]
-        arguments += [f"devices.count={devices}"]
-        if processes == 1:
-            return call(arguments, self.place, harm)
-        started = start_all(arguments, self.place, processes, harm)
-        ends = [started[0].ended()]
-        for process in started[1:]:
-            if ends[0][0] < 0:
-                process.kill()
-            ends.append(process.ended())
-        return ends[0]
+        return call([*arguments, f"devices.count={devices}"], self.place, harm)
 
     def _good(self) -> list[int]:
         return [s for s in steps("checkpoints", self.run) if s not in self.damaged]
 
-    def _begins(self, layout: tuple[int, int]) -> int:
+    def _begins(self, devices: int) -> int:
         """The step that the next start begins with."""
         good = self._good()
-        self.exact &= layout[0] == 2 or not good
-        if not good:
-            self.exact = layout[0] == 2
+        self.exact = devices == 2 and (self.exact or not good)
         return good[-1] if good else 0
 
     def _check(self) -> None:
@@ -93,14 +80,14 @@ class Runs(RuleBasedStateMachine):
         return bool(self.damaged) and not self._good()
 
     @precondition(lambda self: self.done < LAST)
-    @rule(more=st.integers(1, 9), layout=LAYOUTS)
-    def run_some_steps(self, more, layout):
+    @rule(more=st.integers(1, 9), devices=DEVICES)
+    def run_some_steps(self, more, devices):
         """Which ends with a save; on the layout of before or another."""
         if self._all_lost():
             return self.refused()
-        begins = self._begins(layout)
+        begins = self._begins(devices)
         end = min(max(self.done, begins) + more, LAST)
-        code, said = self._run(self.run, end, layout)
+        code, said = self._run(self.run, end, devices)
         assert code == 0, said
         assert said.count("skipped ") == len(self.damaged), said
         self.done, self.damaged = end, set()
@@ -112,13 +99,13 @@ class Runs(RuleBasedStateMachine):
     @rule(
         stage=st.sampled_from([s for s in STAGES if s != "moved aside"]),
         nth=st.integers(1, 3),
-        layout=LAYOUTS,
+        devices=DEVICES,
     )
-    def kill(self, stage, nth, layout):
+    def kill(self, stage, nth, devices):
         if self._all_lost():
             return self.refused()
-        self._begins(layout)
-        code, said = self._run(self.run, LAST, layout, Harm(stage, nth))
+        self._begins(devices)
+        code, said = self._run(self.run, LAST, devices, Harm(stage, nth))
         assert code in (0, -signal.SIGKILL), said
         self.done = LAST if code == 0 else max(steps("checkpoints", self.run), default=0)
         self.damaged = set()  # they were later than the checkpoint that it began with, and so removed
@@ -138,9 +125,9 @@ class Runs(RuleBasedStateMachine):
 
     def refused(self):
         """Nothing is good any more: said, and left to the user."""
-        code, said = self._run(self.run, LAST, (2, 1))
+        code, said = self._run(self.run, LAST, 2)
         assert code == 1 and said.splitlines()[-1].endswith("start again with --overwrite"), said
-        code, said = self._run(self.run, 8, (2, 1), more=["--overwrite"])
+        code, said = self._run(self.run, 8, 2, more=["--overwrite"])
         assert code == 0, said
         self.done, self.damaged, self.exact = 8, set(), True
         self._check()

@@ -24,12 +24,7 @@ FLOW = {
 def simulation(memory, devices=2, **others):
     return Simulation(
         run_config_class().model_validate(
-            {
-                **FLOW,
-                "devices": {"platform": "cpu", "count": devices},
-                "run": {"memory": memory},
-                **others,
-            }
+            {**FLOW, "devices": {"platform": "cpu", "count": devices}, "run": {"memory": memory}, **others}
         )
     )
 
