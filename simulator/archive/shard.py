@@ -74,11 +74,6 @@ class Dataset:
         return tuple(np.shape(self.array))
 
     @property
-    def is_whole(self) -> bool:
-        """Whether this process can address the whole array."""
-        return not isinstance(self.array, jax.Array) or self.array.is_fully_addressable
-
-    @property
     def dtype(self) -> np.dtype:
         return (
             np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype

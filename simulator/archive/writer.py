@@ -38,7 +38,7 @@ from simulator.archive.manifest import (
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
 from simulator.cluster.start import Cluster
-from simulator.errors import RunFailure, UserError
+from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 
 STAGES = (
@@ -74,8 +74,6 @@ class Options:
 
     def __post_init__(self) -> None:
         load_filters(self.compression)
-        if self.precision not in ("keep", "single"):
-            raise UserError(f"precision {self.precision!r}: keep or single")
 
     def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
         """The type in which an array of `dtype` is stored."""
@@ -149,11 +147,6 @@ class Writer:
         """
         self.wait()
         attributes = _plain({**attributes, "time": float(attributes["time"])})
-        names = [d.name for d in datasets]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two data sets have the same name: {names}")
-        if self._cluster.num_processes == 1 and not all(d.is_whole for d in datasets):
-            raise ValueError("arrays of several processes need all of them to save: pass the cluster")
         fields = {d.name: _entry(d, options) for d in datasets}
         target = Path(parent) / folder_name(step)
         save = _Save(

@@ -8,28 +8,16 @@ from storage_support import XYZ, grid, on_devices, random_field, save
 from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
 
-ATTRIBUTES = {
-    "time": 0.25,
-    "dt": 1e-3,
-    "config": "x" * 100_000,
-    "author": "",
-    "run": {"seed": 1},
-    "box": [1.0, 2.0],
-}
+TEXT = "x" * 100_000
+ATTRIBUTES = {"time": 0.25, "dt": 1e-3, "config": TEXT, "author": "", "run": {"seed": 1}, "box": [1.0, 2.0]}
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, devices):
     values = random_field(3, 6, 5, 4)
-    psi = random_field(6, 5, 4, dtype=np.complex128)
+    sharded, psi = on_devices(values, (2, 2), (None, 0, 1, None)), random_field(6, 5, 4, dtype=np.complex128)
     datasets = [
-        Dataset(
-            "velocity",
-            on_devices(values, (2, 2), (None, 0, 1, None)),
-            grid(6, 5, 4),
-            XYZ,
-            attributes={"unit": "m/s"},
-        ),
+        Dataset("velocity", sharded, grid(6, 5, 4), XYZ, attributes={"unit": "m/s"}),
         Dataset("psi", psi, grid(6, 5, 4)),
         Dataset("coarse", psi.real[::2], grid(3, 5, 4)),
         Dataset("spectrum", np.arange(5.0), (Axis.modes("kx", [0, 1, 2, -2, -1]),)),

@@ -35,13 +35,6 @@ def test_numbers_come_back_bit_for_bit(tmp_path_factory, values):
     assert read["step"].dtype == np.int64 and list(read["step"]) == list(range(len(values)))
 
 
-def test_it_can_be_read_while_it_is_written(tmp_path):
-    table = filled(tmp_path / "diagnostics.csv")
-    assert list(read_table(table.path)["step"]) == [0, 1, 2, 3, 4]
-    table.append({"step": 5, "time": 0.5, "energy": 0.0})
-    assert list(read_table(table.path)["step"]) == [0, 1, 2, 3, 4, 5]
-
-
 def test_a_row_has_to_be_complete(tmp_path):
     table = filled(tmp_path / "diagnostics.csv")
     for row in ({"step": 9, "time": 1.0}, {"step": 9, "time": 1.0, "energy": 1.0, "enstrophy": 2.0}):

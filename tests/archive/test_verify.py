@@ -1,6 +1,5 @@
 import errno
 import os
-import shutil
 
 import h5py
 import numpy as np
@@ -99,19 +98,6 @@ def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
 def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
     monkeypatch.setenv("HDF5_VDS_PREFIX", "/elsewhere")
     assert "HDF5_VDS_PREFIX=/elsewhere" in wrong(sharded)["00000005.h5"]
-
-
-def test_a_moved_run_still_verifies_and_a_renamed_folder_does_not_pass(sharded, tmp_path_factory):
-    moved = tmp_path_factory.mktemp("moved") / "run"
-    shutil.copytree(sharded.parent, moved)
-    shutil.rmtree(sharded)
-    assert verify(moved / "00000005").ok
-    (moved / "00000005").rename(moved / "00000006")
-    (moved / "00000005.h5").rename(moved / "00000006.h5")
-    (moved / "00000005.vtkhdf").rename(moved / "00000006.vtkhdf")
-    assert wrong(moved / "00000006") == {
-        "00000006/manifest.json": "is of step 5, a copy under another step's name"
-    }
 
 
 def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):

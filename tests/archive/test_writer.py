@@ -1,3 +1,4 @@
+import ctypes
 import os
 import threading
 import time
@@ -55,10 +56,8 @@ def test_non_finite_values_are_not_committed_unless_wanted(tmp_path):
     assert committed(tmp_path) == [good] and not clean_leftovers(tmp_path)
     kept = save(tmp_path, 2, state, options=Options(require_finite=False))
     assert not verify(kept).restorable
-    assert newest_good(tmp_path) == (
-        good,
-        [(kept, "shards/p00000.h5: velocity has 1 values that are not finite")],
-    )
+    skipped = [(kept, "shards/p00000.h5: velocity has 1 values that are not finite")]
+    assert newest_good(tmp_path) == (good, skipped)
 
 
 def test_a_lost_lock_stops_the_commit(tmp_path):
@@ -84,13 +83,8 @@ def test_single_precision_rounds_fields_and_nothing_else(tmp_path):
 @pytest.mark.parametrize("compression", ["none", "gzip", "blosc2"])
 def test_compressed_or_not_the_bits_are_the_same(tmp_path, compression):
     values = np.round(random_field(3, 40, 30, 20), 1)
-    folder = save(
-        tmp_path,
-        1,
-        [Dataset("u", values, grid(40, 30, 20), XYZ), Dataset("time", 0.1)],
-        {"time": 0.0},
-        options=Options(compression=compression),
-    )
+    data = [Dataset("u", values, grid(40, 30, 20), XYZ), Dataset("time", 0.1)]
+    folder = save(tmp_path, 1, data, options=Options(compression=compression))
     size = (folder / "shards" / "p00000.h5").stat().st_size
     assert (size < 0.5 * values.nbytes) == (compression != "none")
     assert verify(folder).ok
@@ -101,13 +95,6 @@ def test_compressed_or_not_the_bits_are_the_same(tmp_path, compression):
 def test_options_that_do_not_exist_are_refused():
     with pytest.raises(UserError, match="one of none, gzip, blosc2"):
         Options(compression="zip")
-    with pytest.raises(UserError, match="keep or single"):
-        Options(precision="half")  # type: ignore[arg-type]
-
-
-def test_two_names_alike_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="the same name"):
-        save(tmp_path, 1, [Dataset("a", 1.0), Dataset("a", 2.0)])
 
 
 def test_attributes_that_json_lacks_are_refused_at_once(tmp_path):
@@ -117,21 +104,13 @@ def test_attributes_that_json_lacks_are_refused_at_once(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def _mounted(parent, size):
-    """In a mount namespace of this process alone, so that nothing has to be unmounted."""
-    import ctypes
-
+def _fill_a_small_disk(parent):
+    # In a mount namespace of this process alone, so that nothing has to be unmounted.
     libc = ctypes.CDLL(None, use_errno=True)
-    parent = str(parent).encode()
     if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None):
         raise SystemExit(77)
-    if libc.mount(b"tmpfs", parent, b"tmpfs", 0, f"size={size}".encode()):
+    if libc.mount(b"tmpfs", bytes(parent), b"tmpfs", 0, b"size=1m"):
         raise SystemExit(77)
-    return libc
-
-
-def _fill_a_small_disk(parent):
-    _mounted(parent, "1m")
     good = [save(parent, step, tiny(step, n=12)) for step in range(3)]
     for n in (40, 34):  # does not fit at all; fits only in part
         try:
@@ -144,21 +123,8 @@ def _fill_a_small_disk(parent):
     save(parent, 10, tiny(10, n=4))  # and what fits can still be written
 
 
-def _write_to_a_read_only_disk(parent):
-    libc = _mounted(parent, "1m")
-    save(parent, 1, tiny(1))
-    assert libc.mount(b"none", bytes(parent), None, 0x20 | 0x1, None) == 0  # remount read-only
-    try:
-        save(parent, 2, tiny(2))
-        raise SystemExit(2)
-    except RunFailure as error:
-        assert "Read-only file system" in str(error) and "\n" not in str(error), error
-    assert verify(parent / "00000001").ok
-
-
-@pytest.mark.parametrize("scene", [_fill_a_small_disk, _write_to_a_read_only_disk])
-def test_disks_that_refuse(tmp_path, scene):
-    code = in_child(scene, tmp_path)
+def test_a_small_disk_that_fills(tmp_path):
+    code = in_child(_fill_a_small_disk, tmp_path)
     if code == 77:
         pytest.skip("mounting a tmpfs needs root")
     assert code == 0
