@@ -16,13 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, committed
+from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
 from simulator.archive.reader import Snapshot, open_snapshot
-from simulator.archive.shard import Block, build_shard
 from simulator.archive.writer import Writer
 from simulator.cli import main
-from simulator.files import write_durably
 from simulator.run import execute
 
 CONFIG = """
@@ -246,23 +244,6 @@ def cut(path: Path, place: float) -> None:
 def copy(run: Path, to: Path) -> Path:
     shutil.copytree(run, to)
     return to
-
-
-def write_shards(parent: Path, step: int, count: int) -> None:
-    """A checkpoint as `count` processes would write it: each its own third, half, ... of a small field."""
-    axis = Axis.uniform("x", 12, 1 / 12)
-    entry = FieldEntry(dtype="<f8", axes=(axis,))
-    values = np.random.default_rng(step).standard_normal(12)
-    target, temporary = parent / f"{step:08d}", parent / ".tmp-test"
-    (temporary / "shards").mkdir(parents=True)
-    records = []
-    for number, part in enumerate(np.split(values, count)):
-        block = Block((number * part.size,), part.copy())
-        pieces, record = build_shard(number, {"density": entry}, {"density": [block]})
-        write_durably(temporary / record.file, pieces)
-        records.append(record)
-    manifest = Manifest(step=step, time=0.0, index=False, fields={"density": entry}, shards=tuple(records))
-    commit(temporary, target, manifest, lambda: None, lambda stage: None)
 
 
 def wait_for(happened: Callable[[], object], seconds: float = 60) -> None:

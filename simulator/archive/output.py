@@ -191,7 +191,7 @@ class Output:
         settings = simulation.config.output.checkpoints
 
         def committed(folder: Path) -> None:
-            self._record(folder)
+            self._journal.kept([folder / MANIFEST])
             prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
 
         self._writer.submit(
@@ -213,12 +213,8 @@ class Output:
 
     def _indexed(self, folder: Path) -> None:
         """Records a new snapshot and adds it to the index of all snapshots."""
-        self._record(folder)
-        write_time_index(folder.parent)
-
-    def _record(self, folder: Path) -> None:
-        """Records a snapshot or checkpoint that was committed."""
         self._journal.kept([folder / MANIFEST])
+        write_time_index(folder.parent)
 
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from all series; returns a line for each file that lost rows."""

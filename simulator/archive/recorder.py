@@ -97,11 +97,6 @@ TOGETHER = 2.0
 """Seconds for which rows of frequent series wait to be written together."""
 
 
-def measured(simulation: Simulation, name: str) -> Measured:
-    """The measurement of the series `name`. Raises UserError if the model does not allow it."""
-    return series_of(simulation)[name]
-
-
 def series_of(simulation: Simulation) -> dict[str, Measured]:
     """The measurement of each series of a run, by name. Raises UserError for one that the model does not allow."""
     carried = None

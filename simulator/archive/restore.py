@@ -133,7 +133,7 @@ def _copy(
         for number, (_, stored) in zip(order, runs, strict=True):
             bounds[number] = stored
         # reading keeps the stored order of the axes
-        values = field.read(component, tuple(bounds)).transpose(order)
+        values = field[(*component, *bounds)].transpose(order)
         out[tuple(requested for requested, _ in runs)] = np.conj(values) if conjugate else values
 
 

@@ -25,7 +25,7 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
+from simulator.files import TEMPORARY, remove_temporaries
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
@@ -179,10 +179,6 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
 
-    def write_config(self, text: str, journal: Journal = UNRECORDED) -> None:
-        """Replace `config.yaml`."""
-        replace_file(self.path / CONFIG, text, journal)
-
     def recorded(self) -> Iterator[Path]:
         """The files that a run's ledger records; of a snapshot or checkpoint the manifest."""
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
@@ -220,10 +216,6 @@ class RunFolder:
         for name in (*(f"{name}.h5" for name in series), *_INDICES, *reversed(_WRITTEN), STATE, CONFIG):
             (self.path / name).unlink(missing_ok=True)
         remove_temporaries(self.path)
-
-    def remove_leftovers(self) -> list[str]:
-        """Remove the temporary files of a killed start from the folder itself; one line for each."""
-        return [f"removed {path}: left by a run that was killed" for path in remove_temporaries(self.path)]
 
 
 def claim(

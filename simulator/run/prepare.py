@@ -14,11 +14,12 @@ from simulator.archive.ledger import Audit, Ledger, lost_or_altered
 from simulator.archive.manifest import clean_leftovers, committed, remove
 from simulator.archive.output import Output
 from simulator.archive.reader import open_snapshot
+from simulator.archive.state import CONFIG
 from simulator.archive.states import restored
 from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import Journal
+from simulator.files import Journal, remove_temporaries, replace_file
 from simulator.run.folder import RunFolder, check_restored
 from simulator.run.log import RunLog
 from simulator.run.schedule import Schedule, events
@@ -72,16 +73,17 @@ def prepare_folder(
     run's.
     """
     path = simulation.config.output.directory
-    folder = RunFolder(path)
     changed = _changed(path)
-    ledger = Ledger(path, folder.recorded(), check)
+    ledger = Ledger(path, RunFolder(path).recorded(), check)
     log.open(path / "run.log", ledger)
     for line in changed:
         log.warn(f"{line}; the run continues with the remaining files")
-    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots")):
+    for left in remove_temporaries(path):
+        log.say(f"removed {left}: left by a run that was killed")
+    for line in _indices_made(path / "snapshots"):
         log.say(line)
     simulation.inputs.keep(path / "inputs", ledger)
-    folder.write_config(dump_config(simulation.config), ledger)
+    replace_file(path / CONFIG, dump_config(simulation.config), ledger)
     _record_provenance(simulation, choices, ledger)
     return ledger
 

@@ -1,7 +1,6 @@
 """Runs that blow up, and disks that do not take what is written."""
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -53,31 +52,3 @@ def test_a_field_that_is_not_finite_ends_the_run(tmp_path, capsys, events):
         # The save under way at the failure was finished.
         assert int(committed(run / "checkpoints")[-1].name) == (step - 1) // 2 * 2
     assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == []
-
-
-def test_with_a_smaller_dt_the_failed_run_continues(tmp_path, capsys):
-    text = UNSTABLE.replace("EVENTS", "{every_steps: 1}").replace("every_steps: 2,", "every_steps: 1,")
-    assert simulate(write_case(tmp_path, text), tmp_path / "run") == 1
-    first, *later = committed(tmp_path / "run" / "checkpoints")
-    for folder in later:  # there the flow has long been wrong
-        shutil.rmtree(folder)
-    capsys.readouterr()
-    assert simulate(tmp_path / "case.yaml", tmp_path / "run", "time.dt=1e-6", "time.max_steps=3") == 0
-    shown = capsys.readouterr().out
-    assert int(first.name) == 1 and table(tmp_path / "run")["step"][-1] == 3
-    assert "time.dt: 1.0 -> 1e-06" in shown and "continuing a run that failed at" in shown
-
-
-def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_a_line(tmp_path, capsys):
-    """A file in the place of the folder: even root cannot write below it."""
-    config = write_case(tmp_path, CASE)
-    assert simulate(config, tmp_path / "run", "time.max_steps=2") == 0
-    run = tmp_path / "run"
-    for folder in committed(run / "snapshots"):
-        assert verify(folder).ok
-    (run / "snapshots").rename(run / "plots")
-    (run / "snapshots").write_text("in the way")
-    capsys.readouterr()
-    assert simulate(config, run, "time.max_steps=4") == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "snapshots" in line and "Traceback" not in line

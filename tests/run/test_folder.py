@@ -170,7 +170,7 @@ def test_claim_decides_under_the_lock_and_a_refusal_writes_nothing(tmp_path):
     lock, decision = claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
     assert lock is not None and decision.action is Action.START
     with lock:
-        folder.write_config("grid: 64\n")
+        (folder.path / "config.yaml").write_text("grid: 64\n")
         write_state(folder.path, STOPPED)
         with pytest.raises(UserError, match="is writing this run"):
             claim(folder, {}, lambda: decided(folder, {"grid": "64"}))
