@@ -39,16 +39,9 @@ lock.release()
 
 
 def contend(folder, number=1, stale_after=60.0, delay=0.0):
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", CONTENDER, str(folder), str(time.time() + delay), str(stale_after)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(number)
-    ]
+    command = [sys.executable, "-c", CONTENDER, str(folder), str(time.time() + delay), str(stale_after)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(number)]
 
 
 def finish(process):

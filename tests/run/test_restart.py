@@ -173,21 +173,3 @@ def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
     on_request, last = (int(folder.name) for folder in committed(run / "checkpoints"))
     assert 20 <= on_request < last and not (run / "checkpoint").exists()
     assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
-
-
-def test_another_dt_counts_from_the_checkpoint(tmp_path):
-    """With a fixed dt, time is t0 + n dt; t0 is where that dt began, whatever chose dt before."""
-    run, config = tmp_path / "run", write_case(tmp_path, CASE)
-    assert (
-        simulate(config, run, "grid.shape=8,8,8", "output.snapshots=null", "time.dt=0.1", "time.max_steps=3")
-        == 0
-    )
-    assert main(["resume", str(run), "time.dt=0.03", "time.max_steps=6"]) == 0
-    assert main(["resume", str(run), "time.cfl=0.1", "time.max_steps=8"]) == 0
-    middle = table(run)["time"][-1]
-    assert main(["resume", str(run), "time.dt=0.01", "time.max_steps=10"]) == 0
-    first, second = [n * 0.1 for n in range(4)], [3 * 0.1 + n * 0.03 for n in range(1, 4)]
-    found = table(run)["time"]
-    np.testing.assert_allclose(found[:7], first + second, rtol=1e-15, atol=0)
-    assert (np.diff(found) > 0).all()
-    assert list(found[-2:]) == [middle + 0.01, middle + 2 * 0.01]

@@ -90,16 +90,6 @@ def test_soft_events_never_change_a_step(finished):
     assert set(spectra.step) <= set(steps)
 
 
-def test_spectra_sum_to_the_energy(finished):
-    run = open_run(finished)
-    spectra, found = run.spectra, table(finished)
-    k = spectra.coordinates["k"]
-    width = k[1] - k[0]
-    assert width == pytest.approx(2 * np.pi / 4)  # the largest of 2 pi / L_i
-    energy = found["energy"][np.searchsorted(found["step"], spectra.step)]
-    np.testing.assert_allclose(spectra["kinetic_energy"].sum(1) * width, energy, rtol=1e-13)
-
-
 def test_shards_reassemble_to_the_field(finished):
     """The snapshot holds u in physical space: its box mean is the row's energy, its spectrum the state's."""
     snapshot = open_run(finished).snapshots[-1]
