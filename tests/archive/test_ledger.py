@@ -36,7 +36,7 @@ CASE = """\
 model: {kind: navier_stokes, viscosity: 0.02}
 grid: {shape: [8, 8, 8]}
 initial: {kind: python, path: start.py, function: start}
-time: {stop: 10, dt: 0.01, max_steps: 8}
+time: {stop: 10, dt: 0.01, max_steps: 8, integrator: rk2}
 devices: {platform: cpu, count: 2}
 output:
   diagnostics: {every_steps: 1}
