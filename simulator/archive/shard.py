@@ -28,6 +28,8 @@ import xxhash
 from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEntry, ShardEntry, load_filters
 
 _CHUNK_BYTES = 1 << 20
+_STRUCTURE = 1 << 9
+"""About as many bytes as HDF5 adds for each data set."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,9 @@ def build_shard(
     ]
     # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
     image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
+    if not filters:  # a limit of the size of files holds for it too; HDF5 would not name this reason
+        image.truncate(_STRUCTURE * (len(parts) + 2) + sum(data.nbytes for *_, data in parts))
+        image.truncate(0)
     placed: list[tuple[int, np.ndarray]] = []
     with h5py.File(image, "w", libver=LIBVER) as file:
         for path, block, data in parts:
