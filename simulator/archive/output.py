@@ -165,10 +165,7 @@ class Output:
                 "box": list(simulation.config.grid.box),
                 **self._inside,
             },
-            options=Options(
-                compression=output.compression,
-                precision="single" if settings.precision == "single" else "keep",
-            ),
+            options=Options(output.compression, settings.precision == "single"),
             after=self._indexed,
         )
 

@@ -5,11 +5,11 @@ A field on the devices is an array of shape (components..., n0, n1, ...) whose t
 may be padded at their end; only the first `Axis.size` entries are stored.
 
 HDF5 makes only the structure, in memory: without compression data sets are contiguous, allocated early and never
-filled, so that HDF5 assigns their offsets and writes a few kilobytes into the pages kept here. The caller writes
-pages and data in the order of the file: any size without a copy, and a full disk is a plain OSError; when HDF5 itself
-writes to a full disk, it may report success, fail at close and crash the interpreter. The format is `v110`, in which
-a file whose writer was killed does not open. The file in memory is closed before its bytes are read: HDF5 1.14's
-image of an open `v110` file has a wrong checksum.
+filled, so that HDF5 assigns their offsets and writes a few kilobytes into a sparse file without a name. The caller
+writes structure and data in the order of the file: any size without a copy, and a full disk is a plain OSError; when
+HDF5 itself writes to a full disk, it may report success, fail at close and crash the interpreter. The format is
+`v110`, in which a file whose writer was killed does not open. HDF5 closes the file in memory before its bytes are
+read: HDF5 1.14's image of an open `v110` file has a wrong checksum.
 """
 
 import io

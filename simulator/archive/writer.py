@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -62,13 +62,13 @@ class Options:
     """How a snapshot or checkpoint is written.
 
     `compression`: none, gzip or blosc2 (all lossless; blosc2 needs the package hdf5plugin).
-    `precision`: `single` rounds fields over space or wavenumbers to 32 bits; small arrays stay exact.
+    `single`: round fields over space or wavenumbers to 32 bits; small arrays stay exact.
     `index`: also write the index of virtual data sets and the VTKHDF sidecar.
     `require_finite`: refuse to commit NaNs and infinities.
     """
 
     compression: str = "none"
-    precision: Literal["keep", "single"] = "keep"
+    single: bool = False
     index: bool = True
     require_finite: bool = True
 
@@ -77,7 +77,7 @@ class Options:
 
     def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
         """The type in which an array of `dtype` is stored."""
-        if self.precision == "single" and is_mesh and dtype.kind in "fc":
+        if self.single and is_mesh and dtype.kind in "fc":
             return np.dtype(np.float32 if dtype.kind == "f" else np.complex64)
         return dtype
 

@@ -74,7 +74,7 @@ def test_a_lost_lock_stops_the_commit(tmp_path):
 
 
 def test_single_precision_rounds_fields_and_nothing_else(tmp_path):
-    folder = save(tmp_path, 1, tiny(1), options=Options(precision="single"))
+    folder = save(tmp_path, 1, tiny(1), options=Options(single=True))
     snapshot = open_snapshot(folder)
     np.testing.assert_array_equal(snapshot["velocity"][...], tiny(1)[0].array.astype(np.float32), strict=True)
     assert snapshot["time"][()] == 0.1
