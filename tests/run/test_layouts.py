@@ -153,18 +153,3 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
     # 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which is of (x, y, kz) with 16 x.
     per_side = 8 * (8 * 20 * 16) * 16 / 4 * 3 / 4
     assert found["all-to-all"].bytes == pytest.approx(4 * per_side)
-
-
-def test_the_loop_is_compiled_once(tmp_path, monkeypatch):
-    """Whatever pauses it: events, wall-clock pauses, a restart's state. The program that is compiled ahead takes
-    states of one layout only, and raises at any other; nothing is compiled beside it."""
-    config = write_case(tmp_path, CASE)
-    loaded = load_config(config, [f"output.directory={tmp_path / 'run'}", "time.max_steps=6"])
-    simulation = Simulation(loaded, report=lambda line: None)
-    assert simulation.run() == 0
-    assert simulation.advance._cache_size() == 0
-    simulation = Simulation(
-        load_config(config, [f"output.directory={tmp_path / 'run'}"]), report=lambda line: None
-    )
-    assert simulation.run() == 0 and int(simulation.state.step) == 12
-    assert simulation.advance._cache_size() == 0

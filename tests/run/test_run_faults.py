@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from fault_support import (
     assert_equal,
     assert_near,
     call,
-    copy,
     cut,
     everything,
     flip,
@@ -27,8 +27,8 @@ from fault_support import (
     start,
     start_all,
     steps,
-    wait_for,
 )
+from run_support import wait_until
 
 from simulator.archive.manifest import committed
 from simulator.archive.open_run import open_run
@@ -67,7 +67,7 @@ def half(place: Path, undisturbed: Path) -> Path:
 @pytest.fixture
 def run(half: Path, tmp_path: Path) -> Path:
     """A copy of it that a test may ruin."""
-    return copy(half, tmp_path / "run")
+    return Path(shutil.copytree(half, tmp_path / "run"))
 
 
 def shards(checkpoint: Path) -> list[Path]:
@@ -210,7 +210,7 @@ def test_a_live_run_is_verified_and_a_second_start_refused(place: Path, tmp_path
     arguments = ["run", place / "run.yaml", "time.max_steps=100000", "--output", run]
     first = start(arguments, place)
     try:
-        wait_for(lambda: len(steps("checkpoints", run)) == 3)
+        wait_until(lambda: len(steps("checkpoints", run)) == 3)
         for _ in range(5):
             assert main(["verify", str(run), "--quiet"]) == 0
         code, said = call(arguments, place)
@@ -231,7 +231,7 @@ def test_an_orphan_that_wakes_up_writes_nothing(place: Path, tmp_path: Path):
     arguments = ["run", place / "run.yaml", "--output", run]
     orphan = start(arguments, place, Harm("gathered", nth=7, act=freeze))
     try:
-        wait_for(lambda: is_frozen(orphan))
+        wait_until(lambda: is_frozen(orphan))
         holder = read_holder(run)
         os.utime(run / "lock", (0, 0))
         code, said = call(arguments, place)
