@@ -1,5 +1,6 @@
 import ctypes
 import os
+import resource
 import threading
 import time
 
@@ -128,6 +129,18 @@ def test_a_small_disk_that_fills(tmp_path):
     if code == 77:
         pytest.skip("mounting a tmpfs needs root")
     assert code == 0
+
+
+def _save_with_a_limit(parent):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+    save(parent, 1, tiny(1, n=4), options=Options(index=False))
+    with pytest.raises(RunFailure, match=r"^\S+/00000002 was not written: process 0 on \S+ File too large; "):
+        save(parent, 2, tiny(2, n=7))
+
+
+def test_a_limit_of_the_size_of_files_is_one_line(tmp_path):
+    assert in_child(_save_with_a_limit, tmp_path) == 0
+    assert os.listdir(tmp_path) == ["00000001"]
 
 
 def test_a_parent_that_cannot_be_made_is_one_line(tmp_path):
