@@ -94,38 +94,10 @@ def table(folder: Path) -> dict[str, np.ndarray]:
     return open_run(folder).diagnostics
 
 
-def final_state(folder: Path) -> dict[str, np.ndarray]:
-    """Everything in the newest checkpoint."""
-    return contents(committed(folder / "checkpoints")[-1])
-
-
 def contents(saved: Path) -> dict[str, np.ndarray]:
     """All data sets of one snapshot or checkpoint."""
     snapshot = open_snapshot(saved)
     return {name: np.asarray(snapshot[name][...]) for name in snapshot}
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    """Both runs left the same bits: states, rows, spectra, slices and snapshots."""
-    assert (one / "diagnostics.csv").read_text() == (other / "diagnostics.csv").read_text()
-    _assert_same_bits(final_state(one), final_state(other))
-    names = [path.name for path in committed(one / "snapshots")]
-    assert names == [path.name for path in committed(other / "snapshots")]
-    for name in names:
-        _assert_same_bits(contents(one / "snapshots" / name), contents(other / "snapshots" / name))
-    from simulator import open_run
-
-    for series in ("spectra", "slices"):
-        a, b = open_run(one).series(series), open_run(other).series(series)
-        assert set(a) == set(b) and len(a) == len(b) > 0
-        _assert_same_bits({name: a[name] for name in a}, {name: b[name] for name in b})
-
-
-def _assert_same_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert one.keys() == other.keys()
-    for name, array in one.items():
-        assert array.dtype == other[name].dtype
-        assert array.tobytes() == other[name].tobytes(), name
 
 
 def largest_difference(one: Path, other: Path) -> float:

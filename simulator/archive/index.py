@@ -13,7 +13,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,15 @@ from simulator.archive.manifest import (
     Axis,
     FieldEntry,
     Manifest,
-    committed_names,
+    committed,
     derived_files,
     read_manifest,
 )
+from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, write_durably
 
-UNSEALED = "without a checksum (of an earlier version)"
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
 MakeDataset = Callable[[h5py.Group, str, FieldEntry, str, str], h5py.Dataset]
@@ -74,7 +74,7 @@ def derived_problem(path: Path, folder: Path, manifest: Manifest) -> str | None:
 
 def time_index_problem(parent: Path) -> str | None:
     """Why the index of all snapshots in `parent` is not as it was written; None if it is, or if there are none."""
-    return _seal_problem(parent.with_name(NAME), b"") if committed_names(parent) else None
+    return _seal_problem(parent.with_name(NAME), b"") if committed(parent) else None
 
 
 def _described(folder: Path, manifest: Manifest) -> bytes:
@@ -99,8 +99,6 @@ def _seal_problem(path: Path, described: bytes) -> str | None:
         return "missing"
     except OSError as error:
         return f"unreadable ({reason(error)})"
-    if data[-_SEAL_LENGTH:-16] != _SEAL:
-        return UNSEALED
     return None if _seal(data[:-_SEAL_LENGTH], described) == data[-_SEAL_LENGTH:] else ALTERED
 
 
@@ -115,7 +113,7 @@ def _fill_index(file: h5py.File, folder: Path, manifest: Manifest) -> None:
     def make(group: h5py.Group, name: str, entry: FieldEntry, field: str, path: str) -> h5py.Dataset:
         return virtual(group, name, entry.extents, folder, manifest, [(path, ())])
 
-    shown = {name: entry for name, entry in manifest.fields.items() if entry.in_index}
+    shown = {name: entry for name, entry in manifest.fields.items() if entry.is_mesh or entry.species}
     lay_out(file, manifest.model_copy(update={"fields": shown}), make)
 
 
@@ -156,7 +154,7 @@ def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
             "iterationEncoding": "fileBased",
             "iterationFormat": "%08T",
             "software": "simulator",
-            "softwareVersion": _version(),
+            "softwareVersion": metadata.version("simulator"),
             "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
             **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
         },
@@ -271,13 +269,6 @@ def as_attribute(value: Any) -> Any:
     return np.bytes_(json.dumps(value).encode())
 
 
-def _version() -> str:
-    try:
-        return metadata.version("simulator")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 ROOT = "VTKHDF"
 
 
@@ -336,7 +327,6 @@ def _axes(manifest: Manifest) -> tuple[Axis, ...]:
 
 
 NAME = "snapshots.vtkhdf"
-_LISTED = "snapshots"
 
 
 @dataclass(frozen=True)
@@ -351,38 +341,32 @@ class _Listed:
 def write_time_index(parent: Path) -> Path | None:
     """Write the index of all committed snapshots in `parent` (`RUN/snapshots`) beside that folder, replacing any.
 
-    Only manifests of snapshots that the file does not list yet are read, and the newest one, which describes the
-    fields; a snapshot that lacks one of them shows nan. Returns the file; None, and removes it, where there are no
-    snapshots. Raises OSError as it comes.
+    The newest snapshot describes the fields; one that lacks some of them shows nan there. Returns the file; None, and
+    removes it, where there are no snapshots. Raises OSError as it comes.
     """
     path = parent.with_name(NAME)
-    known = {} if time_index_problem(parent) else {entry.name: entry for entry in _listed(path)}
     entries: list[_Listed] = []
-    newest: Manifest | None = None
-    names = committed_names(parent)
-    for name in names:
-        with contextlib.suppress(UserError, RunFailure):  # a damaged snapshot is verify's to report
-            if name not in known or name == names[-1]:
-                manifest = newest = read_manifest(parent / name)
-                types = {n: e.dtype for n, e in manifest.fields.items() if e.is_mesh}
-                known[name] = _Listed(name, manifest.time, types)
-            entries.append(known[name])
-    if newest is None:
+    for folder in committed(parent):
+        with contextlib.suppress(UserError, RunFailure, OSError):  # a damaged snapshot is verify's to report
+            entries.append(_listed(folder, (folder / MANIFEST).stat().st_mtime_ns))
+    if not entries:
         path.unlink(missing_ok=True)
         return None
+    newest = read_manifest(parent / entries[-1].name)
     _write(path, partial(_fill, parent=parent, manifest=newest, entries=entries), b"")
     return path
 
 
-def _listed(path: Path) -> Iterator[_Listed]:
-    with contextlib.suppress(OSError, KeyError, ValueError), h5py.File(path, "r", locking=False) as file:
-        for name, time, types in json.loads(file.attrs[_LISTED].decode()):  # pyright: ignore
-            yield _Listed(name, time, types)
+@lru_cache(maxsize=1 << 16)
+def _listed(folder: Path, changed: int) -> _Listed:
+    """A snapshot whose manifest was written at the time `changed`; a run reads each manifest once."""
+    manifest = read_manifest(folder)
+    types = {name: entry.dtype for name, entry in manifest.fields.items() if entry.is_mesh}
+    return _Listed(folder.name, manifest.time, types)
 
 
 def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_Listed]) -> None:
     times = np.array([entry.time for entry in entries])
-    file.attrs[_LISTED] = as_attribute([[e.name, e.time, dict(e.types)] for e in entries])
     for key in ("box", "configuration"):
         if key in manifest.attributes:
             file.attrs[key] = as_attribute(manifest.attributes[key])

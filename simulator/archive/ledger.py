@@ -259,12 +259,6 @@ class Audit:
             if now.acceptable(name) == known.acceptable(name) and now.ended == known.ended:
                 return found
 
-    def unrecorded_tail(self, name: str) -> bool:
-        """Whether a growing file has bytes that the ledger does not record yet."""
-        record = self._records.files.get(name)
-        path = self.folder / name
-        return record is None or (path.is_file() and path.stat().st_size > record[0])
-
     def _read(self) -> Records:
         self._records = read_ledger(self.folder) or self._records
         return self._records

@@ -73,17 +73,14 @@ class Axis(_Entry):
         return self
 
     @classmethod
-    def modes(
-        cls, name: str, labels: Sequence[int] | np.ndarray, size: int | None = None, points: int | None = None
-    ) -> "Axis":
-        """A spectral axis. `labels` may continue into the padding; the first `size` of them count."""
-        size = len(labels) if size is None else size
-        return cls(name=name, size=size, labels=tuple(int(k) for k in labels[:size]), points=points)
+    def modes(cls, name: str, labels: Sequence[int] | np.ndarray, points: int | None = None) -> "Axis":
+        """A spectral axis."""
+        return cls(name=name, size=len(labels), labels=tuple(int(k) for k in labels), points=points)
 
     @classmethod
-    def uniform(cls, name: str, size: int, spacing: float, origin: float = 0.0) -> "Axis":
+    def uniform(cls, name: str, size: int, spacing: float) -> "Axis":
         """An axis of physical space."""
-        return cls(name=name, size=size, spacing=spacing, origin=origin)
+        return cls(name=name, size=size, spacing=spacing)
 
     @property
     def coordinates(self) -> np.ndarray:
@@ -135,11 +132,6 @@ class FieldEntry(_Entry):
     def shape(self) -> tuple[int, ...]:
         """(components..., extents...)."""
         return (*(len(names) for names in self.components), *self.extents)
-
-    @property
-    def in_index(self) -> bool:
-        """Shown in the index: fields and particles."""
-        return self.is_mesh or self.species is not None
 
     @property
     def is_mesh(self) -> bool:

@@ -6,7 +6,6 @@ Nothing is cached: each access shows the present files. JAX is not needed.
 import base64
 import html
 import io
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from simulator.archive.index import dimensions, write_time_index
 from simulator.archive.manifest import FieldEntry, committed
-from simulator.archive.reader import Snapshot, StoredField, open_snapshot
+from simulator.archive.reader import Snapshot, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
 from simulator.archive.yt_data import yt_data
@@ -92,8 +91,8 @@ class Run:
 
     def to_xarray(self) -> "xarray.Dataset":
         """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units`
-        if the model states them, and the run's configuration among the attributes. A chunk is a block of one shard;
-        nothing is read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
+        if the model states them, and the run's configuration among the attributes. Nothing is
+        read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
         yet, or if xarray or dask is not installed."""
         return data_set(self.path, self.snapshots[:])
 
@@ -181,27 +180,19 @@ def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
 
 def picture(values: np.ndarray, caption: str) -> str:
     """HTML of an image of the values (x, y) of a plane, with x to the right and y upwards."""
-    from matplotlib import colormaps
-    from PIL import Image
+    from matplotlib.image import imsave
 
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if low < 0 < high:  # zero is white
         high = max(high, -low)
-        low, colours = -high, colormaps["RdBu_r"]
+        low, colours = -high, "RdBu_r"
     else:
-        colours = colormaps["magma"]
-    shown = (values.T[::-1] - low) / (high - low or 1.0)
-    pixels = (colours(np.nan_to_num(shown))[..., :3] * 255).astype(np.uint8)
-    image = Image.fromarray(pixels).resize(
-        (_WIDTH, max(1, round(_WIDTH * values.shape[1] / values.shape[0])))
-    )
-    file = io.BytesIO()
-    image.save(file, format="PNG")
+        colours = "magma"
+    file, text = io.BytesIO(), html.escape(caption)
+    imsave(file, values.T, vmin=low, vmax=high, cmap=colours, origin="lower", format="png")
     data = base64.b64encode(file.getvalue()).decode()
-    text = html.escape(caption)
-    return (
-        f"<figure style='margin:0'><img src='data:image/png;base64,{data}' alt='{text}'><br>{text}</figure>"
-    )
+    source = f"<img src='data:image/png;base64,{data}' width={_WIDTH} alt='{text}'>"
+    return f"<figure style='margin:0'>{source}<br>{text}</figure>"
 
 
 def flat(block: Any, key: str = "") -> dict[str, Any]:
@@ -219,9 +210,9 @@ _TEXT_LENGTH = 65536
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), lazily: one dask task for each block in a
-    shard. A snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if
-    there are no snapshots.
+    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in blocks that dask chooses. A
+    snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are no
+    snapshots.
     """
     try:
         import dask.array
@@ -245,18 +236,9 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 parts.append(dask.array.full(entry.shape, np.nan, dtype=kind))
                 continue
             stored = snapshot[name]
-            chunks: Any = (*((1,) * len(names) for names in entry.components), *_chunks(stored))
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
-            lazy = dask.array.from_array(
-                stored,
-                chunks,
-                name=token,
-                lock=False,
-                asarray=False,
-                fancy=False,
-                meta=np.empty(0, stored.dtype),
-            )
-            parts.append(lazy.astype(kind))
+            plain: Any = {"lock": False, "asarray": False, "fancy": False, "meta": np.empty(0, stored.dtype)}
+            parts.append(dask.array.from_array(stored, name=token, **plain).astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
@@ -280,13 +262,3 @@ def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
     for snapshot in snapshots:
         fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
     return fields
-
-
-def _chunks(stored: StoredField) -> list[tuple[int, ...]]:
-    """The extents of the blocks along each axis, such that every chunk lies in one shard."""
-    pieces = list(stored.pieces)
-    chunks = []
-    for axis, size in enumerate(stored.entry.extents):
-        bounds = sorted({piece.block.start[axis] for piece in pieces} | {size})
-        chunks.append(tuple(b - a for a, b in itertools.pairwise(bounds)))
-    return chunks

@@ -154,13 +154,7 @@ class Output:
             self._folder / "snapshots",
             int(state.step),
             [
-                Dataset(
-                    n,
-                    a,
-                    axes,
-                    component_names(a.shape[: a.ndim - len(axes)]),
-                    attributes=units(n),
-                )
+                Dataset(n, a, axes, component_names(a.shape[: a.ndim - len(axes)]), attributes=units(n))
                 for n, a in arrays.items()
             ]
             + self._particles(state),
@@ -171,10 +165,7 @@ class Output:
                 "box": list(simulation.config.grid.box),
                 **self._inside,
             },
-            options=Options(
-                compression=output.compression,
-                precision="single" if settings.precision == "single" else "keep",
-            ),
+            options=Options(output.compression, settings.precision == "single"),
             after=self._indexed,
         )
 
@@ -197,7 +188,7 @@ class Output:
         settings = simulation.config.output.checkpoints
 
         def committed(folder: Path) -> None:
-            self._record(folder)
+            self._journal.kept([folder / MANIFEST])
             prune(folder.parent, settings.keep_last, settings.keep_every, self._journal)
 
         self._writer.submit(
@@ -219,12 +210,8 @@ class Output:
 
     def _indexed(self, folder: Path) -> None:
         """Records a new snapshot and adds it to the index of all snapshots."""
-        self._record(folder)
-        write_time_index(folder.parent)
-
-    def _record(self, folder: Path) -> None:
-        """Records a snapshot or checkpoint that was committed."""
         self._journal.kept([folder / MANIFEST])
+        write_time_index(folder.parent)
 
     def truncate(self, step: int) -> list[str]:
         """Removes the rows later than `step` from all series; returns a line for each file that lost rows."""

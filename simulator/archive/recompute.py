@@ -15,7 +15,7 @@ from PIL import Image
 
 from simulator.archive.open_run import open_run
 from simulator.archive.output import Output
-from simulator.archive.recorder import measured, series_of
+from simulator.archive.recorder import series_of
 from simulator.archive.state import CONFIG
 from simulator.archive.states import RunInputs, StoredFields, particles_in
 from simulator.cluster import discover
@@ -220,7 +220,7 @@ def render(
     instead = [*([] if asked else [f"output.render={EVERY}"]), *_showing(fields, asked)]
     recomputed = Recomputed(path, [*instead, *overrides])
     simulation = recomputed.simulation
-    kind = measured(simulation, "render")
+    kind = series_of(simulation)["render"]
     draw = jax.jit(kind.compute)
     for state in recomputed.states(wanted):
         picture = np.asarray(draw(state)["image"])

@@ -15,7 +15,7 @@ from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.series import Series
 from simulator.archive.shard import Dataset
-from simulator.archive.states import component_names, physical_axes, spectral_axes
+from simulator.archive.states import component_names, physical_axes, spectral_axes, whole
 from simulator.files import UNRECORDED, Journal
 from simulator.measure import Kind, Measured, Subject, Unsupported, requested
 from simulator.measure.kind import Carried, ParticleSubject
@@ -82,10 +82,7 @@ class CarriedArrays:
             stored = self._prefix + name
             place = self._carried.places.get(name)
             if place is None:
-                value = np.asarray(snapshot[stored][...], like.dtype).reshape(like.shape)
-                memory[name] = jax.make_array_from_callback(
-                    like.shape, like.sharding, lambda index, value=value: value[index]
-                )
+                memory[name] = whole(snapshot, stored, like.shape, like.sharding, like.dtype)
             else:
                 memory[name] = restore(
                     snapshot, stored, like.sharding, self._axes(name), place.shape, dtype=like.dtype
@@ -95,11 +92,6 @@ class CarriedArrays:
 
 TOGETHER = 2.0
 """Seconds for which rows of frequent series wait to be written together."""
-
-
-def measured(simulation: Simulation, name: str) -> Measured:
-    """The measurement of the series `name`. Raises UserError if the model does not allow it."""
-    return series_of(simulation)[name]
 
 
 def series_of(simulation: Simulation) -> dict[str, Measured]:

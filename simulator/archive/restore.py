@@ -6,13 +6,11 @@ only the conjugate of a real field's mode is stored, it is conjugated: half-comp
 each other. Modes that are not stored are zero.
 
 Every device's part is assembled from hyperslabs: along each axis the requested modes are a few runs of
-consecutive stored modes. Memory: the part, and pieces of at most 64 MiB.
+consecutive stored modes. Memory: the part, and the largest of these hyperslabs.
 """
 
 import itertools
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +20,6 @@ import numpy as np
 from simulator.archive.manifest import Axis
 from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.errors import UserError
-
-_PIECE_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """`count` consecutive entries, requested from `target` on and stored from `source` on, up or down."""
-
-    target: int
-    source: int
-    count: int
-    step: int
-
-    def requested(self) -> slice:
-        return slice(self.target, self.target + self.count)
-
-    def stored(self) -> slice:
-        if self.step > 0:
-            return slice(self.source, self.source + self.count)
-        stop = self.source - self.count
-        return slice(self.source, stop if stop >= 0 else None, -1)
 
 
 def restore(
@@ -99,11 +76,7 @@ def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
 
 
 def _assemble(
-    field: StoredField,
-    axes: Sequence[Axis],
-    order: list[int],
-    bounds: list[tuple[int, int]],
-    dtype: np.dtype,
+    field: StoredField, axes: Sequence[Axis], order: list[int], bounds: list[tuple[int, int]], dtype: np.dtype
 ) -> np.ndarray:
     """The part of the requested array between `bounds` (of the padded array)."""
     leading = len(field.shape) - len(axes)
@@ -154,47 +127,24 @@ def _copy(
     out: np.ndarray,
     conjugate: bool,
 ) -> None:
-    """Copy the entries that are stored along all axes (place >= 0), run by run and in bounded pieces."""
-    per_axis = [_runs(p) for p in places]
-    for runs in itertools.product(*per_axis):
-        for pieces in _split(runs, field.dtype.itemsize):
-            bounds: list[slice] = [slice(None)] * len(order)
-            for number, run in zip(order, pieces, strict=True):
-                bounds[number] = run.stored()
-            # reading keeps the stored order of the axes
-            values = field.read(component, tuple(bounds)).transpose(order)
-            out[tuple(run.requested() for run in pieces)] = np.conj(values) if conjugate else values
+    """Copy the entries that are stored along all axes (place >= 0), run by run."""
+    for runs in itertools.product(*map(_runs, places)):
+        bounds: list[slice] = [slice(None)] * len(order)
+        for number, (_, stored) in zip(order, runs, strict=True):
+            bounds[number] = stored
+        # reading keeps the stored order of the axes
+        values = field[(*component, *bounds)].transpose(order)
+        out[tuple(requested for requested, _ in runs)] = np.conj(values) if conjugate else values
 
 
-def _runs(places: np.ndarray) -> list[_Stretch]:
-    """Split a list of places into runs that go up or down by one, without the entries of -1."""
-    runs: list[_Stretch] = []
-    i, n = 0, len(places)
-    while i < n:
-        if places[i] < 0:
-            i += 1
-            continue
-        step, j = 1, i + 1
-        if j < n and places[j] >= 0 and places[j] == places[i] - 1:
-            step = -1
-        while j < n and places[j] >= 0 and places[j] == places[j - 1] + step:
-            j += 1
-        runs.append(_Stretch(i, int(places[i]), j - i, step))
-        i = j
-    return runs
-
-
-def _split(runs: tuple[_Stretch, ...], itemsize: int) -> list[tuple[_Stretch, ...]]:
-    """Cut the longest run until no piece exceeds the memory limit of one read."""
-    if math.prod(r.count for r in runs) * itemsize <= _PIECE_BYTES:
-        return [runs]
-    longest = max(range(len(runs)), key=lambda i: runs[i].count)
-    run = runs[longest]
-    half = run.count // 2
-    first = _Stretch(run.target, run.source, half, run.step)
-    second = _Stretch(run.target + half, run.source + half * run.step, run.count - half, run.step)
-    return [
-        piece
-        for part in (first, second)
-        for piece in _split((*runs[:longest], part, *runs[longest + 1 :]), itemsize)
-    ]
+def _runs(places: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    """The requested and the stored entries of every run of places that go up or down by one; -1 is no place."""
+    there = np.flatnonzero(places >= 0)
+    ways = np.where(np.diff(there) == 1, np.diff(places[there]), 0)
+    ways[abs(ways) != 1] = 0
+    ends = np.flatnonzero((ways == 0) | (abs(np.diff(ways, prepend=ways[:1])) == 2)) + 1
+    for run in np.split(there, ends) if len(there) else ():
+        first, last = int(places[run[0]]), int(places[run[-1]])
+        step = 1 if last >= first else -1
+        stop = last + step
+        yield slice(run[0], run[-1] + 1), slice(first, stop if stop >= 0 else None, step)

@@ -16,7 +16,7 @@ shell), and each variable as (row, *its dimensions), with dimension scales.
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -97,9 +97,8 @@ class Series:
             if values.keys() != self._required:
                 raise ValueError(f"variables that do not match: {sorted(values.keys() ^ self._required)}")
             row = _Row(step, time, {name: np.asarray(value) for name, value in values.items()})
-            for name, value in row.values.items():
-                if value.shape != self._shape(name):
-                    raise ValueError(f"{name}: shape {value.shape}, not {self._shape(name)}")
+            if wrong := [name for name, value in row.values.items() if value.shape != self._shape(name)]:
+                raise ValueError(f"values of another shape: {wrong}")
             self._add(row)
         self._commit()
 
@@ -296,20 +295,8 @@ class SeriesReader:
     def one(self, name: str, index: int) -> np.ndarray:
         """One variable of one row; nan if the row lacks it."""
         number, place = self._place(index)
-        with h5py.File(self._file(self.parts[number]), "r", locking=False) as file:
-            if name not in file:
-                return np.full(self._shape(name), np.nan, np.float32)
-            return np.asarray(_dataset(file, name)[place])
-
-    def problem(self) -> str | None:
-        """Describes a variable whose number of rows differs from that of the times; None if there is none. Reads no
-        values."""
-        for part in self.parts:
-            with h5py.File(self._file(part), "r", locking=False) as file:
-                for name in self.variables:
-                    if name in file and len(_dataset(file, name)) != part.rows:
-                        return f"{name} has {len(_dataset(file, name))} rows, not {part.rows}"
-        return None
+        (row,) = self.rows(number, slice(place, place + 1), (name,))
+        return row.values[name]
 
     def _place(self, index: int) -> tuple[int, int]:
         """The number of the part that holds a row, and the row's number within it."""
@@ -318,18 +305,18 @@ class SeriesReader:
         number = int(np.searchsorted(ends, position, side="right"))
         return number, position - int(ends[number]) + self.parts[number].rows
 
-    def rows(self, number: int, places: slice = slice(None)) -> list[_Row]:
-        """The rows of one of `parts`, as they were appended; those in `places` of the part."""
+    def rows(
+        self, number: int, places: slice = slice(None), names: Collection[str] | None = None
+    ) -> list[_Row]:
+        """The rows of one of `parts`, as they were appended; those in `places` of the part, of the variables
+        `names`."""
+        names = self.variables if names is None else names
         part = self.parts[number]
         first = sum(p.rows for p in self.parts[:number])
         wanted = range(part.rows)[places]
         with h5py.File(self._file(part), "r", locking=False) as file:
-            known = {
-                name: _dataset(file, name)[wanted.start : wanted.stop]
-                for name in self.variables
-                if name in file
-            }
-        absent = {name: np.full(self._shape(name), np.nan, np.float32) for name in self.variables}
+            known = {n: _dataset(file, n)[wanted.start : wanted.stop] for n in names if n in file}
+        absent = {name: np.full(self._shape(name), np.nan, np.float32) for name in names}
         return [
             _Row(
                 int(self.step[first + place]),

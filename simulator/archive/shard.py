@@ -5,11 +5,11 @@ A field on the devices is an array of shape (components..., n0, n1, ...) whose t
 may be padded at their end; only the first `Axis.size` entries are stored.
 
 HDF5 makes only the structure, in memory: without compression data sets are contiguous, allocated early and never
-filled, so that HDF5 assigns their offsets and writes a few kilobytes into the pages kept here. The caller writes
-pages and data in the order of the file: any size without a copy, and a full disk is a plain OSError; when HDF5 itself
-writes to a full disk, it may report success, fail at close and crash the interpreter. The format is `v110`, in which
-a file whose writer was killed does not open. The file in memory is closed before its bytes are read: HDF5 1.14's
-image of an open `v110` file has a wrong checksum.
+filled, so that HDF5 assigns their offsets and writes a few kilobytes into a sparse file without a name. The caller
+writes structure and data in the order of the file: any size without a copy, and a full disk is a plain OSError; when
+HDF5 itself writes to a full disk, it may report success, fail at close and crash the interpreter. The format is
+`v110`, in which a file whose writer was killed does not open. HDF5 closes the file in memory before its bytes are
+read: HDF5 1.14's image of an open `v110` file has a wrong checksum.
 """
 
 import io
@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Any
 
 import h5py
@@ -27,7 +28,8 @@ import xxhash
 from simulator.archive.manifest import LIBVER, NAMED, Axis, BlockEntry, FieldEntry, ShardEntry, load_filters
 
 _CHUNK_BYTES = 1 << 20
-_PAGE = 1 << 12
+_STRUCTURE = 1 << 9
+"""About as many bytes as HDF5 adds for each data set."""
 
 
 @dataclass(frozen=True)
@@ -56,36 +58,22 @@ class Dataset:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [self.name, *(a.name for a in self.axes)]
-        if not all(NAMED.fullmatch(n) for n in names):
-            raise ValueError(f"data set {self.name!r}: names start with a letter and contain no slash")
-        shape = self.shape
+        if not NAMED.fullmatch(self.name):
+            raise ValueError(f"data set {self.name!r}: a name starts with a letter and contains no slash")
+        shape, leading = self.shape, tuple(len(c) for c in self.components)
         if not self.axes:
-            object.__setattr__(
-                self, "axes", tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
-            )
-        leading = tuple(len(c) for c in self.components)
-        if len(shape) != len(leading) + len(self.axes) or shape[: len(leading)] != leading:
-            raise ValueError(
-                f"data set {self.name}: shape {shape} for components {leading} and "
-                f"axes {[a.name for a in self.axes]}"
-            )
-        for axis, n in zip(self.axes, shape[len(leading) :], strict=True):
-            if axis.size > n:
-                raise ValueError(f"data set {self.name}: axis {axis.name} has {n} entries, not {axis.size}")
-        if self.shares and (sum(self.shares) != self.axes[-1].size or shape[-1] % len(self.shares)):
-            raise ValueError(f"data set {self.name}: {len(self.shares)} shares of {sum(self.shares)} entries")
+            axes = tuple(Axis(name=f"dim_{i}", size=n) for i, n in enumerate(shape))
+            object.__setattr__(self, "axes", axes)
+        extents = tuple(axis.size for axis in self.axes)
+        padded = shape[len(leading) :]
+        if shape[: len(leading)] != leading or len(padded) != len(extents) or any(map(lt, padded, extents)):
+            raise ValueError(f"data set {self.name}: shape {shape} for components {leading}, axes {extents}")
         if self.dtype.kind not in "biufc" or self.dtype.name == "float16":
             raise ValueError(f"data set {self.name}: cannot store {self.dtype}")
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(np.shape(self.array))
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether this process can address the whole array."""
-        return not isinstance(self.array, jax.Array) or self.array.is_fully_addressable
 
     @property
     def dtype(self) -> np.dtype:
@@ -185,7 +173,11 @@ def build_shard(
         for number, block in enumerate(own)
         for index, path in fields[name].component_paths(name)
     ]
-    image: Any = io.BytesIO() if filters else Pages()
+    # The file in memory is sparse: the kernel holds only the pages that HDF5 writes.
+    image: Any = io.BytesIO() if filters else io.FileIO(os.memfd_create("shard"), "w+")
+    if not filters:  # a limit of the size of files holds for it too; HDF5 would not name this reason
+        image.truncate(_STRUCTURE * (len(parts) + 2) + sum(data.nbytes for *_, data in parts))
+        image.truncate(0)
     placed: list[tuple[int, np.ndarray]] = []
     with h5py.File(image, "w", libver=LIBVER) as file:
         for path, block, data in parts:
@@ -200,7 +192,7 @@ def build_shard(
                 placed.append((stored.id.get_offset() or 0, data))
             if block.start:  # for people who inspect a shard
                 stored.attrs["start"] = np.array(block.start, dtype=np.int64)
-    pieces = [image.getbuffer()] if filters else list(stream(image, sorted(placed, key=lambda p: p[0])))
+    pieces = [image.getbuffer()] if filters else list(_stream(image, sorted(placed, key=lambda p: p[0])))
     digest = xxhash.xxh3_64()
     for piece in pieces:
         digest.update(piece)
@@ -229,63 +221,6 @@ def nonfinite(values: np.ndarray) -> int:
     )
 
 
-class Pages(io.RawIOBase):
-    """A sparse file in memory: only written pages are held, the rest reads as zeros."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pages: dict[int, bytearray] = {}
-        self._position = 0
-        self.size = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def truncate(self, size: int | None = None) -> int:
-        self.size = self._position if size is None else size
-        return self.size
-
-    def readinto(self, buffer) -> int:
-        view = memoryview(buffer).cast("B")
-        view[:] = bytes(len(view))
-        for offset, page, begin, n in self._parts(len(view)):
-            if page in self._pages:
-                view[offset : offset + n] = self._pages[page][begin : begin + n]
-        self._position += len(view)
-        return len(view)
-
-    def write(self, buffer) -> int:
-        view = memoryview(buffer).cast("B")
-        for offset, page, begin, n in self._parts(len(view)):
-            self._pages.setdefault(page, bytearray(_PAGE))[begin : begin + n] = view[offset : offset + n]
-        self._position += len(view)
-        self.size = max(self.size, self._position)
-        return len(view)
-
-    def _parts(self, count: int) -> Iterator[tuple[int, int, int, int]]:
-        """(offset in the buffer, page, first byte in the page, bytes) of the next `count` bytes."""
-        offset = 0
-        while offset < count:
-            page, begin = divmod(self._position + offset, _PAGE)
-            n = min(_PAGE - begin, count - offset)
-            yield offset, page, begin, n
-            offset += n
-
-
 def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype) -> h5py.Dataset:
     """A data set with an offset in the file (`dataset.id.get_offset()`) whose bytes HDF5 never writes."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -296,13 +231,13 @@ def reserve(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtyp
     return h5py.Dataset(h5py.h5d.create(group.id, name.encode(), kind, space, properties))
 
 
-def stream(pages: Pages, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
-    """The bytes of the whole file in order. `data`: (offset, array), by ascending offset."""
-    position = 0
-    for offset, array in data:
-        pages.seek(position)
-        yield memoryview(pages.read(offset - position) or b"")
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        position = offset + array.nbytes
-    pages.seek(position)
-    yield memoryview(pages.read(pages.size - position) or b"")
+def _stream(image: io.FileIO, data: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+    """The bytes of the whole file in order; closes `image`. `data`: (offset, array), by ascending offset."""
+    with image:
+        size = image.seek(0, os.SEEK_END)
+        image.seek(0)
+        for offset, array in data:
+            yield memoryview(image.read(offset - image.tell()) or b"")
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            image.seek(offset + array.nbytes)
+        yield memoryview(image.read(max(size - image.tell(), 0)) or b"")

@@ -87,8 +87,7 @@ def load(folder: Path, like: State, model: Model, populations: Populations = Map
     replicated = NamedSharding(model.transform.layout.mesh, PartitionSpec())
 
     def small(stored: str, array: jax.Array) -> jax.Array:
-        value = np.asarray(snapshot[stored][...]).reshape(array.shape)
-        return jax.make_array_from_callback(array.shape, replicated, lambda index: value[index])
+        return whole(snapshot, stored, array.shape, replicated)
 
     return State(
         {name: field(name, name, array) for name, array in like.fields.items()},
@@ -102,6 +101,14 @@ def load(folder: Path, like: State, model: Model, populations: Populations = Map
             name: populations[name].restored(ParticlesOnDisk(snapshot, name)) for name in like.particles
         },
     )
+
+
+def whole(
+    snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
+) -> jax.Array:
+    """A small array, which every process reads whole."""
+    value = np.asarray(snapshot[name][...], dtype).reshape(shape)
+    return jax.make_array_from_callback(shape, sharding, lambda index: value[index])
 
 
 def restored(simulation: Simulation, folder: Path) -> State:

@@ -2,29 +2,19 @@
 a run against its ledger. Derived files that are missing or altered are made again."""
 
 import itertools
-import json
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import xxhash
 
 from simulator.archive.index import NAME as TIME_INDEX
-from simulator.archive.index import (
-    UNSEALED,
-    derived_problem,
-    make_derived,
-    time_index_problem,
-    write_time_index,
-)
-from simulator.archive.ledger import GROWING, Audit
+from simulator.archive.index import derived_problem, make_derived, time_index_problem, write_time_index
 from simulator.archive.ledger import NAME as LEDGER
+from simulator.archive.ledger import Audit
 from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.manifest import (
     SUMS,
@@ -37,14 +27,10 @@ from simulator.archive.manifest import (
     remove,
 )
 from simulator.archive.reader import snapshot_folder
-from simulator.archive.series import SeriesReader, series_names
 from simulator.archive.state import ALTERED, CONFIG, read_state, unsealed
 from simulator.archive.state import NAME as STATE
-from simulator.config import load_config
 from simulator.errors import RunFailure, UserError
 from simulator.files import TEMPORARY, UNRECORDED, Journal, reason
-from simulator.simulation.inputs import altered
-from simulator.simulation.provenance import NAME as PROVENANCE
 
 _PIECE = 4 << 20
 
@@ -189,8 +175,6 @@ def prune(
     Nothing is removed unless the newest folder has been read back and verified. Returns the removed folders;
     each is recorded in `journal` first.
     """
-    if keep_last < 1:
-        raise ValueError(f"keep_last = {keep_last}: must be at least 1")
     names = committed_names(parent)
     old = [parent / name for name in names[:-keep_last] if not keep_every or int(name) % keep_every]
     if not old or not verify(parent / names[-1]).restorable:
@@ -236,9 +220,7 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
     """The report on all files that belong to no snapshot or checkpoint."""
     notes: list[str] = []
     if not audit.expected:
-        notes.append(
-            f"{folder}: has no {LEDGER} (an earlier version wrote it): deleted files cannot be detected"
-        )
+        notes.append(f"{folder}: has no {LEDGER}: only its snapshots and checkpoints are checked")
     yield Findings(folder, [*_files(folder, audit), *_time_index(folder / "snapshots", notes)], notes)
 
 
@@ -298,7 +280,7 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         made = make_derived(folder, report.manifest)
     except OSError as error:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
-        made = {c.file: UNSEALED for c in report.problems if c.problem == UNSEALED}
+        made = {}
     else:
         report.notes += [
             f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED
@@ -318,40 +300,13 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
 
 
 def _files(folder: Path, audit: Audit) -> Iterator[Checked]:
-    """Checks all files outside of snapshots and checkpoints: against the ledger if it records them, else by the
-    file's own rules."""
-    rules: dict[str, Callable[[Path], str | None]] = {
-        CONFIG: _config_problem,
-        PROVENANCE: _json_problem,
-        "diagnostics.csv": _table_problem,
-    }
-    there = (
-        n for n in series_names(folder) if any((folder / f"{n}{end}").exists() for end in (".h5", ".parts"))
-    )
-    rules |= {f"{name}.h5": _series_problem for name in there}
-    if audit.expected:  # files without a record were not written yet
-        rules = {name: rule for name, rule in rules.items() if (folder / name).exists() or audit.knows(name)}
+    """Checks all files outside of snapshots and checkpoints against the ledger, and the ledger against state.json."""
     if audit.has_state or (folder / STATE).exists():
-        yield _checked(folder / STATE, partial(_state_problem, audit.expected))
+        yield _checked(folder / STATE, partial(_state_problem, folder))
     if audit.expected:
-        yield _checked(folder / LEDGER, lambda path: audit.ledger_problem())
-    for name in dict.fromkeys([*rules, *audit.names(saves=False)]):
-        yield _file(folder / name, name, audit, rules.get(name))
-    if not audit.expected:
-        for path, problem in altered(folder / "inputs"):
-            yield Checked(path, problem)
-
-
-def _file(path: Path, name: str, audit: Audit, rule: Callable[[Path], str | None] | None) -> Checked:
-    if not audit.knows(name):
-        return _checked(path, rule or (lambda path: None))
-    checked = _checked(path, lambda path: audit.problem(name))
-    # HDF5 may hang or crash on a file that is known to be damaged, so only text files are searched for the damage.
-    text = path.suffix != ".h5" and (checked.problem or "").startswith("altered")
-    tail = name in GROWING and not checked.problem and audit.unrecorded_tail(name)
-    if rule and (text or tail):
-        return Checked(path, _checked(path, rule).problem or checked.problem)
-    return checked
+        yield _checked(folder / LEDGER, audit.ledger_problem)
+    for name in audit.names(saves=False):
+        yield _checked(folder / name, partial(audit.problem, name))
 
 
 def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
@@ -369,61 +324,15 @@ def _time_index(parent: Path, notes: list[str]) -> Iterator[Checked]:
             yield Checked(path, f"{problem}; it cannot be made again ({reason(error)})", derived=True)
 
 
-def _checked(path: Path, problem: Callable[[Path], str | None]) -> Checked:
+def _checked(path: Path, problem: Callable[[], str | None]) -> Checked:
     try:
-        return Checked(path, problem(path))
-    except FileNotFoundError as error:
-        return Checked(
-            path, "missing" if error.filename in (None, str(path)) else f"{error.filename}: missing"
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, RunFailure, UserError) as error:
+        return Checked(path, problem())
+    except FileNotFoundError:
+        return Checked(path, "missing")
+    except (OSError, ValueError) as error:
         return Checked(path, f"cannot be read ({reason(error).splitlines()[0]})")
 
 
-def _config_problem(path: Path) -> str | None:
-    path.stat()
-    load_config(path, check_files=False)
-    return None
-
-
-def _json_problem(path: Path) -> None:
-    json.loads(path.read_text())
-
-
-def _state_problem(strict: bool, path: Path) -> str | None:
-    """Checks state.json. `strict`: the version that wrote it gives it a checksum."""
-    path.stat()
-    if read_state(path.parent) is None:
-        return "altered (no state of a run)"
-    try:
-        return ALTERED if unsealed(path.read_bytes()) is None else None
-    except KeyError:
-        return ALTERED if strict else None
-
-
-def _table_problem(path: Path) -> str | None:
-    """Checks line by line, so that a long table takes no memory; an incomplete last line is still being written."""
-    with open(path) as lines:
-        names = next(lines).rstrip("\n").split(",")
-        before, last = -1, -math.inf
-        for row, line in enumerate(lines, 1):
-            if not line.endswith("\n"):
-                break
-            values = [float(value) for value in line.split(",")]
-            if len(values) != len(names):
-                raise ValueError(f"row {row} has {len(values)} values, not {len(names)}")
-            step, time = int(values[0]), values[names.index("time")]
-            if not (step > before and time > last):
-                return f"row {row} (step {step}) does not follow step {before}"
-            before, last = step, time
-    return None
-
-
-def _series_problem(path: Path) -> str | None:
-    series = SeriesReader(path)
-    if (problem := series.problem()) is not None:
-        return problem
-    with suppress(IndexError):
-        place = int(np.flatnonzero((np.diff(series.step) <= 0) | ~(np.diff(series.time) > 0))[0])
-        return f"row {place + 2} (step {series.step[place + 1]}) does not follow step {series.step[place]}"
-    return None
+def _state_problem(folder: Path) -> str | None:
+    content = (folder / STATE).read_bytes()
+    return ALTERED if read_state(folder) is None or unsealed(content) is None else None

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +37,8 @@ from simulator.archive.manifest import (
     load_filters,
 )
 from simulator.archive.shard import Block, Dataset, build_shard, own_blocks, shard_name
-from simulator.errors import RunFailure, UserError
+from simulator.cluster.start import Cluster
+from simulator.errors import RunFailure
 from simulator.files import TEMPORARY, reason, remove_tree, write_durably
 
 STAGES = (
@@ -56,65 +57,27 @@ STAGES = (
 """The stages of a save in order; the hook is called with each name when the stage is reached."""
 
 
-def no_hook(stage: str) -> None:
-    """The default hook does nothing."""
-
-
-class Processes(Protocol):
-    """The part of `processes.start.Cluster` that storage uses. All methods are collective."""
-
-    @property
-    def process_id(self) -> int: ...
-    @property
-    def num_processes(self) -> int: ...
-    def any(self, flags: np.ndarray) -> np.ndarray: ...
-    def gather(self, value: Any, /) -> list[Any]: ...
-    def broadcast(self, value: Any, /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A single process: every collective is trivial."""
-
-    process_id: int = 0
-    num_processes: int = 1
-
-    def any(self, flags: np.ndarray) -> np.ndarray:
-        return np.asarray(flags)
-
-    def gather(self, value: Any, /) -> list[Any]:
-        return [value]
-
-    def broadcast(self, value: Any, /) -> Any:
-        return value
-
-
-ALONE = Alone()
-
-
 @dataclass(frozen=True)
 class Options:
     """How a snapshot or checkpoint is written.
 
     `compression`: none, gzip or blosc2 (all lossless; blosc2 needs the package hdf5plugin).
-    `precision`: `single` rounds fields over space or wavenumbers to 32 bits; small arrays stay exact.
+    `single`: round fields over space or wavenumbers to 32 bits; small arrays stay exact.
     `index`: also write the index of virtual data sets and the VTKHDF sidecar.
     `require_finite`: refuse to commit NaNs and infinities.
     """
 
     compression: str = "none"
-    precision: Literal["keep", "single"] = "keep"
+    single: bool = False
     index: bool = True
     require_finite: bool = True
 
     def __post_init__(self) -> None:
         load_filters(self.compression)
-        if self.precision not in ("keep", "single"):
-            raise UserError(f"precision {self.precision!r}: keep or single")
 
     def dtype(self, dtype: np.dtype, is_mesh: bool) -> np.dtype:
         """The type in which an array of `dtype` is stored."""
-        if self.precision == "single" and is_mesh and dtype.kind in "fc":
+        if self.single and is_mesh and dtype.kind in "fc":
             return np.dtype(np.float32 if dtype.kind == "f" else np.complex64)
         return dtype
 
@@ -144,11 +107,11 @@ class Writer:
 
     def __init__(
         self,
-        cluster: Processes = ALONE,
+        cluster: Cluster,
         *,
         check: Callable[[], None] = lambda: None,
         announce: Callable[[Path, Path], None] = lambda temporary, target: None,
-        hook: Hook = no_hook,
+        hook: Hook = lambda stage: None,
     ) -> None:
         self._cluster, self._check, self._announce, self._hook = cluster, check, announce, hook
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
@@ -184,11 +147,6 @@ class Writer:
         """
         self.wait()
         attributes = _plain({**attributes, "time": float(attributes["time"])})
-        names = [d.name for d in datasets]
-        if len(set(names)) != len(names):
-            raise ValueError(f"two data sets have the same name: {names}")
-        if self._cluster.num_processes == 1 and not all(d.is_whole for d in datasets):
-            raise ValueError("arrays of several processes need all of them to save: pass the cluster")
         fields = {d.name: _entry(d, options) for d in datasets}
         target = Path(parent) / folder_name(step)
         save = _Save(
@@ -328,31 +286,6 @@ class Writer:
                 save.after(save.target)
         except Exception as error:
             raise RunFailure(f"{save.target} is committed, but then: {reason(error)}") from error
-
-
-def save(
-    parent: Path,
-    step: int,
-    datasets: Sequence[Dataset],
-    attributes: Mapping[str, Any],
-    *,
-    cluster: Processes = ALONE,
-    options: Options = Options(),
-    check: Callable[[], None] = lambda: None,
-    hook: Hook = no_hook,
-) -> Path:
-    """Write `datasets` as `parent/<step>` and return the committed folder. Collective.
-
-    Raises RunFailure on every process if it could not be written.
-    """
-    writer = Writer(cluster, check=check, hook=hook)
-    try:
-        writer.submit(parent, step, datasets, attributes, options=options)
-        folder = writer.wait()
-    finally:
-        writer.close()
-    assert folder is not None
-    return folder
 
 
 def _entry(dataset: Dataset, options: Options) -> FieldEntry:

@@ -14,7 +14,7 @@ from simulator.plan.machines import Machine, machine, missing
 from simulator.plan.plan import Plan, Point, counted
 from simulator.plan.steps import Steps, fixed_steps
 from simulator.simulation.compiling import words
-from simulator.words import size
+from simulator.words import duration, size
 
 _COLUMNS = "  {:<22}{:>14}{:>14}"
 
@@ -68,7 +68,7 @@ def _run(plan: Plan) -> list[str]:
     if steps.count is None or plan.whole_run is None:
         lines = [f"steps: unknown: {steps.source}"]
     else:
-        lines = [f"steps: {steps.count} {steps.source}: {duration(plan.whole_run)} in all"]
+        lines = [f"steps: {steps.count} {steps.source}: {_seconds(plan.whole_run)} in all"]
     many = f"{files.snapshots} of them" if files.snapshots is not None else "due by wall-clock time or steps"
     lines.append(
         f"files: a snapshot {size(files.snapshot)}, {many}; a checkpoint {size(files.checkpoint)}, "
@@ -145,21 +145,12 @@ def _row(name: str, count: float) -> str:
 
 
 def _seconds(value: float) -> str:
-    if value == 0:
-        return "0"
+    if value == 0 or value >= 120:
+        return duration(value)
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if value >= 0.9995 * unit:
             return f"{value / unit:.3g} {name}"
     return f"{value / 1e-9:.3g} ns"
-
-
-def duration(value: float) -> str:
-    """A duration in words."""
-    if value < 120:
-        return _seconds(value)
-    if value < 2 * 3600:
-        return f"{value / 60:.0f} min"
-    return f"{value / 3600:.1f} h" if value < 48 * 3600 else f"{value / 86400:.1f} days"
 
 
 def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunConfig, list[str]]:
@@ -191,7 +182,7 @@ def suggested(config: RunConfig, site: SlurmSettings, device: str) -> tuple[RunC
     if wanted:
         flags = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in wanted.items())
         steps = plan.steps.count
-        why = f"{duration(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
+        why = f"{_seconds(plan.seconds.all)} a step" + (f", {steps} steps" if steps else "")
         lines.append(f"suggested by simulator plan for {devices} {counted(found, devices)}: {flags} ({why})")
     return config.model_copy(update={"slurm": config.slurm.model_copy(update=wanted)}), lines
 

@@ -27,10 +27,7 @@ def allocated(args: argparse.Namespace) -> Iterator[Allocation | None]:
         yield None
         return
     allocation = discover(
-        os.environ,
-        coordinator=args.coordinator,
-        num_processes=args.num_processes,
-        process_id=args.process_id,
+        os.environ, coordinator=args.coordinator, num_processes=args.num_processes, process_id=args.process_id
     )
     with contained(allocation):
         yield allocation

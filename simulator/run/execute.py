@@ -154,7 +154,7 @@ class _Run:
     def _locked(self, decision: Decision) -> int:
         chosen: Path | None = None
         if decision.action is Action.CONTINUE:
-            name = self._together(self._find_start)
+            name = self._together(lambda: find_start(self.config, self.choices, self.log))
             chosen = Path(name) if name else None
             if chosen is None:
                 with self.spent.on("initial condition"):
@@ -207,10 +207,6 @@ class _Run:
 
     # ---- before the loop ---------------------------------------------------------------------------------
 
-    def _find_start(self) -> str | None:
-        chosen = find_start(self.config, self.choices, self.log)
-        return str(chosen) if chosen else None
-
     def _prepare(self) -> None:
         self.ledger = prepare_folder(self.simulation, self.choices, self.log, self._check)
         self.state_file.ledger = self.ledger
@@ -222,9 +218,7 @@ class _Run:
         loop = Compilable(simulation.advance, (simulation.placed_template, until))
         with self.spent.on("compilation"):
             ready = compiled(
-                {STEPS: loop, **output.programs()},
-                together=self.cluster.num_processes == 1,
-                say=self.log.say,
+                {STEPS: loop, **output.programs()}, together=self.cluster.num_processes == 1, say=self.log.say
             )
         output.use(ready)
         return ready

@@ -25,7 +25,7 @@ from simulator.config import Change, Difference, RunConfig, diff_configs, load_c
 from simulator.config.compare import FROZEN
 from simulator.config.load import parse_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import TEMPORARY, UNRECORDED, Journal, remove_temporaries, replace_file
+from simulator.files import TEMPORARY, remove_temporaries
 from simulator.measure import KINDS
 from simulator.run.lock import RunLock
 
@@ -102,7 +102,7 @@ def decide(
 ) -> Decision:
     """The decision table. `stop` is the new `time.stop`; `allow` names frozen keys that may change nevertheless."""
     changed = [difference for difference in differences if difference[3] != "free"]
-    frozen = [d for d in changed if d[3] == "frozen" and not any(within(d[0], key) for key in allow)]
+    frozen = _frozen(differences, allow)
     lines = tuple(f"{key}: {in_words(old)} -> {in_words(new)}" for key, old, new, _ in changed)
     if found is Found.FOREIGN:
         return Decision(
@@ -113,14 +113,12 @@ def decide(
     if overwrite:
         return Decision(Action.START, (f"removing the earlier run in {path}",), clear=True)
     if frozen:
-        keys = ", ".join(f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in frozen)
-        return Decision(
-            Action.REFUSE,
-            (
-                f"{path}: holds a run with another {keys}; give this one its own folder with --output DIR, "
-                f"replace that one with --overwrite, or continue it as it is: simulator resume {path}",
-            ),
+        line = (
+            f"{path}: holds a run with another {_compared(frozen)}; give this one its own folder with --output DIR, "
+            f"replace that one with --overwrite, continue it as it is (simulator resume {path}), or accept the "
+            f"change with {_allowing(frozen)}"
         )
+        return Decision(Action.REFUSE, (line,))
     if found is Found.PREPARED:
         return Decision(Action.START, lines)
     reached = _reached(found, state)
@@ -181,10 +179,6 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"output.directory: {self.path}: {error.strerror}") from None
 
-    def write_config(self, text: str, journal: Journal = UNRECORDED) -> None:
-        """Replace `config.yaml`."""
-        replace_file(self.path / CONFIG, text, journal)
-
     def recorded(self) -> Iterator[Path]:
         """The files that a run's ledger records; of a snapshot or checkpoint the manifest."""
         for name in (CONFIG, *_WRITTEN, *(f"{name}.h5" for name in KINDS)):
@@ -222,10 +216,6 @@ class RunFolder:
         for name in (*(f"{name}.h5" for name in series), *_INDICES, *reversed(_WRITTEN), STATE, CONFIG):
             (self.path / name).unlink(missing_ok=True)
         remove_temporaries(self.path)
-
-    def remove_leftovers(self) -> list[str]:
-        """Remove the temporary files of a killed start from the folder itself; one line for each."""
-        return [f"removed {path}: left by a run that was killed" for path in remove_temporaries(self.path)]
 
 
 def claim(
@@ -343,42 +333,26 @@ def computed_with(config_file: Path) -> RunConfig:
     return config
 
 
-def frozen_differences(stored: RunConfig, now: RunConfig, allow: Collection[str] = ()) -> list[Difference]:
-    """The frozen keys in which `now` differs, except those that lie at or below a key in `allow`."""
-    return [
-        d
-        for d in diff_configs(stored, now)
-        if d.change is Change.FROZEN and not any(within(d.key, a) for a in allow)
-    ]
-
-
-def edited(config_file: Path, now: RunConfig, allow: Collection[str]) -> str | None:
-    """The refusal of a run whose `config.yaml` was edited; None if the file agrees with the checkpoints."""
-    truth = computed_with(config_file)
-    wrong = frozen_differences(truth, now, allow)
-    changed = {d.key for d in frozen_differences(truth, load_config(config_file, check_files=False))}
-    if not wrong or not changed.issuperset(d.key for d in wrong):
-        return None
-    keys = ", ".join(
-        f"{d.key} is {in_words(d.new)}, but the checkpoints were computed with {in_words(d.old)}"
-        for d in wrong
-    )
-    return (
-        f"{config_file}: was edited: {keys}; put it back, or allow the change: "
-        f"simulator resume {config_file.parent} {_allowing(wrong)}"
-    )
-
-
 def check_restored(checkpoint: Path, now: RunConfig, allow: Collection[str]) -> None:
     """Raises UserError if the frozen keys of `checkpoint` differ from those of `now`."""
     stored = stored_config(checkpoint)
-    if stored is not None and (wrong := frozen_differences(stored, now, allow)):
-        keys = ", ".join(f"{d.key} (there {in_words(d.old)}, now {in_words(d.new)})" for d in wrong)
+    if stored is not None and (wrong := _frozen(diff_configs(stored, now), allow)):
         raise UserError(
-            f"{checkpoint}: was computed with another {keys}; continue with its value, or allow the change: "
-            f"{_allowing(wrong)}"
+            f"{checkpoint}: was computed with another {_compared(wrong)}; continue with its value, or allow the "
+            f"change: {_allowing(wrong)}"
         )
 
 
-def _allowing(differences: list[Difference]) -> str:
-    return " ".join(f"--allow {d.key}" for d in differences)
+def _frozen(differences: Sequence[Difference], allow: Collection[str]) -> list[Difference]:
+    """The frozen keys among `differences`, except those that lie at or below a key in `allow`."""
+    return [d for d in differences if d[3] == Change.FROZEN and not any(within(d[0], a) for a in allow)]
+
+
+def _compared(differences: Sequence[Difference]) -> str:
+    return ", ".join(
+        f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in differences
+    )
+
+
+def _allowing(differences: Sequence[Difference]) -> str:
+    return " ".join(f"--allow {d[0]}" for d in differences)

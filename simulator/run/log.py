@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -53,13 +53,12 @@ class RunLog:
         self._pending: list[str] = []
         self._file: AppendedFile | None = None
 
-    def open(self, path: Path, journal: Journal = UNRECORDED) -> Self:
+    def open(self, path: Path, journal: Journal = UNRECORDED) -> None:
         """Append to `path` from now on."""
         self._file = journal.appending(path)
         for line in self._pending:
             self._write(line)
         self._pending.clear()
-        return self
 
     def say(self, text: str) -> None:
         """Writes one or several lines to console and file."""
@@ -87,12 +86,6 @@ class RunLog:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _write(self, stamped: str) -> None:
         assert self._file is not None

@@ -14,11 +14,12 @@ from simulator.archive.ledger import Audit, Ledger, lost_or_altered
 from simulator.archive.manifest import clean_leftovers, committed, remove
 from simulator.archive.output import Output
 from simulator.archive.reader import open_snapshot
+from simulator.archive.state import CONFIG
 from simulator.archive.states import restored
 from simulator.archive.verify import newest_good
 from simulator.config import RunConfig, dump_config
 from simulator.errors import RunFailure, UserError
-from simulator.files import Journal
+from simulator.files import Journal, remove_temporaries, replace_file
 from simulator.run.folder import RunFolder, check_restored
 from simulator.run.log import RunLog
 from simulator.run.schedule import Schedule, events
@@ -38,40 +39,29 @@ class Choices:
     command: Sequence[str] = ()
 
 
-def choose_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest intact checkpoint of the run in `folder`, and lines that name it and say why others were skipped.
+def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
+    """The newest intact checkpoint of the run, from which it continues; None if none was ever written: the run then
+    begins anew, in a folder that was cleared for it.
 
-    Returns (None, lines) if none was ever written: the run then starts anew, after `RunFolder.clear`.
-    Raises RunFailure if there are checkpoints but none is intact.
-    """
-    chosen, skipped = newest_good(folder / "checkpoints")
-    lines = [f"skipped {path}: {problem}" for path, problem in skipped]
-    if chosen is not None:
-        return chosen, [*lines, f"continuing from {chosen}"]
-    if not skipped:
-        return None, [f"{folder}: no checkpoint was written; starting from the beginning"]
-    raise RunFailure(
-        "\n".join([*lines, f"{folder}: none of its checkpoints is good; start again with --overwrite"])
-    )
-
-
-def find_start(config: RunConfig, choices: Choices, log: RunLog) -> Path | None:
-    """The checkpoint that the run continues from; None if it begins anew, in a folder that was cleared for it.
-
-    Raises UserError if the checkpoint was computed with another configuration.
+    Raises RunFailure if there are checkpoints but none is intact, UserError if the checkpoint was computed with
+    another configuration.
     """
     folder = config.output.directory
     for kind in ("snapshots", "checkpoints"):
         for line in clean_leftovers(folder / kind):
             log.say(line)
-    chosen, lines = choose_checkpoint(folder)
-    for line in lines:
-        log.say(line)
-    if chosen is None:
-        RunFolder(folder).clear()
-    else:
+    chosen, skipped = newest_good(folder / "checkpoints")
+    for path, problem in skipped:
+        log.say(f"skipped {path}: {problem}")
+    if chosen is not None:
+        log.say(f"continuing from {chosen}")
         check_restored(chosen, config, choices.allow)
-    return chosen
+        return str(chosen)
+    if skipped:
+        raise RunFailure(f"{folder}: none of its checkpoints is good; start again with --overwrite")
+    log.say(f"{folder}: no checkpoint was written; starting from the beginning")
+    RunFolder(folder).clear()
+    return None
 
 
 def prepare_folder(
@@ -83,16 +73,17 @@ def prepare_folder(
     run's.
     """
     path = simulation.config.output.directory
-    folder = RunFolder(path)
     changed = _changed(path)
-    ledger = Ledger(path, folder.recorded(), check)
+    ledger = Ledger(path, RunFolder(path).recorded(), check)
     log.open(path / "run.log", ledger)
     for line in changed:
         log.warn(f"{line}; the run continues with the remaining files")
-    for line in (*folder.remove_leftovers(), *_indices_made(path / "snapshots")):
+    for left in remove_temporaries(path):
+        log.say(f"removed {left}: left by a run that was killed")
+    for line in _indices_made(path / "snapshots"):
         log.say(line)
     simulation.inputs.keep(path / "inputs", ledger)
-    folder.write_config(dump_config(simulation.config), ledger)
+    replace_file(path / CONFIG, dump_config(simulation.config), ledger)
     _record_provenance(simulation, choices, ledger)
     return ledger
 

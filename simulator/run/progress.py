@@ -20,6 +20,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from simulator.archive.manifest import committed
 from simulator.archive.series import read_table
 from simulator.physics.models.flow import RESOLVED
 from simulator.run.folder import series_names
@@ -161,17 +162,21 @@ class _Words(ProgressColumn):
         return Text(str(task.fields["words"]), no_wrap=True)
 
 
+def program() -> list[str]:
+    """The command that starts this program: its console script if that lies beside the interpreter."""
+    beside = Path(sys.executable).with_name("simulator")
+    return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
+
+
 def typed() -> tuple[str, ...]:
     """The words that start this program in a shell: its name if the shell finds it, else its path."""
-    program = Path(sys.executable).parent / "simulator"
-    if not program.exists():
-        return (sys.executable, "-m", "simulator")
+    path, *module = program()
     on_path = shutil.which("simulator")
-    if on_path is not None and os.path.samefile(on_path, program):
+    if not module and on_path is not None and os.path.samefile(on_path, path):
         return ("simulator",)
     with suppress(ValueError):
-        return (str(program.relative_to(Path.cwd())),)
-    return (str(program),)
+        path = str(Path(path).relative_to(Path.cwd()))
+    return (path, *module)
 
 
 def summary(
@@ -237,32 +242,20 @@ def _resolution(table: Path) -> list[str]:
 
 def _contents(folder: Path) -> list[tuple[str, str]]:
     contents: list[tuple[str, str]] = []
-    series = [f"{name}.h5" for name in series_names(folder)]
-    for name in ("diagnostics.csv", *series, "snapshots", "checkpoints"):
+    for name in ("diagnostics.csv", *(f"{name}.h5" for name in series_names(folder))):
         path = folder / name
-        if not path.exists():
-            continue
-        beside = [path, path.with_suffix(".parts")] if path.suffix == ".h5" else [path]
-        files = [
-            file for top in beside for file in ([top] if top.is_file() else top.rglob("*")) if file.is_file()
-        ]
-        whole = size(sum(file.stat().st_size for file in files))
-        if path.is_dir():
-            number = sum(1 for entry in path.iterdir() if entry.is_dir() and entry.name.isdigit())
-            contents.append((f"{name}/", f"{number} x {size(_largest(path))}, {whole} in all"))
-        elif path.suffix == ".csv":
-            with path.open("rb") as file:
-                rows = sum(1 for _ in file) - 1
-            contents.append((name, f"{rows} row{'s' if rows != 1 else ''}, {whole}"))
-        else:
-            contents.append((name, whole))
+        if path.exists():
+            whole = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
+            rows = len(path.read_bytes().splitlines()) - 1 if path.suffix == ".csv" else None
+            contents.append((name, whole if rows is None else f"{rows} row{'s' * (rows != 1)}, {whole}"))
+    for name in ("snapshots", "checkpoints"):
+        if saved := committed(folder / name):
+            largest, whole = max(map(_bytes, saved)), _bytes(folder / name)
+            contents.append((f"{name}/", f"{len(saved)} x {size(largest)}, {size(whole)} in all"))
     return contents
 
 
-def _largest(folder: Path) -> int:
-    sizes = [
-        sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
-        for entry in folder.iterdir()
-        if entry.is_dir() and entry.name.isdigit()
-    ]
-    return max(sizes, default=0)
+def _bytes(path: Path) -> int:
+    """The bytes of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

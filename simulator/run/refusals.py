@@ -6,7 +6,6 @@ the same errors as in a run. Checks that depend on values, such as a start at re
 
 import contextlib
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,7 @@ from simulator.physics.models.equation import Equation
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
-from simulator.run.folder import Action, Decision, Found, RunFolder, computed_with, decide, edited, read_state
+from simulator.run.folder import Action, Decision, Found, RunFolder, computed_with, decide, read_state
 from simulator.simulation.compiling import bytes_of
 from simulator.simulation.placement import check_devices, check_exchange
 from simulator.simulation.simulation import Simulation
@@ -66,13 +65,9 @@ def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection
     old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
-    decision = decide(
+    return decide(
         folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow
     )
-    if decision.action is not Action.REFUSE or not file.is_file():
-        return decision
-    line = edited(file, config, allow)
-    return replace(decision, lines=(line,)) if line else decision
 
 
 def check(config: RunConfig, processes: int = 1, copies: Path | None = None, growth: bool = False) -> None:

@@ -36,28 +36,13 @@ class Event:
     first: bool = False
     last: bool = False
 
-    def __post_init__(self) -> None:
-        for key in ("every", "every_steps", "every_wall"):
-            value = getattr(self, key)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{self.name}.{key}: {value} is not a positive number")
-
 
 def events(settings: Any) -> tuple[Event, ...]:
     """The events of a run, in the order in which they are taken."""
 
-    def event(
-        name: str, cadence: Any, *, first: bool = True, last: bool = True, align: bool = False
-    ) -> Event:
-        return Event(
-            name,
-            getattr(cadence, "every", None),
-            cadence.every_steps,
-            cadence.every_wall,
-            align=align or getattr(cadence, "align", False),
-            first=first,
-            last=last,
-        )
+    def event(name: str, cadence: Any, *, first: bool = True, align: bool = False) -> Event:
+        every, align = getattr(cadence, "every", None), align or getattr(cadence, "align", False)
+        return Event(name, every, cadence.every_steps, cadence.every_wall, align, first, last=True)
 
     series = [event(name, cadence) for name, _, cadence in requested(settings) if cadence is not None]
     return (
@@ -84,12 +69,8 @@ class Schedule:
     counts: tuple[int, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if len({event.name for event in self.events}) != len(self.events):
-            raise ValueError("two events of one name")
         if not self.counts:
             object.__setattr__(self, "counts", (1,) * len(self.events))
-        if len(self.counts) != len(self.events):
-            raise ValueError("one count per event is needed")
 
     def finished(self, step: int, time: float, dt: float) -> bool:
         """Whether the run ends with this state."""

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,7 @@ from simulator.config.run_config import Places
 from simulator.errors import UserError
 from simulator.files import replace_file
 from simulator.run.folder import Action, Found, RunFolder
+from simulator.run.progress import program
 from simulator.run.refusals import may_run
 from simulator.run.run_status import look_at, remember_job
 
@@ -115,12 +115,6 @@ def wishes(own: SlurmSettings, site: SlurmSettings) -> tuple[SlurmSettings, str]
             # Slurm's default is one core for a process, which compiles, writes files and drives the network too
             merged.setdefault("cpus_per_task", CORES_PER_GPU * max(1, gpus // tasks))
     return SlurmSettings(**merged), prologue
-
-
-def program() -> list[str]:
-    """The command that starts this program: its console script if that lies beside the interpreter."""
-    beside = Path(sys.executable).with_name("simulator")
-    return [str(beside)] if os.access(beside, os.X_OK) else [sys.executable, "-m", "simulator"]
 
 
 def _changes(folder: Path, config: RunConfig) -> list[str]:

@@ -246,9 +246,7 @@ def advance_of(
             new = one_step(model, integrator, s, choose, forcing, swarm)
             failed = jnp.isnan(new.dt)
             return replace(
-                new,
-                step=jnp.where(failed, s.step, new.step),
-                time=jnp.where(failed, s.time, new.time),
+                new, step=jnp.where(failed, s.step, new.step), time=jnp.where(failed, s.time, new.time)
             )
 
         return lax.while_loop(unfinished, body, state)

@@ -8,24 +8,21 @@
 `loss(state)` is any real function of the last state, written with jax.numpy. JAX differentiates the step, every array
 stays sharded, and physical space is visited in blocks as in a run.
 
-A step's reverse needs the state that it began with. `kept` states are held; the reverse computes the others again
-from the nearest one that is held, in the order that needs the fewest steps, and the stages of a step as well.
-Griewank & Walther, ACM Trans. Math. Softw. 26, 19 (2000), algorithm 799. With `kept` = sqrt(steps) this takes two to
-three more runs.
+A step's reverse needs the state that it began with. The forward pass keeps `kept` states; the reverse computes the
+states from one of them to the next again, if these are more than `kept` in the same way, and then the stages of each
+step. With `kept` = sqrt(steps) it holds 2 sqrt(steps) states and takes two more runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import pairwise
-from math import comb, isqrt
-from typing import Any, NamedTuple
+from math import isqrt
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.errors import UserError
 from simulator.measure.budget import RESIDUAL
@@ -37,212 +34,27 @@ from simulator.simulation.simulation import Simulation
 Tree = Any
 
 
-class ReversalSchedule(NamedTuple):
-    """The order of all operations, in slots that hold a state each; slot 0 holds the beginning.
-
-    `stores` (operations, 3): from the state in slot a take b steps and put the result into slot c. `reversals`
-    (steps, 3): once the first c operations are done, take b steps from the state in slot a; the step after them is
-    reversed.
-    """
-
-    stores: np.ndarray
-    reversals: np.ndarray
-
-
-@cache
-def fewest(steps: int, slots: int) -> int:
-    """The steps that have to be computed again to reverse so many steps with so many slots, the beginning's included.
-
-    With r such that (slots + r - 1 choose slots) < steps <= (slots + r choose slots) each step is computed at most r
-    times.
-    """
-    if steps < 2:
-        return 0
-    repeats = 1
-    while comb(slots + repeats, slots) < steps:
-        repeats += 1
-    return repeats * steps - comb(slots + repeats, repeats - 1)
-
-
-def schedule(steps: int, slots: int) -> ReversalSchedule:
-    """The schedule of the fewest repeated steps."""
-    stores: list[tuple[int, int, int]] = []
-    reversals: list[tuple[int, int, int]] = []
-    # Ranges of steps still to be reversed, the last ones on top: steps, and the slot of the state before them.
-    waiting = [(steps, 0)]
-    while waiting:
-        count, slot = waiting.pop()
-        free = slots - slot  # slots from this one on
-        while count > 1 and free > 1:
-            ahead = min(
-                range(1, count),
-                key=lambda m: m + fewest(count - m, free - 1) + fewest(m, free),
-            )
-            stores.append((slot, ahead, slot + 1))
-            waiting.append((ahead, slot))
-            count, slot, free = count - ahead, slot + 1, free - 1
-        reversals += [(slot, ahead, len(stores)) for ahead in reversed(range(count))]
-    return ReversalSchedule(np.array(stores, np.int32).reshape(-1, 3), np.array(reversals, np.int32))
-
-
-@dataclass(frozen=True)
-class _Held:
-    """The states that a reverse holds, in slots along a leading axis of each array.
-
-    `one` is a step of (constants, leaves of a state). The slots keep `places`, the shardings of the leaves: left to
-    itself XLA gathers some of them.
-    """
-
-    one: Callable[[Tree, Tree], Tree]
-    plan: ReversalSchedule
-    places: tuple[NamedSharding, ...]
-
-    def first(self, leaves: Tree) -> Tree:
-        """The slots at the beginning."""
-        used = 1 + int(self.plan.stores[:, 2].max(initial=0))
-        empty = ((f, jnp.zeros((used - 1, *f.shape), f.dtype)) for f in leaves)
-        return self._placed(tuple(jnp.concatenate([f[None], zeros]) for f, zeros in empty))
-
-    def ahead(self, constants: Tree, slots: Tree, slot: Any, steps: Any) -> Tree:
-        """The state so many steps after that in a slot."""
-        state = jax.tree.map(lambda s: lax.dynamic_index_in_dim(s, slot, keepdims=False), slots)
-        state = lax.with_sharding_constraint(state, self.places)
-        return lax.fori_loop(0, steps, lambda _, s: self.one(constants, s), state)
-
-    def stored(self, constants: Tree, slots: Tree, first: Any, last: Any) -> Tree:
-        """The slots after the operations from `first` up to `last` of the schedule."""
-        if not len(self.plan.stores):
-            return slots
-        table = jnp.asarray(self.plan.stores)
-
-        def store(i: Any, slots: Tree) -> Tree:
-            state = self.ahead(constants, slots, table[i, 0], table[i, 1])
-            put = partial(lax.dynamic_update_index_in_dim, index=table[i, 2], axis=0)
-            return self._placed(jax.tree.map(put, slots, state))
-
-        return lax.fori_loop(first, last, store, slots)
-
-    def _placed(self, slots: Tree) -> Tree:
-        along = tuple(NamedSharding(s.mesh, PartitionSpec(None, *s.spec)) for s in self.places)
-        return lax.with_sharding_constraint(slots, along)
-
-
 def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, shardings: Tree) -> Tree:
-    """`count` steps of a state, whose reverse holds at most `kept` states. `shardings`: of the state's arrays."""
-    closed, constants = _opened(step, state)
-    leaves, tree = jax.tree.flatten(state)
-    varied = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
-    plan = schedule(count, min(kept, count))
-    places = tuple(jax.tree.leaves(shardings))
+    """`count` steps of a state, in `kept` parts of parts: the reverse holds the first state of each, and repeats one
+    part after the other. `shardings`: of the state's arrays; left to itself XLA gathers some of them."""
 
-    def one(constants: Tree, leaves: Tree) -> Tree:
-        return lax.with_sharding_constraint(tuple(closed(constants, *leaves)), places)
+    def one(state: Tree, _: None) -> tuple[Tree, None]:
+        return lax.with_sharding_constraint(step(state), shardings), None
 
-    held = _Held(one, plan, places)
+    def steps(state: Tree, number: int) -> Tree:
+        part, each = one, 1
+        while each * kept < number:
+            part, each = partial(_part, part, kept), each * kept
+        state = lax.scan(jax.checkpoint(part, prevent_cse=False), state, None, number // each)[0]
+        return steps(state, number % each) if number % each else state
 
-    @jax.custom_vjp
-    def run(constants: Tree, leaves: Tree) -> Tree:
-        return lax.fori_loop(0, count, lambda _, s: one(constants, s), leaves)
-
-    def forward(constants: Tree, leaves: Tree) -> tuple[Tree, Tree]:
-        slot, further, before = plan.reversals[0]
-        slots = held.stored(constants, held.first(leaves), 0, before)
-        return held.ahead(constants, slots, slot, further + 1), (constants, slots)
-
-    def backward(residuals: Tree, slopes: Tree) -> Tree:
-        constants, slots = residuals
-        table = jnp.asarray(plan.reversals)
-
-        def reverse(i: Any, carry: Tree) -> Tree:
-            slots, slopes, of_constants = carry
-            done = jnp.where(i == 0, table[0, 2], table[jnp.maximum(i, 1) - 1, 2])
-            slots = held.stored(constants, slots, done, table[i, 2])
-            state = held.ahead(constants, slots, table[i, 0], table[i, 1])
-
-            def moving(constants: Tree, values: Tree) -> Tree:
-                return _chosen(one(constants, _merged(varied, values, state)), varied)
-
-            _, back = jax.vjp(moving, constants, _chosen(state, varied))
-            found, slopes = back(slopes)
-            slopes = lax.with_sharding_constraint(slopes, _chosen(places, varied))
-            return slots, slopes, jax.tree.map(jnp.add, of_constants, found)
-
-        carry = (slots, _chosen(slopes, varied), jax.tree.map(jnp.zeros_like, constants))
-        _, slopes, of_constants = lax.fori_loop(0, count, reverse, carry)
-        return of_constants, _merged(varied, slopes, _nothing(leaves))
-
-    run.defvjp(forward, backward)
-    return jax.tree.unflatten(tree, run(constants, tuple(leaves)))
+    return steps(state, count)
 
 
-def _nothing(leaves: Tree) -> list[np.ndarray]:
-    """Cotangents of arrays that cannot vary."""
-    return [np.zeros(jnp.shape(leaf), jax.dtypes.float0) for leaf in leaves]
-
-
-def _chosen(leaves: Tree, which: list[bool]) -> Tree:
-    return tuple(leaf for leaf, wanted in zip(leaves, which, strict=True) if wanted)
-
-
-def _merged(which: list[bool], chosen: Tree, others: Tree) -> Tree:
-    found = iter(chosen)
-    return tuple(next(found) if wanted else other for wanted, other in zip(which, others, strict=True))
-
-
-def _opened(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A function of flat arrays that takes the traced real or complex values over which it closes as its first
-    argument, and these values."""
-    closed, constants = jax.closure_convert(function, *arguments)
-    tree = jax.tree.structure(arguments)
-
-    def opened(constants: Tree, *leaves: Any) -> Any:
-        return jax.tree.leaves(closed(*jax.tree.unflatten(tree, leaves), *constants))
-
-    return opened, tuple(constants)
-
-
-def computed_again(tendency: Callable[..., Any]) -> Callable[..., Any]:
-    """A tendency (fields, time, stage) -> (rates, maxima) whose reverse holds its arguments only.
-
-    The reverse computes it again once its cotangents are there, and not before: of `jax.checkpoint` XLA computes on
-    processors all that does not depend on cotangents early, and then holds it.
-    """
-
-    def again(*arguments: Any) -> Any:
-        leaves, given = jax.tree.flatten(jax.tree.map(jnp.asarray, arguments))
-        made = jax.tree.structure(jax.eval_shape(tendency, *arguments))
-        closed, constants = _opened(tendency, *arguments)
-        run = jax.custom_vjp(lambda constants, leaves: tuple(closed(constants, *leaves)))
-        run.defvjp(
-            lambda constants, leaves: (run(constants, leaves), (constants, leaves)),
-            partial(_back, closed, given, made),
-        )
-        return jax.tree.unflatten(made, run(constants, tuple(leaves)))
-
-    return again
-
-
-def _back(closed: Callable[..., Any], given: Any, made: Any, held: Tree, slopes: Tree) -> Tree:
-    """Cotangents of the constants and arguments of a tendency from those of its results."""
-    constants, leaves = held
-    _, time, *_ = jax.tree.unflatten(given, leaves)
-    varied = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
-
-    def back(constants: Tree, leaves: Tree, slopes: Tree) -> Tree:
-        def moving(constants: Tree, values: Tree) -> Tree:
-            return tuple(closed(constants, *_merged(varied, values, leaves)))
-
-        return jax.vjp(moving, constants, _chosen(leaves, varied))[1](tuple(slopes))
-
-    # A loop that runs once, which XLA cannot know: without it, it mixes the reverses of all stages. It is no
-    # condition, because collectives in conditions may start in another order on another process.
-    zeros = jax.tree.map(jnp.zeros_like, (constants, _chosen(leaves, varied)))
-    _, (of_constants, found) = lax.while_loop(
-        lambda carry: carry[0],
-        lambda _: (jnp.zeros((), bool), back(constants, leaves, slopes)),
-        (time < jnp.inf, zeros),
-    )
-    return of_constants, _merged(varied, found, _nothing(leaves))
+def _part(
+    inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None
+) -> tuple[Tree, None]:
+    return lax.scan(jax.checkpoint(inner, prevent_cse=False), state, None, kept)[0], None
 
 
 FIELDS = "fields"
@@ -273,13 +85,13 @@ class Gradient:
         kept: int | None = None,
     ):
         """`steps`: the number of steps, or the rising step numbers after which `loss` gets a state each. `kept`: the
-        largest number of states that the reverse holds; by default, with the state that is being reversed, the square
-        root of the number of steps. With fewer, more steps are computed again."""
+        number of states that the forward pass keeps, by default the square root of the number of steps. The reverse
+        holds as many again between two of them; with fewer, it computes steps more often."""
         ends = (steps,) if isinstance(steps, int) else tuple(steps)
         if not ends or ends[0] < 1 or any(b <= a for a, b in pairwise(ends)):
             raise UserError(f"steps: whole numbers from 1 on, rising, are needed, not {steps}")
-        if kept is not None and kept < 1:
-            raise UserError(f"kept: a number of states, 1 or more, is needed, not {kept}")
+        if kept is not None and kept < 2:
+            raise UserError(f"kept: a number of states, 2 or more, is needed, not {kept}")
         if simulation.populations:
             raise UserError(
                 f"particles: gradients do not go through particles ({', '.join(simulation.populations)})"
@@ -313,12 +125,12 @@ class Gradient:
         # How well a step closes the energy budget influences nothing, and its reverse would hold several fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
         step = step_of(
-            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, computed_again
+            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, jax.checkpoint
         )
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
-            kept = self._kept or max(1, isqrt(count) - 1)
+            kept = self._kept or isqrt(count - 1) + 1
             state = repeated(lambda s: step(s, self._dt), state, count, kept, shardings)
             found.append(state)
         return tuple(found)
@@ -358,12 +170,7 @@ class Gradient:
 
 
 def differentiate(
-    simulation: Simulation,
-    loss: Loss,
-    *,
-    steps: int | Sequence[int],
-    dt: float,
-    kept: int | None = None,
+    simulation: Simulation, loss: Loss, *, steps: int | Sequence[int], dt: float, kept: int | None = None
 ) -> Gradient:
     """The gradient of `loss` after a run of `steps` steps of dt: see `Gradient`."""
     return Gradient(simulation, loss, steps=steps, dt=dt, kept=kept)

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,19 +111,6 @@ def _line(error: Exception, path: str) -> str:
         return f":{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)[::-1]
     return next((f":{frame.lineno}" for frame in frames if frame.filename == path), "")
-
-
-def altered(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Each copy in `RUN/inputs`, with a description of its damage (None: intact)."""
-    if not (folder / INDEX).exists():
-        return
-    for entry in json.loads((folder / INDEX).read_text()).values():
-        path = folder / entry["file"]
-        if not path.is_file():
-            yield path, "missing"
-        else:
-            good = _checksum(path.read_bytes()) == entry["sha256"]
-            yield path, None if good else "altered (its checksum does not match)"
 
 
 def _checksum(content: bytes) -> str:

@@ -19,16 +19,7 @@ from simulator.config.execution import MOST_DEVICES
 from simulator.errors import UserError
 from simulator.physics.models import MODELS, Model
 from simulator.simulation import provenance
-from simulator.spectral import (
-    Grid,
-    Modes,
-    Transform,
-    jaxdecomp,
-    largest_count,
-    native,
-    staged,
-    stages,
-)
+from simulator.spectral import Grid, Modes, Transform, jaxdecomp, largest_count, native, staged, stages
 from simulator.spectral.backends import build, choose, kernels_of, preferred
 from simulator.spectral.candidates import Candidate
 from simulator.spectral.measure import measured
@@ -168,9 +159,9 @@ def _measured_choice(
 
 
 def _is(candidate: Candidate, choice: Mapping[str, Any]) -> bool:
-    """Whether `candidate` is the measured choice; choices of earlier versions have no mesh."""
-    same_plan = (candidate.backend, candidate.plan) == (choice["backend"], choice["plan"])
-    return same_plan and choice.get("on") in (None, list(candidate.mesh))
+    """Whether `candidate` is the measured choice."""
+    chosen = (choice["backend"], choice["plan"], choice["on"])
+    return (candidate.backend, candidate.plan, list(candidate.mesh)) == chosen
 
 
 def _candidates(config: RunConfig, devices: int) -> list[Candidate]:

@@ -33,7 +33,7 @@ def collect(
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(command),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
         "git": git_state(Path(__file__).parent),
         "host": {
             "name": platform.node(),
@@ -92,16 +92,6 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return {"commit": commit, "dirty": None, "changed": None}
     changed = [line[3:] for line in status.splitlines()]
     return {"commit": commit, "dirty": bool(changed), "changed": changed}
-
-
-def _versions() -> dict[str, str]:
-    versions: dict[str, str] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def processor() -> str:

@@ -10,8 +10,9 @@ from simulator.cluster.jobscript import SlurmSettings, render
 from simulator.cluster.queue import needs_sbatch, sbatch
 from simulator.files import replace_file
 from simulator.run.lock import RunLock
+from simulator.run.progress import program
 from simulator.run.run_status import remember_job
-from simulator.run.submit_run import program, site_settings, wishes
+from simulator.run.submit_run import site_settings, wishes
 from simulator.study.study_status import MemberState, MemberStatus
 from simulator.study.sweep import Sweep, SweepRun
 

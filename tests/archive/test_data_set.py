@@ -4,6 +4,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from storage_support import save
 
 from simulator.archive.index import write_time_index
 from simulator.archive.manifest import Axis, remove
@@ -12,7 +13,6 @@ from simulator.archive.reader import StoredField
 from simulator.archive.series import Series
 from simulator.archive.shard import Dataset
 from simulator.archive.states import physical_axes
-from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
 from simulator.simulation.inputs import Inputs
@@ -74,7 +74,6 @@ def test_a_run_is_one_lazy_data_set(folder, monkeypatch):
     check(data)
     np.testing.assert_array_equal(data["psi"], velocities()[:, 1] + 1j * velocities()[:, 2])
     assert list(data["component"].values) == ["x", "y", "z"] and "count" not in data
-    assert data["velocity"].chunks[3] == (3, 2)  # a chunk lies in one shard
 
 
 def test_a_field_that_a_snapshot_lacks_is_nan_there(folder):
@@ -123,16 +122,6 @@ def test_the_index_follows_what_is_committed_and_removed(folder):
     for step in (0, 7):
         remove(folder / "snapshots" / f"{step:08d}")
     assert write_time_index(folder / "snapshots") is None and not path.exists()
-
-
-def test_a_snapshot_is_copied_into_one_ordinary_file(folder, tmp_path):
-    """In place of `simulator merge`."""
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("dask")
-    pytest.importorskip("h5netcdf")
-    open_run(folder).to_xarray().isel(time=-1).to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
-    with xarray.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as copy:
-        xarray.testing.assert_equal(copy.load(), open_run(folder).to_xarray().isel(time=-1).load())
 
 
 def test_what_is_missing_is_said_in_a_line(tmp_path):

@@ -87,7 +87,7 @@ def test_non_finite_values_are_counted_across_pieces():
     [
         (lambda: Dataset("a/b", 1.0), "slash"),
         (lambda: Dataset("u", np.zeros((3, 4)), grid(4), (("x", "y"),)), "components"),
-        (lambda: Dataset("u", np.zeros(3), grid(4)), "3 entries, not 4"),
+        (lambda: Dataset("u", np.zeros(3), grid(4)), "axes \\(4,\\)"),
         (lambda: Dataset("key", jax.random.key(0)), "cannot store|data type"),
         (lambda: Dataset("s", np.array("text")), "cannot store"),
         (lambda: Axis.modes("kx", [0, 1, 1]), "different labels"),

@@ -3,35 +3,21 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from storage_support import XYZ, grid, on_devices, random_field
+from storage_support import XYZ, grid, on_devices, random_field, save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
-from simulator.archive.verify import verify
-from simulator.archive.writer import save
 
-ATTRIBUTES = {
-    "time": 0.25,
-    "dt": 1e-3,
-    "config": "x" * 100_000,
-    "author": "",
-    "run": {"seed": 1},
-    "box": [1.0, 2.0],
-}
+TEXT = "x" * 100_000
+ATTRIBUTES = {"time": 0.25, "dt": 1e-3, "config": TEXT, "author": "", "run": {"seed": 1}, "box": [1.0, 2.0]}
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, devices):
     values = random_field(3, 6, 5, 4)
-    psi = random_field(6, 5, 4, dtype=np.complex128)
+    sharded, psi = on_devices(values, (2, 2), (None, 0, 1, None)), random_field(6, 5, 4, dtype=np.complex128)
     datasets = [
-        Dataset(
-            "velocity",
-            on_devices(values, (2, 2), (None, 0, 1, None)),
-            grid(6, 5, 4),
-            XYZ,
-            attributes={"unit": "m/s"},
-        ),
+        Dataset("velocity", sharded, grid(6, 5, 4), XYZ, attributes={"unit": "m/s"}),
         Dataset("psi", psi, grid(6, 5, 4)),
         Dataset("coarse", psi.real[::2], grid(3, 5, 4)),
         Dataset("spectrum", np.arange(5.0), (Axis.modes("kx", [0, 1, 2, -2, -1]),)),
@@ -108,10 +94,3 @@ def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(sav
         # the last index of an image is the run's x
         steps = root.attrs["Direction"].reshape(3, 3) * root.attrs["Spacing"]
         np.testing.assert_allclose(steps @ [3, 4, 5], [5 / 6, 4 / 5, 3 / 4], rtol=1e-15)
-
-
-def test_a_snapshot_without_anything_to_draw_has_an_empty_sidecar(tmp_path):
-    folder = save(tmp_path, 1, [Dataset("time", 0.5)], {"time": 0.5})
-    with h5py.File(folder.with_suffix(".vtkhdf"), locking=False) as file:
-        assert len(file["VTKHDF/PointData"]) == 0
-    assert verify(folder).ok

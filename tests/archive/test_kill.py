@@ -1,19 +1,17 @@
 """kill -9, at every stage and at random times: whole folders or none, and the next start cleans up."""
 
 import os
-import random
 import signal
-import time
 
 import numpy as np
 import pytest
-from storage_support import in_child, tiny
+from storage_support import in_child, save, tiny
 
 from simulator.archive.index import make_derived
-from simulator.archive.manifest import clean_leftovers, committed
+from simulator.archive.manifest import clean_leftovers
 from simulator.archive.reader import open_snapshot
-from simulator.archive.verify import newest_good, prune, stored_in, verify
-from simulator.archive.writer import STAGES, Writer, save
+from simulator.archive.verify import newest_good, stored_in, verify
+from simulator.archive.writer import STAGES
 
 
 def _save_until(parent, step, stage):
@@ -21,7 +19,7 @@ def _save_until(parent, step, stage):
         if reached == stage:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    save(parent, step, tiny(step, seed=100), {"time": 0.0}, hook=hook)
+    save(parent, step, tiny(step, seed=100), hook=hook)
 
 
 def holds(folder, step, seed=None) -> bool:
@@ -30,7 +28,7 @@ def holds(folder, step, seed=None) -> bool:
 
 @pytest.mark.parametrize("stage", [s for s in STAGES if s != "moved aside"])
 def test_killed_at_a_stage(tmp_path, stage):
-    good = save(tmp_path, 1, tiny(1), {"time": 0.0})
+    good = save(tmp_path, 1, tiny(1))
     assert in_child(_save_until, tmp_path, 2, stage) == -signal.SIGKILL
 
     is_committed = STAGES.index(stage) >= STAGES.index("renamed")
@@ -49,14 +47,14 @@ def test_killed_at_a_stage(tmp_path, stage):
     make_derived(newest, open_snapshot(newest).manifest)
     assert verify(newest).ok
 
-    save(tmp_path, 2, tiny(2), {"time": 0.0})
+    save(tmp_path, 2, tiny(2))
     assert holds(tmp_path / "00000002", 2) and verify(tmp_path / "00000002").ok
 
 
 @pytest.mark.parametrize("stage", ["before rename", "moved aside", "renamed", "committed"])
 def test_killed_while_replacing_a_step(tmp_path, stage):
     """There is always one whole folder of the step, after the next start's cleaning at the latest."""
-    folder = save(tmp_path, 2, tiny(2), {"time": 0.0})
+    folder = save(tmp_path, 2, tiny(2))
     assert in_child(_save_until, tmp_path, 2, stage) == -signal.SIGKILL
     lines = clean_leftovers(tmp_path)
     assert any("put back" in line for line in lines) == (stage == "moved aside")
@@ -68,7 +66,7 @@ def test_killed_while_replacing_a_step(tmp_path, stage):
 
 
 def test_stale_leftovers_are_named_and_removed(tmp_path):
-    good = save(tmp_path, 1, tiny(1), {"time": 0.0})
+    good = save(tmp_path, 1, tiny(1))
     (tmp_path / ".tmp-00000007-feed" / "shards").mkdir(parents=True)
     (tmp_path / ".tmp-00000008.h5").write_text("x")
     (tmp_path / "00000009.h5").write_text("x")
@@ -81,40 +79,3 @@ def test_stale_leftovers_are_named_and_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["00000001", "00000001.h5", "00000001.vtkhdf", "notes.txt"]
     assert verify(good).ok
     assert clean_leftovers(tmp_path / "absent") == []
-
-
-def _write_for_ever(parent, first):
-    writer = Writer()
-    for step in range(first, first + 100_000):
-        writer.submit(
-            parent,
-            step,
-            tiny(step, n=16),
-            {"time": 0.0},
-            after=lambda folder: prune(folder.parent, keep_last=2),
-        )
-
-
-def _killed_after(parent, first, seconds):
-    import threading
-
-    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    _write_for_ever(parent, first)
-
-
-@pytest.mark.slow
-def test_killed_at_thirty_random_times(tmp_path):
-    """The newest good folder never goes back, and holds what was saved at its step."""
-    chance, newest, started = random.Random(4), -1, time.time()
-    for _ in range(30):
-        assert in_child(_killed_after, tmp_path, newest + 1, chance.uniform(0.02, 0.3)) == -signal.SIGKILL
-        clean_leftovers(tmp_path)
-        folder, skipped = newest_good(tmp_path)
-        assert skipped == []
-        if folder is not None:
-            assert int(folder.name) >= newest
-            newest = int(folder.name)
-            assert np.array_equal(open_snapshot(folder)["velocity"][...], tiny(newest, n=16)[0].array)
-    prune(tmp_path, keep_last=2)
-    assert len(committed(tmp_path)) == 2
-    assert newest > 30, f"only {newest} saves in {time.time() - started:.0f} s"

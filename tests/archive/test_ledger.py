@@ -5,22 +5,22 @@ import json
 import os
 import random
 import shutil
-import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from run_support import simulate, write_case
+from storage_support import save
 
-from simulator import open_run
 from simulator.archive.ledger import NAME, Ledger, read_ledger
 from simulator.archive.manifest import Axis, committed
 from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.verify import newest_good, verification
-from simulator.archive.writer import Options, save
+from simulator.archive.writer import Options
 from simulator.cli import main
 from simulator.files import checksum, pieces_of, replace_file
 from simulator.run.folder import RunFolder
@@ -36,7 +36,7 @@ CASE = """\
 model: {kind: navier_stokes, viscosity: 0.02}
 grid: {shape: [8, 8, 8]}
 initial: {kind: python, path: start.py, function: start}
-time: {stop: 10, dt: 0.01, max_steps: 8}
+time: {stop: 10, dt: 0.01, max_steps: 8, integrator: rk2}
 devices: {platform: cpu, count: 2}
 output:
   diagnostics: {every_steps: 1}
@@ -110,37 +110,29 @@ def test_every_file_of_a_run_is_known(finished: Path):
     assert wrong(finished) == {}
 
 
-def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path):
+@pytest.mark.parametrize("names", [KINDS, (NAME,), ("state.json",)], ids=["kinds", NAME, "state.json"])
+def test_60_bit_flips_in_every_kind_of_file_are_found(run: Path, names: tuple[str, ...]):
+    """An altered ledger vouches for nothing else, so that it and what vouches for it are altered alone."""
     chance = random.Random(12)
-    good = {name: (run / name).read_bytes() for name in KINDS}
+    good = {name: (run / name).read_bytes() for name in names}
     for _ in range(60):
-        for name in KINDS:
+        for name in names:
             flip(run / name, chance)
-        assert wrong(run).keys() == set(KINDS)
-        for name in KINDS:
+        assert set(names) <= wrong(run).keys() and (len(names) == 1 or wrong(run).keys() == set(names))
+        for name in names:
             (run / name).write_bytes(good[name])
     assert wrong(run) == {}
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_60_bit_flips_in_a_derived_file_are_named_and_mended(run: Path, name: str):
+def test_30_bit_flips_in_a_derived_file_are_named_and_mended(run: Path, name: str):
     chance = random.Random(14)
-    for _ in range(60):
+    for _ in range(30):
         flip(run / name, chance)
         reports = verification(run if name == "snapshots.vtkhdf" else run / name).reports
-        assert any(
-            line.startswith(f"{run / name}: ") and "made again" in line for r in reports for line in r.lines()
-        )
+        lines = [line for report in reports for line in report.lines()]
+        assert any(line.startswith(f"{run / name}: ") and "made again" in line for line in lines)
     assert wrong(run) == {}
-
-
-@pytest.mark.parametrize("name", [NAME, "state.json"])
-def test_60_bit_flips_in_what_vouches_for_the_rest_are_found(run: Path, name: str):
-    chance, good = random.Random(13), (run / name).read_bytes()
-    for _ in range(60):
-        flip(run / name, chance)
-        assert name in wrong(run)
-        (run / name).write_bytes(good)
 
 
 @pytest.mark.parametrize("name", [*KINDS, *DERIVED, NAME, "state.json"])
@@ -159,13 +151,6 @@ def test_every_deleted_folder_is_missing(run: Path, kind: str):
     assert len(lost) >= 2
     shutil.rmtree(run / kind)
     assert wrong(run) == dict.fromkeys(lost, "missing")
-
-
-def test_a_snapshot_deleted_with_its_index_is_missing(run: Path):
-    for path in (run / "snapshots").glob("00000004.*"):
-        path.unlink()
-    shutil.rmtree(run / "snapshots" / "00000004")
-    assert wrong(run) == {"snapshots/00000004": "missing"}
 
 
 def _without_line(index: int) -> Callable[[str], str]:
@@ -191,7 +176,7 @@ def test_lines_cut_from_or_put_into_tables_logs_and_the_ledger(run: Path, name: 
 def test_the_snapshot_of_another_run_in_the_place_of_one(run: Path):
     """Whole by itself, and not what was committed."""
     shutil.rmtree(run / "checkpoints" / "00000006")
-    save(run / "checkpoints", 6, [Dataset("a", np.zeros(3))], {"time": 0.0}, options=Options(index=False))
+    save(run / "checkpoints", 6, [Dataset("a", np.zeros(3))], options=Options(index=False))
     assert wrong(run) == {"checkpoints/00000006/manifest.json": "not the one that was committed"}
 
 
@@ -205,14 +190,6 @@ def test_a_copy_under_another_steps_name_is_no_save(place: Path, run: Path, kind
     assert problem == f"is of step {int(saved[-1].name)}, a copy under another step's name"
     if kind == "checkpoints":
         assert newest_good(run / kind)[0] == saved[-1]
-
-
-def test_an_index_made_again_by_hand_is_good(run: Path):
-    index = run / "snapshots.vtkhdf"
-    good = index.read_bytes()
-    index.write_bytes(good[:-1])
-    open_run(run).write_index()
-    assert len(index.read_bytes()) == len(good) and wrong(run) == {}
 
 
 @pytest.mark.parametrize("name", [NAME, "state.json", "config.yaml", "diagnostics.csv", "snapshots.vtkhdf"])
@@ -239,10 +216,8 @@ def test_removals_by_the_run_itself_are_recorded(run: Path):
 
 def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     """Saves and rows later than the checkpoint go, and are written again; nothing of that is damage."""
-    for step in (8,):
-        shard = run / "checkpoints" / f"{step:08d}" / "shards" / "p00000.h5"
-        shard.write_bytes(shard.read_bytes()[:-1])
-    (run / "spectra.h5").write_bytes(b"")
+    shard = run / "checkpoints" / "00000008" / "shards" / "p00000.h5"
+    shard.write_bytes(shard.read_bytes()[:-1])
     (run / "spectra.h5").unlink()
     assert simulate(place / "case.yaml", run, "time.max_steps=10") == 0
     assert "warning: " in (log := (run / "run.log").read_text())
@@ -252,48 +227,20 @@ def test_a_run_that_goes_on_keeps_its_ledger(place: Path, run: Path):
     assert book.ended and {f"snapshots/{s:08d}/manifest.json" for s in (0, 4, 8, 10)} <= book.files.keys()
 
 
-def test_a_run_of_an_earlier_version_is_checked_as_far_as_it_goes(place: Path, run: Path):
-    (run / NAME).unlink()
-    state = json.loads((run / "state.json").read_text())
-    for key in ("ledger", "xxh3"):
-        del state[key]
-    (run / "state.json").write_text(json.dumps(state))
-    first = next(iter(verification(run).reports))
-    assert first.ok and any("has no ledger.json" in note for note in first.notes)
-    shutil.rmtree(run / "snapshots" / "00000000")
-    assert wrong(run) == {}
-    (run / "diagnostics.csv").write_text("step,time\n1,2,3\n")
-    assert wrong(run).keys() == {"diagnostics.csv"}
-    (run / "diagnostics.csv").write_text("step,time\n")
-    # the next start begins a ledger with what is there
-    assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
-    assert wrong(run) == {}
-    (run / "config.yaml").write_bytes(b"")
-    shutil.rmtree(run / "snapshots" / "00000008")
-    assert {"snapshots/00000008", "config.yaml"} == wrong(run).keys()
-
-
 def test_overwrite_begins_another_ledger(place: Path, run: Path):
     saves = read_ledger(run).saves
     assert simulate(place / "case.yaml", run, "--overwrite", "time.max_steps=1") == 0
     assert read_ledger(run).saves < saves and wrong(run) == {}
 
 
-def test_an_older_copy_of_the_ledger_and_a_folder_in_its_place_are_found(place: Path, run: Path):
+def test_an_older_copy_of_the_ledger_is_found(place: Path, run: Path):
     older = (run / NAME).read_bytes()
     assert simulate(place / "case.yaml", run, "time.max_steps=9") == 0
     (run / NAME).write_bytes(older)
     assert wrong(run)[NAME] == "older than state.json"
-    (run / NAME).unlink()
-    (run / NAME).mkdir()
-    assert wrong(run).keys() == {NAME} and "cannot be read" in str(wrong(run)[NAME])
 
 
 # ---- the ledger alone --------------------------------------------------------------------------------------
-
-
-def recorded(path: Path) -> tuple[int, str]:
-    return checksum(pieces_of(path))
 
 
 @pytest.fixture
@@ -331,14 +278,8 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
         try:
             ledger = Cut(folder, RunFolder(folder).recorded())
             replace_file(folder / "config.yaml", "one", ledger)
-            series = Series(
-                folder / "spectra.h5",
-                {"k": np.arange(4.0)},
-                {"e": ("k",)},
-                journal=ledger,
-                part_rows=2,
-                part_bytes=1,
-            )
+            few: Any = {"journal": ledger, "part_rows": 2, "part_bytes": 1}
+            series = Series(folder / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, **few)
             table = Table(folder / "diagnostics.csv", ["step", "time"], ledger)
             for step in range(7):
                 series.append(step, float(step), {"e": np.full(4, step, float)})
@@ -367,39 +308,9 @@ def test_a_kill_at_any_line_leaves_files_that_the_ledger_accepts(tmp_path: Path,
         Ledger(folder, RunFolder(folder).recorded())
         for name, record in read_ledger(folder).files.items():
             if name != "diagnostics.csv":
-                assert recorded(folder / name) == record
+                assert checksum(pieces_of(folder / name)) == record
         total += 1
     assert total > 40
-
-
-def test_a_reader_follows_a_writer(tmp_path: Path):
-    """Files that change while they are verified are no damage."""
-    save(tmp_path / "snapshots", 0, [Dataset("a", np.zeros(3))], {"time": 0.0})
-    ledger = Ledger(tmp_path, RunFolder(tmp_path).recorded())
-    series = Series(tmp_path / "spectra.h5", {"k": np.arange(4.0)}, {"e": ("k",)}, journal=ledger)
-    table = Table(tmp_path / "diagnostics.csv", ["step", "time"], ledger)
-    ended = threading.Event()
-
-    def write() -> None:
-        step = 0
-        while not ended.is_set():
-            series.append(step, float(step), {"e": np.zeros(4)})
-            table.append({"step": step, "time": step})
-            ledger.mark(now=True)
-            if step % 7 == 6:
-                series.truncate(step - 3)
-                table.truncate(step - 3)
-                step -= 3  # the next one is the first that was removed
-            step += 1
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        for _ in range(30):
-            assert wrong(tmp_path) == {}
-    finally:
-        ended.set()
-        thread.join()
 
 
 # ---- many snapshots ----------------------------------------------------------------------------------------

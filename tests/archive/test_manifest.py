@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from storage_support import grid, tiny
+from storage_support import grid, save, tiny
 
 from simulator.archive.manifest import (
     BlockEntry,
@@ -14,7 +14,6 @@ from simulator.archive.manifest import (
     read_manifest,
 )
 from simulator.archive.reader import open_snapshot
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from simulator import Simulation, open_run
-from simulator.archive.recorder import series_of
 from simulator.config import run_config_class
-from simulator.errors import UserError
 from simulator.show import plot_run
 
 EVERY = {"every_steps": 2}
@@ -91,26 +89,3 @@ def test_all_kinds_through_a_run_and_its_continuation(tmp_path, capsys):
         "histogram_vorticity.png",
         "spectrum_directional_kinetic_energy.png",
     }
-
-
-def test_a_model_without_transfers_is_refused(tmp_path):
-    output = {"directory": str(tmp_path / "run"), "transfer": EVERY}
-    model = {"kind": "schrodinger_poisson", "hbar_over_m": 1.0}
-    initial = {"kind": "uniform"}
-    config = configured(tmp_path, model=model, forcing=None, initial=initial, output=output)
-    with pytest.raises(UserError, match=r"output\.transfer: needs energy transfers .* schrodinger_poisson"):
-        series_of(Simulation(config))
-
-
-def test_slices_of_fields_that_are_no_scalars_are_refused(tmp_path):
-    def sliced(*names):
-        output = {"directory": str(tmp_path / "run"), "slices": {"fields": names, **EVERY}}
-        return series_of(Simulation(configured(tmp_path, output=output)))["slices"]
-
-    with pytest.raises(UserError, match=r"output\.slices\.fields: vorticity is not a scalar, did you mean"):
-        sliced("vorticity")
-    with pytest.raises(
-        UserError, match=r"output\.slices\.fields: unknown field 'sped', did you mean speed\?"
-    ):
-        sliced("sped")
-    assert set(sliced("pressure").variables) == {"pressure/xy", "pressure/xz", "pressure/yz"}

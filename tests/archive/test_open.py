@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from storage_support import save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.series import Series, Table
 from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.smoke

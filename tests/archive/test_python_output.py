@@ -155,10 +155,7 @@ def test_what_cannot_be_a_row_is_refused_with_its_line(configured, tmp_path, fun
             r"output\.python\.path: .*other\.py does not exist",
         ),
         ("{path: mine.py, function: helical}", r"output\.python: has no interval"),
-        (
-            "{path: mine.py, function: helical, evry: 1}",
-            r"python\.evry: unknown key, did you mean .*\.every",
-        ),
+        ("{path: mine.py, function: helical, evry: 1}", r"python\.evry: unknown key, did you mean .*\.every"),
         ("[{path: mine.py, every: 1}]", r"output\.python\[?\.?0\]?\.function: missing"),
         (
             "{path: mine.py, function: helical, name: slices, every: 1}",

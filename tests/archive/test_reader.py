@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage_support import XYZ, grid, in_child, on_devices, random_field, tiny, write_sharded
+from storage_support import XYZ, grid, in_child, on_devices, random_field, save, tiny, write_sharded
 
 from simulator.archive.manifest import Damaged
 from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 
@@ -53,7 +52,7 @@ def stacked(tmp_path_factory):
     values = random_field(3, 6, 4, 5)
     array = on_devices(values, (2, 2), (None, 0, 1, None))
     parent = tmp_path_factory.mktemp("stacked")
-    return save(parent, 1, [Dataset("u", array, grid(6, 4, 5), XYZ)], {"time": 0.0}), values
+    return save(parent, 1, [Dataset("u", array, grid(6, 4, 5), XYZ)]), values
 
 
 def test_arrays_and_numbers_of_all_kinds_come_back_exactly(tmp_path):
@@ -66,7 +65,7 @@ def test_arrays_and_numbers_of_all_kinds_come_back_exactly(tmp_path):
         "flag": np.array([True, False]),
         "empty": np.zeros((0, 3)),
     }
-    folder = save(tmp_path, 0, [Dataset(n, a) for n, a in stored.items()], {"time": 0.0})
+    folder = save(tmp_path, 0, [Dataset(n, a) for n, a in stored.items()])
     snapshot = open_snapshot(folder)
     for name, value in stored.items():
         got = np.asarray(snapshot[name])
@@ -120,13 +119,13 @@ def test_a_hundred_shards_are_read_with_64_descriptors(tmp_path):
 
 
 def test_open_with_locks_elsewhere_in_this_process(tmp_path):
-    folder = save(tmp_path, 1, tiny(1), {"time": 0.0})
+    folder = save(tmp_path, 1, tiny(1))
     with h5py.File(folder / "shards" / "p00000.h5", "r"):
         assert open_snapshot(folder)["time"][()] == 0.1
 
 
 def test_a_snapshot_has_several_names(tmp_path):
-    folder = save(tmp_path, 1, tiny(1), {"time": 0.0})
+    folder = save(tmp_path, 1, tiny(1))
     for name in (
         folder,
         str(folder),
@@ -138,7 +137,7 @@ def test_a_snapshot_has_several_names(tmp_path):
 
 
 def test_refusals(tmp_path):
-    folder = save(tmp_path, 1, tiny(1), {"time": 0.0})
+    folder = save(tmp_path, 1, tiny(1))
     snapshot = open_snapshot(folder)
     with pytest.raises(KeyError, match="its fields are velocity, counter, time"):
         snapshot["pressure"]

@@ -3,15 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from storage_support import XYZ, grid, on_devices, random_field
+from storage_support import XYZ, save
 
 from simulator import Simulation, load_config
-from simulator.archive.manifest import Axis
-from simulator.archive.reader import open_snapshot
 from simulator.archive.shard import Dataset
 from simulator.archive.states import particle_datasets, physical_axes
-from simulator.archive.verify import verify
-from simulator.archive.writer import save
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.physics.initial.vortices import AbcStart, AbcStartSettings
@@ -20,77 +16,6 @@ from simulator.spectral import Grid, make_transform
 
 pytestmark = pytest.mark.slow
 SHAPE = (8, 6, 4)
-CONFIG = "model: {kind: navier_stokes}\n"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, devices):
-    """Two snapshots of a padded vector field, a real and a complex scalar."""
-    parent = tmp_path_factory.mktemp("snapshots")
-    velocity = random_field(3, *SHAPE)
-    psi = random_field(*SHAPE, dtype=np.complex128)
-    for step in (0, 10):
-        datasets = [
-            Dataset("velocity", on_devices(velocity + step, (4,), (None, None, 0, None)), grid(*SHAPE), XYZ),
-            Dataset("pressure", on_devices(velocity[0] - step, (2, 2), (0, 1, None)), grid(*SHAPE)),
-            Dataset("psi", psi, grid(*SHAPE)),
-            Dataset("time", 0.5 * step),
-        ]
-        save(parent, step, datasets, {"time": 0.5 * step, "dt": 0.05, "config": CONFIG})
-    return parent, velocity, psi
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_xarray(run):
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("h5netcdf")
-    parent, velocity, psi = run
-    with xarray.open_dataset(parent / "00000010.h5", engine="h5netcdf") as data:
-        assert data["velocity_y"].dims == ("x", "y", "z")
-        np.testing.assert_array_equal(data["velocity_y"], velocity[1] + 10)
-        np.testing.assert_array_equal(data["psi"], psi)
-        np.testing.assert_allclose(data.coords["y"], np.arange(6) / 6)
-        np.testing.assert_array_equal(data["pressure"].sel(y=0.5, method="nearest"), velocity[0][:, 3] - 10)
-        assert data.attrs["config"] in (CONFIG, CONFIG.encode())
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_yt(run):
-    yt = pytest.importorskip("yt")
-    yt.set_log_level("error")
-    parent, velocity, _ = run
-    data = yt.load(str(parent / "00000010.h5"))
-    assert tuple(data.domain_dimensions) == SHAPE
-    assert float(data.current_time) == 5.0
-    assert ("openPMD", "velocity_x") in data.field_list and ("openPMD", "pressure") in data.field_list
-    cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)
-    for i, c in enumerate("xyz"):
-        np.testing.assert_array_equal(np.asarray(cube["openPMD", f"velocity_{c}"]), velocity[i] + 10)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_openpmd_viewer(run):
-    viewer = pytest.importorskip("openpmd_viewer")
-    parent, velocity, _ = run
-    series = viewer.OpenPMDTimeSeries(str(parent), check_all_files=True, backend="h5py")
-    assert list(series.iterations) == [0, 10]
-    np.testing.assert_allclose(series.t, [0, 5])
-    assert {"velocity", "pressure"} <= set(series.avail_fields)
-    field, info = series.get_field("velocity", coord="z", iteration=10)
-    np.testing.assert_array_equal(field, velocity[2] + 10)
-    assert list(info.axes.values()) == ["x", "y", "z"]
-    pressure, _ = series.get_field("pressure", iteration=0)
-    np.testing.assert_array_equal(pressure, velocity[0])
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_netcdf4(run):
-    netcdf = pytest.importorskip("netCDF4")
-    parent, velocity, _ = run
-    with netcdf.Dataset(parent / "00000010.h5") as data:
-        np.testing.assert_array_equal(np.asarray(data["velocity_x"][:]), velocity[0] + 10)
-
-
 MATTER = """\
 model: {kind: composite, components: [{kind: particles, name: dark, count: 8}]}
 grid: {shape: [8, 8, 8], box: [2, 2, 2]}
@@ -100,64 +25,6 @@ time: {stop: 1, dt: 0.1}
 
 
 # ---- particles ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def particles(tmp_path_factory, devices):
-    """Seven particles on two devices, three and four of them, in buffers of five, beside a field."""
-    position, ids = np.random.default_rng(1).random((3, 7)), np.array([4, 0, 5, 2, 6, 1, 3])
-    buffers, held = np.zeros((3, 10)), np.full(10, -1)
-    for first, part in ((0, slice(0, 3)), (5, slice(3, 7))):
-        n = part.stop - part.start
-        buffers[:, first : first + n], held[first : first + n] = position[:, part], ids[part]
-    axis, shares = (Axis(name="tracers.particle", size=7),), (3, 4)
-    records = [
-        Dataset(
-            "tracers.position",
-            on_devices(buffers, (2,), (None, 0)),
-            axis,
-            XYZ,
-            species="tracers",
-            shares=shares,
-        ),
-        Dataset("tracers.id", on_devices(held, (2,), (0,)), axis, species="tracers", shares=shares),
-        Dataset("velocity", random_field(3, *SHAPE), grid(*SHAPE), XYZ),
-    ]
-    return save(tmp_path_factory.mktemp("particles"), 10, records, {"time": 0.5}), position, ids
-
-
-def test_particles_are_read_in_the_order_of_their_ids(particles):
-    folder, position, ids = particles
-    tracers = open_snapshot(folder).particles["tracers"]
-    np.testing.assert_array_equal(tracers["position"][...], position)
-    np.testing.assert_array_equal(tracers["id"][...], ids)
-    assert verify(folder).ok
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_particles_in_openpmd_viewer(particles):
-    viewer = pytest.importorskip("openpmd_viewer")
-    folder, position, ids = particles
-    series = viewer.OpenPMDTimeSeries(str(folder.parent), check_all_files=True, backend="h5py")
-    assert series.avail_species == ["tracers"]
-    assert {"x", "y", "z", "id"} <= set(series.avail_record_components["tracers"])
-    x, z, found = series.get_particle(["x", "z", "id"], species="tracers", iteration=10)
-    np.testing.assert_array_equal(x, position[0])
-    np.testing.assert_array_equal(z, position[2])
-    np.testing.assert_array_equal(found, ids)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_particles_in_yt(particles):
-    yt = pytest.importorskip("yt")
-    yt.set_log_level("error")
-    folder, position, ids = particles  # a single species is called io there
-    data = yt.load(f"{folder}.h5")
-    every = data.all_data()
-    order = np.argsort(np.asarray(every["io", "particle_id"]))
-    for i, axis in enumerate("xyz"):
-        found = np.asarray(every["io", f"particle_position_{axis}"])
-        np.testing.assert_array_equal(found[order], position[i][np.argsort(ids)])
 
 
 @pytest.fixture(scope="module")

@@ -50,10 +50,7 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
                 values, run.diagnostics[name][rows], rtol=1e-12, atol=1e-12 * size, err_msg=name
             )
     for kind in ("spectra", "transfer", "histograms", "render"):
-        first, second = (
-            SeriesReader(finished / f"{kind}.h5"),
-            SeriesReader(finished / "analysis" / f"{kind}.h5"),
-        )
+        first, second = (SeriesReader(finished / part / f"{kind}.h5") for part in ("", "analysis"))
         assert second.variables == first.variables
         for name in first.variables:
             expected = first[name][np.searchsorted(first.step, second.step)]
@@ -117,9 +114,8 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
     (path,) = (finished / "plots").glob("render_*.png")
     assert capsys.readouterr().out.strip() == str(path)
     with Image.open(path) as picture:
-        np.testing.assert_array_equal(
-            np.asarray(picture), open_run(finished).series("render").at(-1)["image"]
-        )
+        image = open_run(finished).series("render").at(-1)["image"]
+        np.testing.assert_array_equal(np.asarray(picture), image)
     assert main(["render", str(finished), "--step", "1"]) == 2
     assert "no snapshot of step 1" in capsys.readouterr().err
     assert main(["render", str(finished), "--field", "velocity"]) == 2
@@ -129,20 +125,13 @@ def test_a_stored_snapshot_is_rendered_as_the_run_did(finished, capsys):
 def test_several_fields_are_blended_in_one_picture(finished, capsys):
     both = ["--field", "vorticity_magnitude", "--field", "dye"]
     assert main(["render", str(finished), *both]) == 0
-    path = (
-        finished
-        / "plots"
-        / f"render_vorticity_magnitude+dye_{open_run(finished).snapshots.steps[-1]:08d}.png"
-    )
+    last = open_run(finished).snapshots.steps[-1]
+    path = finished / "plots" / f"render_vorticity_magnitude+dye_{last:08d}.png"
     assert capsys.readouterr().out.strip() == str(path)
     points = "output.render.fields={vorticity_magnitude: [[0, red, 0.0], [9, red, 0.1]], dye: auto}"
     assert main(["render", str(finished), "output.render.field=null", points, "devices.count=4"]) == 0
     assert main(["render", str(finished), "--field", "dye", "--field", "velocity"]) == 2
     assert "output.render.fields: velocity is not a scalar" in capsys.readouterr().err
-    assert main(["render", str(finished), points.replace("9, red", "-9, red")]) == 2
-    assert "output.render.fields.vorticity_magnitude: the values 0, -9 do not rise" in capsys.readouterr().err
-    assert main(["render", str(finished), points, "output.render.field=dye"]) == 2
-    assert "output.render.field: `fields` names the fields" in capsys.readouterr().err
 
 
 def test_a_movie_of_the_volume_pictures(finished, capsys):

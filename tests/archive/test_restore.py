@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from storage_support import XYZ, grid, on_devices, random_field, write_sharded
+from jax.sharding import NamedSharding
+from storage_support import grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
 from simulator.archive.restore import restore
 from simulator.archive.shard import Dataset
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 pytestmark = pytest.mark.spmd
@@ -83,7 +82,7 @@ def test_any_layout_to_any_other_mode_by_mode(devices, tmp_path_factory, stored,
         key = tuple(sorted((a.name, a.labels[i]) for a, i in zip(axes, index[1:], strict=True)))
         values[index] = everything[index[0], key]
     dataset = Dataset("u", on_devices(values, mesh, split), axes, COMPONENTS, hermitian=True)
-    folder = save(tmp_path_factory.mktemp("any"), 1, [dataset], {"time": 0.0})
+    folder = save(tmp_path_factory.mktemp("any"), 1, [dataset])
 
     target, mesh, split = place(wanted)
     sizes = (2, *(a.size for a in target))
@@ -123,53 +122,27 @@ def test_physical_fields_of_several_files(devices, tmp_path, parts, mesh, split)
     np.testing.assert_array_equal(np.asarray(turned), values.transpose())
 
 
-def test_bits_survive(devices, tmp_path):
-    """-0, subnormals and the payload of numbers are data: compare bytes, not values."""
-    rng = np.random.default_rng(1)
-    raw = rng.integers(0, 2**64, (4, 4, 8), dtype=np.uint64)
-    values = np.where(np.isfinite(raw.view(float)), raw.view(float), -0.0)
-    axes = grid(4, 4, 8)
-    folder = save(tmp_path, 1, [Dataset("p", on_devices(values, (4,), (0, None, None)), axes)], {"time": 0.0})
-    got = restore(folder, "p", empty_sharding((8,), (None, None, 0)), axes)
-    assert np.asarray(got).tobytes() == values.tobytes()
-
-
 def test_nyquist_modes_of_one_grid_are_one_mode(tmp_path):
     values = random_field(8, dtype=np.complex128)
     below = Axis.modes("kx", [0, 1, 2, 3, -4, -3, -2, -1], points=8)
     above = Axis.modes("kx", [0, 1, 2, 3, 4, -3, -2, -1], points=8)
     finer = Axis.modes("kx", [0, 1, 2, 3, 4], points=16)
-    folder = save(tmp_path, 1, [Dataset("psi", values, (below,))], {"time": 0.0})
+    folder = save(tmp_path, 1, [Dataset("psi", values, (below,))])
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (above,))), values)
     np.testing.assert_array_equal(np.asarray(restore(folder, "psi", single, (finer,)))[4], 0)
 
 
 def test_without_the_symmetry_nothing_is_conjugated(tmp_path):
-    folder = save(
-        tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))], {"time": 0.0}
-    )
+    folder = save(tmp_path, 1, [Dataset("psi", np.array([1j, 2j]), (Axis.modes("kx", [0, 1]),))])
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     got = restore(folder, "psi", single, (Axis.modes("kx", [0, 1, -1]),))
     np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])
 
 
-def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
-    import sys
-
-    monkeypatch.setattr(sys.modules["simulator.archive.restore"], "_PIECE_BYTES", 200)
-    values = random_field(3, 6, 5, 4)
-    folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)], {"time": 0.0})
-    mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
-    sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
-    x, y, z = grid(6, 5, 4)
-    got = restore(folder, "u", sharding, (z, x, y), (4, 6, 5))
-    np.testing.assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
-
-
 def test_refusals_name_what_does_not_fit(tmp_path):
     values = random_field(6, 5, 4)
-    folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))], {"time": 0.0})
+    folder = save(tmp_path, 1, [Dataset("p", values, grid(6, 5, 4))])
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     snapshot = open_snapshot(folder)
     with pytest.raises(UserError, match="has no field density; its fields are p"):

@@ -43,7 +43,7 @@ SMALL = {"part_rows": 3, "part_bytes": 0}
 
 
 @pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
-@pytest.mark.parametrize("batches", [(1,) * 11, (2, 1, 8), (11,), (3, 3, 5)])
+@pytest.mark.parametrize("batches", [(2, 1, 8), (11,)])
 def test_rows_that_come_together(tmp_path, limits, batches):
     """Parts that fill up within a batch are those of single rows, and truncation cuts them alike."""
     series, step = opened(tmp_path / "spectra.h5", **limits), 0
@@ -60,7 +60,7 @@ def test_rows_that_come_together(tmp_path, limits, batches):
 
 
 @pytest.mark.parametrize("limits", [{}, SMALL], ids=["one file", "parts"])
-@pytest.mark.parametrize("rows", [1, 3, 4, 6, 8])
+@pytest.mark.parametrize("rows", [1, 4, 6])
 def test_truncation_to_any_step_then_reopening_and_going_on(tmp_path, limits, rows):
     for keep in range(-1, rows + 1):
         path = tmp_path / f"{keep}.h5"
@@ -104,10 +104,7 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
 
 def test_planes_with_axes_of_their_own(tmp_path):
     series = Series(
-        tmp_path / "slices.h5",
-        {"x": X, "y": Y},
-        {"speed/xy": ("x", "y"), "mean": ()},
-        {"z_of_xy": 0.5},
+        tmp_path / "slices.h5", {"x": X, "y": Y}, {"speed/xy": ("x", "y"), "mean": ()}, {"z_of_xy": 0.5}
     )
     planes = [np.full((4, 3), float(step)) for step in range(3)]
     for step, plane in enumerate(planes):
@@ -143,7 +140,7 @@ def test_wrong_rows_and_another_grid_are_refused(tmp_path):
     series = opened(tmp_path / "spectra.h5")
     with pytest.raises(ValueError, match="magnetic"):
         series.append(0, 0.0, {"kinetic": K})
-    with pytest.raises(ValueError, match=r"kinetic: shape \(4,\), not \(5,\)"):
+    with pytest.raises(ValueError, match=r"another shape: .*kinetic"):
         series.append(0, 0.0, {"kinetic": K[1:], "magnetic": K})
     assert not series.path.exists()
     series.append(0, 0.0, spectrum(0))
@@ -186,7 +183,7 @@ for step in range(60):
         print("ready", flush=True)
 time.sleep(60)
 """
-    for killed_after in (1, 3, 6):
+    for killed_after in (1, 6):
         process = subprocess.Popen([sys.executable, "-c", writer], stdout=subprocess.PIPE, cwd=ROOT)
         with process.stdout as ready:
             ready.readline()
@@ -220,14 +217,3 @@ def test_what_describes_a_coordinate_is_stored_once_and_kept(tmp_path):
         with h5py.File(name, "r", locking=False) as file:
             np.testing.assert_array_equal(file["modes"][:], modes)
             assert file["modes"].dims[0][0].name == "/k"
-
-
-def test_a_file_that_was_begun_without_them_gets_them(tmp_path):
-    path = tmp_path / "spectra.h5"
-    opened(path).append(0, 0.0, spectrum(0))
-    series = Series(
-        path, {"k": K}, {"kinetic": ("k",), "magnetic": ("k",)}, {"name": "test"}, {"modes": ("k", K + 1)}
-    )
-    series.append(1, 0.1, spectrum(1))
-    check(path, [0, 1])
-    np.testing.assert_array_equal(SeriesReader(path).coordinates["modes"], K + 1)

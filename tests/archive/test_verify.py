@@ -1,18 +1,16 @@
 import errno
 import os
-import shutil
 
 import h5py
 import numpy as np
 import pytest
-from storage_support import grid, random_field, tiny, write_sharded
+from storage_support import grid, random_field, save, tiny, write_sharded
 
 from simulator.archive import index
-from simulator.archive.index import UNSEALED, make_derived
+from simulator.archive.index import make_derived
 from simulator.archive.reader import open_snapshot
 from simulator.archive.state import ALTERED
 from simulator.archive.verify import newest_good, prune, stored_in, verification, verify
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 
@@ -37,26 +35,8 @@ def test_what_is_good_is_reported_file_by_file(sharded):
     assert report.lines() == [f"{path}: ok" for path in files]
 
 
-def test_every_one_of_200_flipped_bits_is_found(sharded):
-    rng = np.random.default_rng(7)
-    shards = sorted((sharded / "shards").iterdir())
-    for i in range(200):
-        path = shards[i % len(shards)]
-        good = path.read_bytes()
-        bad = bytearray(good)
-        bit = int(rng.integers(8 * len(good)))
-        bad[bit // 8] ^= 1 << (bit % 8)
-        path.write_bytes(bad)
-        assert wrong(sharded) == {f"00000005/shards/{path.name}": "altered (its checksum does not match)"}, (
-            bit
-        )
-        path.write_bytes(good)
-    assert verify(sharded).ok
-
-
-@pytest.mark.parametrize("shard", range(4))
-def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
-    path = sharded / "shards" / f"p0000{shard}.h5"
+def test_a_shard_truncated_lengthened_or_deleted(sharded):
+    path = sharded / "shards" / "p00002.h5"
     good = path.read_bytes()
     name = f"00000005/shards/{path.name}"
     for length in (0, 1, len(good) // 2, len(good) - 1):
@@ -68,14 +48,6 @@ def test_every_shard_truncated_lengthened_or_deleted(sharded, shard):
     assert wrong(sharded) == {name: "missing"}
     path.mkdir()
     assert "cannot be read" in wrong(sharded)[name]
-
-
-def test_exchanged_shards_are_found(sharded):
-    first, second = (sharded / "shards" / f"p0000{i}.h5" for i in (1, 2))
-    content = first.read_bytes()
-    first.write_bytes(second.read_bytes())
-    second.write_bytes(content)
-    assert set(wrong(sharded)) == {f"00000005/shards/p0000{i}.h5" for i in (1, 2)}
 
 
 def test_files_that_do_not_belong_are_noted(sharded):
@@ -94,15 +66,14 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
         shape = file[found].shape
         del file[found]
         file[found] = np.zeros(shape)
-    assert wrong(sharded) == {path.name: UNSEALED}  # HDF5 has cut off the checksum
+    assert wrong(sharded) == {path.name: ALTERED}  # HDF5 has cut off the checksum
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
     rng, good = np.random.default_rng(8), path.read_bytes()
-    for _ in range(200):
+    for bit in rng.integers(8 * len(good), size=50).tolist():
         bad = bytearray(good)
-        bit = int(rng.integers(8 * len(good)))
         bad[bit // 8] ^= 1 << (bit % 8)
         path.write_bytes(bad)
-        assert wrong(sharded)[path.name] in (ALTERED, UNSEALED), bit
+        assert wrong(sharded) == {path.name: ALTERED}, bit
     assert verify(sharded).restorable and list(make_derived(sharded, manifest)) == [path]
     with h5py.File(path, "r", locking=False) as file:
         assert file[found].is_virtual
@@ -110,25 +81,18 @@ def test_a_derived_file_that_lies_is_found_and_made_again(sharded, end):
     assert verify(sharded).ok and make_derived(sharded, manifest) == {}
 
 
-def test_where_nothing_can_be_written_damage_stays_and_earlier_versions_pass(sharded, monkeypatch):
+def test_where_nothing_can_be_written_damage_stays(sharded, monkeypatch):
     def full(path, data):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(index, "write_durably", full)
     path = sharded.with_name("00000005.h5")
-    good = path.read_bytes()
-    path.write_bytes(good[:100])
-    (report,) = verification(sharded).reports
-    assert (
-        report.ok
-        and f"{sharded}: its index cannot be made again (Read-only file system: {path})" in report.notes
-    )
-    path.write_bytes(good[:50] + b"x" + good[51:])
-    (report,) = verification(sharded).reports
-    assert [(c.file, c.problem) for c in report.problems] == [(path, ALTERED)]
-    path.unlink()
-    (report,) = verification(sharded).reports
-    assert [(c.file, c.problem) for c in report.problems] == [(path, "missing")]
+    for harm, problem in ((lambda: path.write_bytes(b"x"), ALTERED), (path.unlink, "missing")):
+        harm()
+        (report,) = verification(sharded).reports
+        assert [(c.file, c.problem) for c in report.problems] == [(path, problem)]
+        (note,) = report.notes
+        assert note == f"{sharded}: its index cannot be made again (Read-only file system: {path})"
 
 
 def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
@@ -136,29 +100,8 @@ def test_a_prefix_in_the_environment_is_found(sharded, monkeypatch):
     assert "HDF5_VDS_PREFIX=/elsewhere" in wrong(sharded)["00000005.h5"]
 
 
-def test_missing_derived_files_are_found_and_do_not_hinder_a_restart(sharded):
-    index, sidecar = sharded.with_name("00000005.h5"), sharded.with_name("00000005.vtkhdf")
-    index.unlink()
-    sidecar.unlink()
-    assert wrong(sharded) == {"00000005.h5": "missing", "00000005.vtkhdf": "missing"}
-    assert newest_good(sharded.parent) == (sharded, [])
-
-
-def test_a_moved_run_still_verifies_and_a_renamed_folder_does_not_pass(sharded, tmp_path_factory):
-    moved = tmp_path_factory.mktemp("moved") / "run"
-    shutil.copytree(sharded.parent, moved)
-    shutil.rmtree(sharded)
-    assert verify(moved / "00000005").ok
-    (moved / "00000005").rename(moved / "00000006")
-    (moved / "00000005.h5").rename(moved / "00000006.h5")
-    (moved / "00000005.vtkhdf").rename(moved / "00000006.vtkhdf")
-    assert wrong(moved / "00000006") == {
-        "00000006/manifest.json": "is of step 5, a copy under another step's name"
-    }
-
-
 def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):
-    folders = [save(tmp_path, step, tiny(step), {"time": 0.0}) for step in range(1, 6)]
+    folders = [save(tmp_path, step, tiny(step)) for step in range(1, 6)]
     shard = folders[4] / "shards" / "p00000.h5"
     shard.write_bytes(shard.read_bytes()[:-1])
     (folders[3] / "manifest.json").unlink()
@@ -174,7 +117,7 @@ def test_the_newest_good_one_and_why_others_were_skipped(tmp_path):
 
 
 def test_pruning_waits_for_a_good_newer_one(tmp_path):
-    folders = [save(tmp_path, step, tiny(step), {"time": 0.0}) for step in range(0, 50, 5)]
+    folders = [save(tmp_path, step, tiny(step)) for step in range(0, 50, 5)]
     shard = folders[-1] / "shards" / "p00000.h5"
     good = shard.read_bytes()
     shard.write_bytes(good[:-1])
@@ -184,14 +127,12 @@ def test_pruning_waits_for_a_good_newer_one(tmp_path):
     assert [f.name for f in removed] == [f"{step:08d}" for step in (5, 10, 15, 25, 30, 35)]
     left = {f"{step:08d}{suffix}" for step in (0, 20, 40, 45) for suffix in ("", ".h5", ".vtkhdf")}
     assert set(os.listdir(tmp_path)) == left
-    with pytest.raises(ValueError, match="must be at least 1"):
-        prune(tmp_path, keep_last=0)
 
 
 def test_what_a_path_stands_for(tmp_path):
     run = tmp_path / "run"
-    one = save(run / "snapshots", 1, tiny(1), {"time": 0.0})
-    two = save(run / "checkpoints", 2, tiny(2), {"time": 0.0})
+    one = save(run / "snapshots", 1, tiny(1))
+    two = save(run / "checkpoints", 2, tiny(2))
     assert stored_in(run) == [one, two]
     assert stored_in(run / "snapshots") == [one]
     assert stored_in(one) == [one]

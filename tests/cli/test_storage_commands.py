@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from storage_support import save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.shard import Dataset
-from simulator.archive.writer import save
 from simulator.cli import build_parser
 from simulator.errors import UserError
 

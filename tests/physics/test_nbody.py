@@ -9,9 +9,9 @@ import pytest
 from gravity_cases import marching
 from particle_cases import advanced, by_id, simulation, source
 from scipy.special import erfc
+from storage_support import save
 
 from simulator.archive import states
-from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.physics.particles.assignment import Assignment
 from simulator.physics.particles.population import crowded

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from flow_support import flow, measured
+from storage_support import save
 
 from simulator.archive.shard import Dataset
 from simulator.archive.states import component_names, datasets, physical_axes
-from simulator.archive.writer import save
 from simulator.errors import UserError
 from simulator.physics.initial.random import SpectrumSettings, shape_of
 from simulator.simulation.inputs import Inputs

@@ -4,10 +4,10 @@ import gravity_cases as cases
 import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE, measured
+from storage_support import save
 
 from simulator.archive.shard import Dataset
 from simulator.archive.states import component_names, datasets, physical_axes
-from simulator.archive.writer import save
 from simulator.errors import UserError
 
 CLUMPS = (

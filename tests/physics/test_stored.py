@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from particle_cases import advanced, by_id, simulation
 from run_support import call, simulate, write_case
+from storage_support import save
 
 from simulator import open_run
 from simulator.archive import states
 from simulator.archive.reader import open_snapshot
 from simulator.archive.verify import verify
-from simulator.archive.writer import save
 from simulator.errors import RunFailure, UserError
 
 pytestmark = pytest.mark.spmd

@@ -6,8 +6,8 @@ import pytest
 from planning_cases import config_of, integrators, reported, shipped
 
 from simulator.physics.models import MODELS
-from simulator.plan import Machine, Step, abstract_run, fewest_devices
-from simulator.plan.fitting import LEAST_SHARE, NICE, largest_shape, usable
+from simulator.plan import Step, abstract_run
+from simulator.plan.fitting import LEAST_SHARE
 from simulator.simulation.compiling import ROOM
 
 ALLOWED = 0.10
@@ -84,23 +84,6 @@ def test_a_row_of_diagnostics_and_a_snapshot_hold_the_state_too() -> None:
     assert step.output_memory >= step.state + values
     assert step.diagnostics_memory > step.state
     assert step.largest == max(step.memory, step.output_memory, step.diagnostics_memory)
-
-
-@pytest.mark.slow
-def test_the_limits_that_a_plan_names() -> None:
-    """By the programs themselves, all compiled."""
-    target = Machine("tiny", "gpu", 4e7, 1e9, 4, 1e8, 1e8, "a test")
-
-    def fits(devices: int, *shape: int) -> bool:
-        found = config_of("navier_stokes", f"grid.shape={list(shape)}", "run.memory=low")
-        return Step(found, devices, "gpu").memory <= usable(target)
-
-    config = config_of("navier_stokes", "grid.shape=128,128,128")
-    fewest, largest = fewest_devices(config, target), largest_shape(config, target, 1)
-    assert fewest is not None and largest is not None
-    assert fits(fewest, 128, 128, 128) and not fits(fewest // 2, 128, 128, 128)
-    larger = NICE[NICE.index(largest[0]) + 1]
-    assert fits(1, *largest) and not fits(1, larger, larger, larger)
 
 
 @pytest.mark.slow

@@ -21,34 +21,32 @@ def of(function, *arguments, donate: tuple[int, ...] = ()):
     return traffic(jax.jit(function, donate_argnums=donate).lower(*arguments).compile())
 
 
-def test_an_elementwise_fusion_reads_and_writes_once() -> None:
-    assert of(lambda a: jnp.sin(a) * a + 1, ROWS).bytes == 2 * BYTES
+FEW = jax.ShapeDtypeStruct((64, N), jnp.float32)
+BLOCK = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
 
 
-def test_a_slice_within_a_fusion_counts_as_the_slice() -> None:
-    assert of(lambda a: 2 * a[: N // 4] + a[N // 2 : 3 * N // 4], ROWS).bytes == 3 * BYTES / 4
-
-
-def test_an_update_in_place_counts_as_the_update() -> None:
-    """64 rows are read twice, from both arrays, and written; the index is next to nothing."""
-    rows = jax.ShapeDtypeStruct((64, N), jnp.float32)
-
-    def updated(a, b):
-        return lax.dynamic_update_slice(a, 2 * b, (128, 0))
-
-    assert of(updated, ROWS, rows, donate=(0,)).bytes == pytest.approx(2 * 64 * 4 * N, rel=1e-3)
-
-
-def test_loops_count_as_often_as_they_run() -> None:
-    def looped(a):
-        return lax.fori_loop(0, 7, lambda _, b: jnp.sin(b) * 2, a)
-
-    assert of(looped, ROWS, donate=(0,)).bytes == pytest.approx(7 * 2 * BYTES, rel=1e-3)
-
-
-def test_a_transform_is_one_pass() -> None:
-    values = jax.ShapeDtypeStruct((8, 64, 64), jnp.complex128)
-    assert of(lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), values).bytes == 2 * 16 * 8 * 64 * 64
+@pytest.mark.parametrize(
+    ("function", "arguments", "donate", "moved"),
+    [
+        pytest.param(lambda a: jnp.sin(a) * a + 1, (ROWS,), (), 2 * BYTES, id="a fusion reads and writes once"),
+        pytest.param(
+            lambda a: 2 * a[: N // 4] + a[N // 2 : 3 * N // 4], (ROWS,), (), 3 * BYTES / 4, id="slices in a fusion"
+        ),
+        # 64 rows are read twice, from both arrays, and written; the index is next to nothing.
+        pytest.param(
+            lambda a, b: lax.dynamic_update_slice(a, 2 * b, (128, 0)),
+            (ROWS, FEW), (0,), 2 * 64 * 4 * N, id="an update in place counts as the update",
+        ),
+        pytest.param(
+            lambda a: lax.fori_loop(0, 7, lambda _, b: jnp.sin(b) * 2, a), (ROWS,), (0,), 14 * BYTES, id="a loop"
+        ),
+        pytest.param(
+            lambda a: lax.fft(a, lax.FftType.FFT, (64, 64)), (BLOCK,), (), 2 * 16 * 8 * 64 * 64, id="one pass"
+        ),
+    ],
+)  # fmt: skip
+def test_bytes_by_hand(function, arguments, donate, moved) -> None:
+    assert of(function, *arguments, donate=donate).bytes == pytest.approx(moved, rel=1e-3)
 
 
 def test_what_is_sent_and_received() -> None:

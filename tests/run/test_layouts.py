@@ -1,28 +1,14 @@
 """One run on any number of devices and processes; what its compiled step sends and how often it is compiled."""
 
-import json
 import os
-import re
 import signal
 import socket
 import time
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
-from run_support import (
-    CASE,
-    call,
-    contents,
-    largest_difference,
-    rows,
-    simulate,
-    started,
-    table,
-    wait_until,
-    write_case,
-)
+from run_support import CASE, call, largest_difference, rows, simulate, started, table, wait_until, write_case
 
 from simulator import Simulation, load_config, open_run
 from simulator.archive.manifest import committed
@@ -60,7 +46,7 @@ def assert_alike(run, reference):
     np.testing.assert_allclose(spectra, open_run(reference).spectra["kinetic_energy"], rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize("count", [pytest.param(4, marks=pytest.mark.slow), 8])
 def test_the_same_run_on_many_devices(one_device, tmp_path, count):
     run = tmp_path / "run"
     assert simulate(one_device.parent / "case.yaml", run, f"devices.count={count}") == 0
@@ -91,27 +77,6 @@ def test_the_same_run_on_two_processes(one_device, two_processes):
     }  # fmt: skip
 
 
-def test_shards_of_two_processes_reassemble_to_the_field(one_device, two_processes):
-    """Each manifest says which slab a shard holds: together they are every point once, and the index agrees."""
-    run, _ = two_processes
-    folder = committed(run / "snapshots")[-1]
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert len(manifest["shards"]) == 2
-    whole = contents(folder)["velocity"]
-    assert whole.shape == (3, 16, 18, 16)
-    expected = contents(committed(one_device / "snapshots")[-1])["velocity"]
-    np.testing.assert_allclose(whole, expected, rtol=0, atol=TOLERANCE * abs(expected).max())
-    with h5py.File(f"{folder}.h5", locking=False) as index:
-        path = next(p for p in _datasets(index) if p.endswith("velocity/x"))
-        np.testing.assert_array_equal(index[path][...], whole[0])
-
-
-def _datasets(file):
-    found = []
-    file.visit(found.append)
-    return found
-
-
 def test_started_by_hand_on_two_processes(one_device, tmp_path):
     """Two shells and an address; the second by environment variables."""
     with socket.socket() as probe:
@@ -133,24 +98,6 @@ def test_started_by_hand_on_two_processes(one_device, tmp_path):
     assert "finished at" in shown[0][0] and shown[1][0] == ""
     assert not list((tmp_path / "run").glob(".coordinator*")), "the secret is gone"
     assert_alike(tmp_path / "run", one_device)
-
-
-@pytest.mark.parametrize(
-    ("process", "told"),
-    [(0, "1 of 2 processes did not come within"), (1, "process 0 of 2 (the first one) did not come within")],
-)
-def test_a_process_waits_for_the_other_as_long_as_the_configuration_says(tmp_path, process, told):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    config = write_case(tmp_path, CASE)
-    flags = ["--coordinator", address, "--num-processes", "2", "--process-id", str(process)]
-    done = call("run", config, "--output", tmp_path / "run", "run.rendezvous=1s", *flags)
-    assert (done.returncode, done.stdout) == (1, "")
-    *waiting, last = done.stderr.splitlines()
-    assert last.startswith(f"simulator: {told} 1 s (run.rendezvous)")
-    assert waiting and all(line.startswith("simulator: waiting for ") for line in waiting)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -184,33 +131,6 @@ def _child(parent: int, variable: str) -> int:
     raise AssertionError("no such child")
 
 
-def test_one_process_that_fails_ends_all_with_its_message(tmp_path):
-    """The second process cannot read the user's file: its line is what the launcher shows."""
-    (tmp_path / "fields.py").write_text(
-        "import os\n\ndef build(x, y, z):\n"
-        "    if os.environ.get('SIMULATOR_PROCESS_ID') == '1':\n        raise ValueError('no such luck')\n"
-        "    return {'velocity': (y, y, y)}\n"
-    )
-    initial = "{kind: python, path: fields.py, function: build}"
-    config = write_case(tmp_path, re.sub(r"initial: .*", f"initial: {initial}", CASE))
-    began = time.monotonic()
-    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2")
-    assert ended.returncode == 2 and time.monotonic() - began < 30
-    assert "fields.py:5: build: ValueError: no such luck" in ended.stderr
-    assert "process 1 of 2 failed with exit code 2" in ended.stderr
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_mistake_that_only_the_processes_find_is_one_line(tmp_path):
-    (tmp_path / "fields.py").write_text("def build(x, y, z):\n    return {'wind': (y, y, y)}\n")
-    initial = "{kind: python, path: fields.py, function: build}"
-    config = write_case(tmp_path, re.sub(r"initial: .*", f"initial: {initial}", CASE))
-    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2")
-    assert ended.returncode == 2 and ended.stdout == ""
-    assert len(ended.stderr.splitlines()) == 1 and "wind" in ended.stderr
-    assert not (tmp_path / "run").exists()
-
-
 # ---- the compiled program ---------------------------------------------------------------------------------
 
 
@@ -233,33 +153,3 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
     # 6 kz (8 with padding) by 18 y (20) by 11 kx complex numbers at the exchange, which is of (x, y, kz) with 16 x.
     per_side = 8 * (8 * 20 * 16) * 16 / 4 * 3 / 4
     assert found["all-to-all"].bytes == pytest.approx(4 * per_side)
-
-
-def test_the_loop_is_compiled_once(tmp_path, monkeypatch):
-    """Whatever pauses it: events, wall-clock pauses, a restart's state. The program that is compiled ahead takes
-    states of one layout only, and raises at any other; nothing is compiled beside it."""
-    config = write_case(tmp_path, CASE)
-    loaded = load_config(config, [f"output.directory={tmp_path / 'run'}", "time.max_steps=6"])
-    simulation = Simulation(loaded, report=lambda line: None)
-    assert simulation.run() == 0
-    assert simulation.advance._cache_size() == 0
-    simulation = Simulation(
-        load_config(config, [f"output.directory={tmp_path / 'run'}"]), report=lambda line: None
-    )
-    assert simulation.run() == 0 and int(simulation.state.step) == 12
-    assert simulation.advance._cache_size() == 0
-
-
-def test_a_second_process_finds_the_compiled_programs(one_device, tmp_path):
-    """JAX logs what it asks of its cache: the second process compiles no loop."""
-    config, cache = one_device.parent / "case.yaml", str(tmp_path / "cache")
-    arguments = ["run", config, "devices.count=1", "grid.shape=8,8,8", "time.max_steps=2"]
-    logs = {
-        "JAX_COMPILATION_CACHE_DIR": cache,
-        "JAX_DEBUG_LOG_MODULES": "jax._src.compiler",
-        "JAX_LOGGING_LEVEL": "DEBUG",
-    }
-    shown = [call(*arguments, "--output", tmp_path / str(i), **logs) for i in range(2)]
-    assert [ended.returncode for ended in shown] == [0, 0]
-    hits = [re.findall(r"cache hit for '(jit_advance\w*)", ended.stderr) for ended in shown]
-    assert hits[0] == [] and len(hits[1]) == 1, shown[1].stderr[-2000:]

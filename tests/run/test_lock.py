@@ -39,16 +39,9 @@ lock.release()
 
 
 def contend(folder, number=1, stale_after=60.0, delay=0.0):
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", CONTENDER, str(folder), str(time.time() + delay), str(stale_after)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(number)
-    ]
+    command = [sys.executable, "-c", CONTENDER, str(folder), str(time.time() + delay), str(stale_after)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(number)]
 
 
 def finish(process):
@@ -63,16 +56,15 @@ def age(folder, seconds):
 
 @pytest.mark.parametrize("left_behind", [False, True], ids=["free", "stale"])
 def test_of_many_starts_at_once_exactly_one_holds_the_lock(tmp_path, left_behind):
-    for _ in range(3):
-        if left_behind:
-            (tmp_path / "lock").write_text("of an old version\n")
-            age(tmp_path, 100.0)
-        processes = contend(tmp_path, number=6, delay=0.6)
-        first = [process.stdout.readline().split()[0] for process in processes]
-        assert sorted(first) == ["held"] + ["refused"] * 5
-        answers = [finish(process) for process in processes]
-        assert answers.count("mine") == 1
-        assert [path.name for path in tmp_path.iterdir()] == []
+    if left_behind:
+        (tmp_path / "lock").write_text("of an old version\n")
+        age(tmp_path, 100.0)
+    processes = contend(tmp_path, number=6, delay=0.6)
+    first = [process.stdout.readline().split()[0] for process in processes]
+    assert sorted(first) == ["held"] + ["refused"] * 5
+    answers = [finish(process) for process in processes]
+    assert answers.count("mine") == 1
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_a_live_lock_is_refused_and_its_holder_named(tmp_path):
@@ -138,22 +130,31 @@ def elsewhere(tmp_path, seconds_ago, **changes):
     age(tmp_path, seconds_ago)
 
 
-def test_another_host_is_believed_until_it_misses_a_minute(tmp_path):
-    elsewhere(tmp_path, 55.0, pid=2**22 + 1)
-    with pytest.raises(UserError, match="node7"):
-        RunLock.acquire(tmp_path, {})
-    elsewhere(tmp_path, 65.0)
-    with RunLock.acquire(tmp_path, {}) as lock:
-        assert lock.takeover and "node7" in lock.takeover
+HERE = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
 
 
-def test_a_later_start_of_the_same_job_takes_over(tmp_path):
-    elsewhere(tmp_path, 5.0, job_id="12", restart_count=1)
-    for environ in ({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}, {"SLURM_JOB_ID": "13"}):
-        with pytest.raises(UserError):
-            RunLock.acquire(tmp_path, environ)
-    with RunLock.acquire(tmp_path, {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"}) as lock:
-        assert lock.takeover and "later start of the same job" in lock.takeover
+@pytest.mark.parametrize(
+    ("seconds_ago", "holder", "environ", "gone", "takeover"),
+    [
+        (55, {"pid": 2**22 + 1}, {}, False, None),
+        (65, {}, {}, False, "node7"),
+        (5, {"job_id": "12", "restart_count": 1}, HERE, False, None),
+        (5, {"job_id": "12", "restart_count": 1}, {"SLURM_JOB_ID": "13"}, False, None),
+        (5, {"job_id": "12", "restart_count": 0}, HERE, False, "later start of the same job"),
+        (30, {"job_id": "12"}, {}, True, "job 12 has ended"),
+        (30, {"job_id": "12"}, {}, False, None),
+        (5, {"job_id": "12"}, {}, True, None),  # the scheduler is asked only where renewals were missed
+    ],
+)
+def test_a_holder_elsewhere_is_believed_or_taken_over(tmp_path, seconds_ago, holder, environ, gone, takeover):
+    elsewhere(tmp_path, seconds_ago, **holder)
+    asked = {"job_is_gone": lambda job: gone and job == "12"}
+    if takeover is None:
+        with pytest.raises(UserError, match="node7"):
+            RunLock.acquire(tmp_path, environ, **asked)
+    else:
+        with RunLock.acquire(tmp_path, environ, **asked) as lock:
+            assert takeover in lock.takeover
 
 
 @pytest.mark.parametrize(("started", "alive"), [(0, True), (-1, False)])
@@ -174,19 +175,6 @@ def test_status_and_sweeps_see_what_a_takeover_sees(tmp_path, started, alive):
 
 
 @pytest.mark.parametrize(
-    ("seconds_ago", "gone", "taken"), [(30, True, True), (30, False, False), (5, True, False)]
-)
-def test_the_scheduler_is_asked_about_a_lock_that_missed_renewals(tmp_path, seconds_ago, gone, taken):
-    elsewhere(tmp_path, seconds_ago, job_id="12")
-    if not taken:
-        with pytest.raises(UserError):
-            RunLock.acquire(tmp_path, {}, job_is_gone=lambda job_id: gone)
-        return
-    with RunLock.acquire(tmp_path, {}, job_is_gone=lambda job_id: gone and job_id == "12") as lock:
-        assert lock.takeover and "job 12 has ended" in lock.takeover
-
-
-@pytest.mark.parametrize(
     ("script", "gone"),
     [
         ("echo RUNNING", False),
@@ -202,11 +190,8 @@ def test_what_squeue_says(tmp_path, monkeypatch, script, gone):
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert job_is_gone("12") is gone
-
-
-def test_without_squeue_nothing_is_known(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert not job_is_gone("12")
+    assert not job_is_gone("12"), "without squeue nothing is known"
 
 
 def test_a_lost_lock_ends_the_run(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fault_support import assert_equal
 from run_support import (
     CASE,
-    assert_same_run,
     call,
     largest_difference,
     rows,
@@ -27,7 +27,8 @@ from simulator.archive.manifest import committed
 from simulator.cli import main
 
 # dt by CFL, aligned snapshots, soft spectra: whatever a schedule has to carry over an interruption.
-CASE = CASE.replace("stop: 1.0", "stop: 3.1").replace("output: {", "output: {checkpoints: {every_steps: 7}, ")
+CASE = CASE.replace("stop: 1.0", "stop: 3.1, integrator: rk2")
+CASE = CASE.replace("output: {", "output: {checkpoints: {every_steps: 7}, ")
 
 
 @pytest.fixture(scope="module")
@@ -73,35 +74,20 @@ def test_a_stop_file_ends_a_run_which_then_continues_bit_for_bit(config, undistu
     assert int(committed(run / "checkpoints")[-1].name) == step
     assert simulate(config, run) == 0
     assert f"continuing from {run}/checkpoints/{step:08d}" in capsys.readouterr().out
-    assert_same_run(run, undisturbed)
+    assert_equal(run, undisturbed)
     assert len(open_run(run).provenance["earlier"]) == 1
     finished = open_run(run).state
     assert finished is not None and finished.seconds > state.seconds > 0  # those of both starts
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_stop_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, number, capsys):
+def test_a_signal_stops_a_run_which_then_continues_bit_for_bit(config, undisturbed, tmp_path, capsys):
     run = tmp_path / "run"
-    assert interrupted(config, run, lambda: os.kill(os.getpid(), number)) == 3
-    assert number.name in capsys.readouterr().out
+    assert interrupted(config, run, lambda: os.kill(os.getpid(), signal.SIGINT)) == 3
+    assert "SIGINT" in capsys.readouterr().out
     state = open_run(run).state
-    assert state is not None and (state.state, state.reason) == ("stopped", number.name)
+    assert state is not None and (state.state, state.reason) == ("stopped", "SIGINT")
     assert simulate(config, run) == 0
-    assert_same_run(run, undisturbed)
-
-
-def test_kill_9_between_events(config, undisturbed, tmp_path, capsys):
-    """What was written after the last checkpoint goes, is written again, and is the same."""
-    run = tmp_path / "run"
-    with started("run", config, "--output", run) as process:
-        wait_until(lambda: rows(run) > 20 and committed(run / "checkpoints"))
-        process.kill()
-        process.wait()
-    assert rows(run) < 60
-    assert simulate(config, run) == 0
-    shown = capsys.readouterr().out
-    assert "was cut off at t = " in shown and "continuing from" in shown
-    assert_same_run(run, undisturbed)
+    assert_equal(run, undisturbed)
 
 
 def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsys):
@@ -113,7 +99,7 @@ def test_killed_before_its_first_checkpoint(config, undisturbed, tmp_path, capsy
     assert not committed(run / "checkpoints")
     assert simulate(config, run) == 0
     assert "no checkpoint was written; starting from the beginning" in capsys.readouterr().out
-    assert_same_run(run, undisturbed)
+    assert_equal(run, undisturbed)
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +118,8 @@ def half(stopped, tmp_path) -> Path:
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("count", [1, 4])
-def test_it_continues_on_other_devices(half, undisturbed, count):
-    assert main(["resume", str(half), f"devices.count={count}"]) == 0
+def test_it_continues_on_other_devices(half, undisturbed):
+    assert main(["resume", str(half), "devices.count=4"]) == 0
     assert_alike(half, undisturbed)
 
 
@@ -166,7 +151,7 @@ def test_resume_needs_the_folder_alone(half, undisturbed, capsys):
     """Wherever it was moved to, and with the file of the configuration gone."""
     assert main(["resume", str(half)]) == 0
     assert f"written to {half}" in capsys.readouterr().out
-    assert_same_run(half, undisturbed)
+    assert_equal(half, undisturbed)
 
 
 def test_a_later_stop_continues_a_finished_run(undisturbed, tmp_path, capsys):
@@ -182,48 +167,6 @@ def test_a_later_stop_continues_a_finished_run(undisturbed, tmp_path, capsys):
     assert "time.stop: 3 lies before t = 3.3" in capsys.readouterr().err
 
 
-def test_a_frozen_key_is_refused(half, config, capsys):
-    before = (half / "diagnostics.csv").read_text()
-    assert simulate(config, half, "model.viscosity=0.03") == 2
-    assert capsys.readouterr().err == (
-        f"{half}: holds a run with another model.viscosity (there 0.02, now 0.03); give this one its own folder "
-        f"with --output DIR, replace that one with --overwrite, or continue it as it is: simulator resume {half}\n"
-    )
-    assert main(["resume", str(half), "grid.shape=16,16,16"]) == 2
-    assert (half / "diagnostics.csv").read_text() == before
-
-
-def test_a_frozen_key_can_be_allowed(half, capsys):
-    assert main(["resume", str(half), "model.viscosity=0.03", "--allow", "model.viscosity"]) == 0
-    assert "model.viscosity: 0.02 -> 0.03\n" in capsys.readouterr().out
-    found = table(half)
-    ratio = found["dissipation"] / found["enstrophy"]
-    assert ratio[0] == pytest.approx(0.04) and ratio[-1] == pytest.approx(0.06)
-
-
-def test_rows_and_snapshots_after_the_checkpoint_are_removed(half, config, undisturbed, capsys):
-    """As if the newest checkpoint had been lost: the one before it is 7 steps old or less."""
-    newest = committed(half / "checkpoints")[-1]
-    (newest / "shards" / "p00000.h5").unlink()
-    older = int(committed(half / "checkpoints")[-2].name)
-    assert simulate(config, half) == 0
-    shown = capsys.readouterr().out
-    assert f"skipped {newest}" in shown and f"continuing from {half}/checkpoints/{older:08d}" in shown
-    assert f"removed the output later than step {older}: " in shown and "rows of diagnostics.csv" in shown
-    assert_same_run(half, undisturbed)
-
-
-def test_without_a_good_checkpoint_the_run_fails(half, config, capsys):
-    for folder in committed(half / "checkpoints"):
-        (folder / "shards" / "p00000.h5").unlink()
-    assert simulate(config, half) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        f"{half}: none of its checkpoints is good; start again with --overwrite"
-    )
-    assert simulate(config, half, "--overwrite", "time.max_steps=2") == 0
-    assert rows(half) == 3
-
-
 def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
     run = tmp_path / "run"
     arguments = ["output.checkpoints.every_steps=1000", "output.checkpoints.keep_last=5"]
@@ -231,36 +174,3 @@ def test_a_checkpoint_on_request(config, undisturbed, tmp_path):
     on_request, last = (int(folder.name) for folder in committed(run / "checkpoints"))
     assert 20 <= on_request < last and not (run / "checkpoint").exists()
     assert (run / "diagnostics.csv").read_text() == (undisturbed / "diagnostics.csv").read_text()
-
-
-def test_a_second_start_is_refused_while_the_first_runs(config, tmp_path, capsys):
-    run = tmp_path / "run"
-    codes = []
-    arguments = ["time.stop=1000", "output.checkpoints.every_steps=1000"]
-
-    def second() -> None:
-        codes.append(call("run", config, "--output", run, "time.stop=1000"))
-        (run / "stop").touch()
-
-    assert interrupted(config, run, second, *arguments) == 3
-    (refused,) = codes
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
-    assert "is writing this run (lock renewed" in refused.stderr
-
-
-def test_another_dt_counts_from_the_checkpoint(tmp_path):
-    """With a fixed dt, time is t0 + n dt; t0 is where that dt began, whatever chose dt before."""
-    run, config = tmp_path / "run", write_case(tmp_path, CASE)
-    assert (
-        simulate(config, run, "grid.shape=8,8,8", "output.snapshots=null", "time.dt=0.1", "time.max_steps=3")
-        == 0
-    )
-    assert main(["resume", str(run), "time.dt=0.03", "time.max_steps=6"]) == 0
-    assert main(["resume", str(run), "time.cfl=0.1", "time.max_steps=8"]) == 0
-    middle = table(run)["time"][-1]
-    assert main(["resume", str(run), "time.dt=0.01", "time.max_steps=10"]) == 0
-    first, second = [n * 0.1 for n in range(4)], [3 * 0.1 + n * 0.03 for n in range(1, 4)]
-    found = table(run)["time"]
-    np.testing.assert_allclose(found[:7], first + second, rtol=1e-15, atol=0)
-    assert (np.diff(found) > 0).all()
-    assert list(found[-2:]) == [middle + 0.01, middle + 2 * 0.01]

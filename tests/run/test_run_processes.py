@@ -42,7 +42,7 @@ def test_four_processes_to_one_two_three_and_back(tmp_path: Path):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_stuck_run_ends_with_its_launcher(tmp_path: Path, number: int):
     """One of two processes is frozen, so that the other waits for it: neither a signal to the launcher nor its death
     leaves a process behind."""

@@ -183,17 +183,6 @@ def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present(
     assert new.counts == (4, 2)
 
 
-@pytest.mark.parametrize("bad", [0, -1.0, math.inf, math.nan])
-def test_a_cadence_has_to_be_positive(bad):
-    with pytest.raises(ValueError, match=r"rows\.every"):
-        Event("rows", every=bad)
-
-
-def test_two_events_of_one_name_are_refused():
-    with pytest.raises(ValueError, match="one name"):
-        Schedule((Event("rows"), Event("rows")), 1.0)
-
-
 def test_wall_clock_events_count_from_the_last_time_they_were_taken():
     now = 0.0
     timer = WallTimer([Event("checkpoints", every_wall=60.0), Event("rows", every=1.0)], lambda: now)

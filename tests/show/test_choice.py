@@ -10,12 +10,12 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 from run_files import write_series, write_table
+from storage_support import save
 
 from simulator.archive.manifest import Axis
 from simulator.archive.open_run import open_run
 from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
-from simulator.archive.writer import save
 from simulator.cli import main
 from simulator.errors import UserError
 from simulator.show import Selection, plot_run

@@ -6,7 +6,6 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from run_support import call
 
 from simulator import Simulation, load_config, open_run
 from simulator.cli import main
@@ -145,16 +144,6 @@ def test_files_have_no_third_axis(ran) -> None:
     assert (ran / "plots" / "slices_dye.png").exists()
 
 
-def test_a_restart_on_other_devices_equals_the_run(case, ran, tmp_path) -> None:
-    """Half the run on 2 devices, the rest on 2 processes of 2 devices each."""
-    assert main(["run", str(case), "--output", str(tmp_path / "run"), "time.stop=0.1"]) == 0
-    arguments = ("run", case, "--output", tmp_path / "run", "--processes", "2", "devices.count=4")
-    assert call(*arguments).returncode == 0
-    for name in ("velocity", "dye"):
-        found, wanted = (open_run(folder).snapshots[-1][name][...] for folder in (tmp_path / "run", ran))
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
-
-
 def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
     start = f"initial={{kind: snapshot, path: {ran / 'snapshots' / '00000010'}}}"
     finer = simulation(case, start, "grid.shape=40,32")
@@ -170,32 +159,3 @@ def test_a_model_of_three_dimensions_says_so(case) -> None:
         UserError, match=r"grid.shape: composite is solved in three dimensions; \[20, 16, 1\]"
     ):
         simulation(case, gas, "initial={kind: composite, components: {gas: {kind: uniform}}}")
-
-
-FLOW = """\
-model: {kind: navier_stokes, viscosity: 0.02}
-grid: {shape: [20, 16]}
-initial: {kind: taylor_green}
-forcing: {kind: ornstein_uhlenbeck, rate: 0.1, correlation_time: 0.3, band: [1, 2]}
-time: {stop: 0.2, dt: 0.02, integrator: rk2}
-devices: {count: 2, platform: cpu}
-output: {snapshots: {every: 0.1, fields: [velocity, vorticity]}, probes: {every: 0.1, points: [[0.1, 0.2]]}}
-"""
-
-
-def test_a_shipped_model_has_no_third_axis_and_restarts_on_other_devices(tmp_path) -> None:
-    """A run on two devices; another one half on two, half on one."""
-    (tmp_path / "flow.yaml").write_text(FLOW)
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    command = ["run", str(tmp_path / "flow.yaml"), "--output"]
-    assert main([*command, str(whole)]) == 0
-    assert main([*command, str(halves), "time.stop=0.1"]) == 0
-    assert main([*command, str(halves), "devices.count=1"]) == 0
-    ends = [open_run(folder).snapshots[-1] for folder in (whole, halves)]
-    for name, shape in (("velocity", (2, 20, 16)), ("vorticity", (20, 16))):
-        assert ends[0][name].shape == shape
-        np.testing.assert_allclose(ends[1][name][...], ends[0][name][...], rtol=0, atol=1e-12)
-    run = open_run(whole)
-    assert not [name for name in run.diagnostics if name.endswith(("_z", "_xz", "_yz"))]
-    assert list(run.slices.variables) == ["speed/xy", "vorticity/xy"]
-    assert set(run.series("probes").variables) == {"velocity_x", "velocity_y"}

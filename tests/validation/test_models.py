@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured, order
+from storage_support import save
 
 from simulator.archive.states import datasets, load
-from simulator.archive.writer import save
 from simulator.spectral.operators import hermitian
 
 SHAPE = (12, 9, 10)

@@ -1,8 +1,9 @@
 """What the storage tests share: fields, layouts, folders of many shards, and processes that may be killed."""
 
+import contextlib
 import itertools
 import multiprocessing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from simulator.archive.index import make_derived
 from simulator.archive.manifest import Axis, FieldEntry, Manifest, commit, folder_name
 from simulator.archive.shard import Block, Dataset, build_shard, shard_name
-from simulator.archive.writer import no_hook
+from simulator.archive.writer import Options, Writer
 from simulator.files import write_durably
 
 XYZ = (("x", "y", "z"),)
@@ -62,9 +63,36 @@ def write_sharded(
         write_durably(temporary / shard_name(process), pieces)
         shards.append(record)
     manifest = Manifest(step=step, time=float(step), fields=fields, shards=tuple(shards))
-    commit(temporary, target, manifest, lambda: None, no_hook)
+    commit(temporary, target, manifest, lambda: None, lambda stage: None)
     make_derived(target, manifest)
     return target
+
+
+class Alone:
+    """A cluster of this process alone: every collective is trivial."""
+
+    process_id, num_processes = 0, 1
+    any = broadcast = staticmethod(lambda value: value)
+    gather = staticmethod(lambda value: [value])
+
+
+ALONE: Any = Alone()
+
+
+def save(
+    parent: Path,
+    step: int,
+    data: Sequence[Dataset],
+    attributes: Mapping[str, Any] = {"time": 0.0},
+    options: Options = Options(),  # noqa: B008
+    **calls: Any,
+) -> Path:
+    """The committed folder `parent/step` with `data`. `calls` go to the writer."""
+    with contextlib.closing(Writer(ALONE, **calls)) as writer:
+        writer.submit(parent, step, data, attributes, options=options)
+        folder = writer.wait()
+    assert folder is not None
+    return folder
 
 
 def tiny(step: int, seed: int | None = None, n: int = 6) -> list[Dataset]:
