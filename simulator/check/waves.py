@@ -80,12 +80,7 @@ def alfven() -> Result:
         return np.array([weights @ np.cos(phases * time) for time in t]) / weights.sum()
 
     curve = _curve(
-        "alfven_wave",
-        times,
-        overlaps.real / overlaps.real[0],
-        expected,
-        "correlation with the start",
-        source,
+        "alfven_wave", times, overlaps.real / overlaps.real[0], expected, "correlation with the start", source
     )
     return Result([Check("speed / Alfven speed", 1.0, speed, 1e-6, source)], [curve])
 
@@ -106,12 +101,7 @@ def internal() -> Result:
     rate, sigma, times, values = _stratified(4.0)
     source = "omega = N k_h / k; Davidson, Turbulence in Rotating ... Fluids (2013), section 4.1"
     curve = _curve(
-        "internal_wave",
-        times,
-        values.real,
-        lambda t: np.cos(rate.imag * t),
-        "buoyancy of the wave",
-        source,
+        "internal_wave", times, values.real, lambda t: np.cos(rate.imag * t), "buoyancy of the wave", source
     )
     return Result([Check("frequency", rate.imag, sigma.imag, 1e-6, source)], [curve])
 
