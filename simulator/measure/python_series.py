@@ -83,7 +83,8 @@ def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError])
     """The result of the function as arrays, replicated on every device."""
 
     if not isinstance(result, Mapping) or not result:
-        raise refused(f"returned {type(result).__name__}; a dict of numbers and small arrays is needed")
+        given = type(result).__name__
+        raise refused(f"returned {given}; a dict of numbers and small arrays by name is needed")
     whole = jax.sharding.NamedSharding(subject.transform.layout.mesh, jax.sharding.PartitionSpec())
     row = {}
     for name, value in result.items():

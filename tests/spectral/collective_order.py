@@ -108,7 +108,7 @@ class Compiled:
         """Whether the result is the same on all devices: a truth value, or for tuples a list of them. `given`:
         of the parameters."""
         names = [parameter.name for parameter in _parameters(computation)]
-        same: dict[str, object] = dict(zip(names, given, strict=True))
+        same: dict[str, object] = dict(zip(names, given, strict=False))
         for i in computation.instructions.values():
             if i.name not in same:
                 same[i.name] = self._result(i, [same[o] for o in i.operands if o in same])
