@@ -118,7 +118,6 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
                     *given,
                     "--devices",
                     "1",
-                    "--no-start",
                     "--seconds",
                     str(args.seconds),
                     "--json",
@@ -211,7 +210,6 @@ def largest(platform: str, side: int) -> int:
             f"grid.shape={text}",
             "--devices",
             "1",
-            "--no-start",
             "--seconds",
             "1",
         ]

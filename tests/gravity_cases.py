@@ -1,6 +1,7 @@
-"""Simulations that the tests of gravity share: small, on one device or several, without files of a run."""
+"""Simulations that the tests of gravity and of particles share: small, on one device or several, without files of a
+run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,6 +14,7 @@ from simulator import Simulation, load_config
 from simulator.cluster import discover
 from simulator.cluster.start import Cluster
 from simulator.physics.models import State
+from simulator.simulation.advance import Until
 
 WAVE = """\
 model: {kind: schrodinger_poisson}
@@ -33,43 +35,46 @@ def folder() -> Path:
     return Path(mkdtemp(prefix="gravity"))
 
 
-def simulation(text: str, *overrides: str, devices: int = 1, python: str | None = None) -> Simulation:
-    """The simulation of a configuration, on the first `devices` of the test's virtual devices.
+def source(code: str) -> Path:
+    """A Python file with `code`."""
+    path = folder() / f"source_{abs(hash(code))}.py"
+    path.write_text("import jax.numpy as jnp\n\n" + code)
+    return path
 
-    `python` is the source of a function `build(x, y, z)` that gives the initial fields.
-    """
+
+def fields(expression: str) -> Path:
+    """A Python file with a function `build(x, y, z)` that gives the initial fields."""
+    return source(f"def build(x, y, z):\n    return {expression}\n")
+
+
+def simulation(text: str, *overrides: str, devices: int = 1, python: str | None = None) -> Simulation:
+    """The simulation of a configuration, on the first `devices` of the test's virtual devices. `python` is the
+    expression of `fields` that gives the start."""
     path = folder() / "run.yaml"
     path.write_text(text)
     if python is not None:
-        source = folder() / f"fields_{abs(hash(python))}.py"
-        source.write_text("import jax.numpy as jnp\n\ndef build(x, y, z):\n    return " + python + "\n")
-        overrides = (*overrides, "initial.kind=python", f"initial.path={source}", "initial.function=build")
-    config = load_config(path, overrides)
-    return Simulation(config, cluster=on_devices(devices))
+        overrides = (*overrides, f"initial={{kind: python, path: {fields(python)}, function: build}}")
+    return Simulation(load_config(path, overrides), cluster=on_devices(devices))
 
 
 def on_devices(count: int) -> Cluster:
     return Cluster(discover({}), "cpu", tuple(jax.devices()[:count]))
 
 
-def marching(run: Simulation) -> Callable[[State, float, int], State]:
-    """(state, duration, steps) to the state after equal steps, compiled once."""
-
-    @jax.jit
-    def march(state: State, dt, steps) -> State:
-        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
-
-    return lambda state, duration, steps: march(state, duration / steps, steps)
-
-
 def stepped(run: Simulation, state: State, duration: float, steps: int) -> State:
-    """The state after equal steps, in one compiled loop."""
+    """The state after equal steps, in one loop that is compiled once for each simulation."""
+    if not hasattr(run, "march"):
 
-    @jax.jit
-    def loop(state: State) -> State:
-        return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, duration / steps), state)
+        @jax.jit
+        def march(state: State, dt, steps) -> State:
+            return jax.lax.fori_loop(0, steps, lambda i, s: run.step(s, dt), state)
 
-    return loop(state)
+        run.march = march  # type: ignore[attr-defined]
+    return run.march(state, duration / steps, steps)  # type: ignore[attr-defined]
+
+
+def advanced(run: Simulation, state: State, stop: float, steps: int = 10**6) -> State:
+    return run.advance(state, Until(stop, np.inf, steps))
 
 
 def coefficient(run: Simulation, field: jax.Array, mode: Sequence[int]) -> complex:
@@ -81,5 +86,23 @@ def coefficient(run: Simulation, field: jax.Array, mode: Sequence[int]) -> compl
     return complex(np.asarray(field)[np.broadcast_to(here, field.shape)].item())
 
 
+def modes(run: Simulation, name: str) -> dict[tuple[int, int, int], np.ndarray]:
+    """The coefficients of a field by signed integers (kx, ky, kz)."""
+    layout, field = run.model.transform_of(name).layout, np.asarray(run.state.fields[name])
+    found = {}
+    for place in np.ndindex(*layout.valid):
+        k = {a: int(layout.mode_numbers[a][i]) for a, i in zip(layout.order, place, strict=True)}
+        found[k["x"], k["y"], k["z"]] = field[(..., *place)]
+    return found
+
+
 def measured(run: Simulation, state: State | None = None) -> dict[str, float]:
     return {k: float(v) for k, v in run.diagnostics(run.state if state is None else state).items()}
+
+
+def by_id(particles: Any) -> dict[str, np.ndarray]:
+    """All records in the order of the ids, which have to be 0, 1, 2, ..."""
+    ids = np.asarray(particles.id)
+    order = np.argsort(ids[ids >= 0])
+    assert (ids[ids >= 0][order] == np.arange(len(order))).all()
+    return {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in particles.records.items()}

@@ -11,7 +11,6 @@ PAGE = ROOT / "simulator/docs/developers.md"
 
 DEFERRED = {
     "cli": "each command loads what it needs",
-    "check.bench": "the process that times the start of runs starts no JAX",
     "config.run_config": "settings of starts, models and integrators bring JAX; a file is read without them",
     "show.kinds": "only pictures of wave functions need the ground state",
     "show.runs": "only pictures of snapshots load the storage of arrays",

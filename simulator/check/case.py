@@ -3,7 +3,7 @@ console, as Markdown and JSON, with plots of the curves."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Case:
     what: str
     """A description in one line."""
     run: Callable[[], Result]
-    full: bool = field(default=False)
+    full: bool = False
     """Whether only `--full` runs it, because it needs a GPU or a night."""
 
 
@@ -112,12 +112,8 @@ def with_fields(simulation: Simulation, **fields: jax.Array) -> State:
     state = simulation.state
     kind = next(iter(state.fields.values())).dtype
     hold = simulation.transform.layout.constrain
-    return State(
-        **{
-            **state.__dict__,
-            "fields": {**state.fields, **{n: hold(f.astype(kind)) for n, f in fields.items()}},
-        }
-    )
+    held = {n: hold(f.astype(kind)) for n, f in fields.items()}
+    return replace(state, fields={**state.fields, **held})
 
 
 HEADER = ("case", "quantity", "expected", "measured", "error", "allowed", "")
@@ -136,12 +132,8 @@ class CaseOutcome:
 
 def row(case: str, check: Check) -> tuple[str, ...]:
     kind = "" if check.absolute else " rel"
-    numbers = (
-        f"{check.expected:.10g}",
-        f"{check.measured:.10g}",
-        f"{check.error:.2g}{kind}",
-        f"{check.allowed:.2g}",
-    )
+    values = f"{check.expected:.10g}", f"{check.measured:.10g}"
+    numbers = *values, f"{check.error:.2g}{kind}", f"{check.allowed:.2g}"
     return (case, check.quantity, *numbers, "pass" if check.passed else "MISS")
 
 
@@ -154,11 +146,8 @@ def lines(rows: Sequence[Sequence[str]]) -> list[str]:
 def write(folder: Path, outcomes: Sequence[CaseOutcome]) -> list[Path]:
     """`validation.md`, `validation.json` and a picture of each curve; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = [
-        draw(partial(_picture, curve), folder / f"{curve.name}.png")
-        for outcome in outcomes
-        for curve in outcome.result.curves
-    ]
+    curves = [curve for outcome in outcomes for curve in outcome.result.curves]
+    files = [draw(partial(_picture, curve), folder / f"{curve.name}.png") for curve in curves]
     markdown, table = folder / "validation.md", folder / "validation.json"
     replace_file(markdown, _markdown(outcomes))
     replace_file(table, json.dumps([_entry(outcome) for outcome in outcomes], indent=1) + "\n")
@@ -167,11 +156,7 @@ def write(folder: Path, outcomes: Sequence[CaseOutcome]) -> list[Path]:
 
 def _markdown(outcomes: Sequence[CaseOutcome]) -> str:
     header = (*HEADER[:-1], "", "source")
-    rows = [
-        (*row(outcome.case.name, check), check.source)
-        for outcome in outcomes
-        for check in outcome.result.checks
-    ]
+    rows = [(*row(o.case.name, check), check.source) for o in outcomes for check in o.result.checks]
     table = [f"| {' | '.join(r)} |" for r in (header, ("---",) * len(header), *rows)]
     cases = [f"- `{o.case.name}`: {o.case.what} ({o.seconds:.1f} s)" for o in outcomes]
     pictures = [f"![{c.name}]({c.name}.png)" for o in outcomes for c in o.result.curves]
@@ -180,12 +165,8 @@ def _markdown(outcomes: Sequence[CaseOutcome]) -> str:
 
 def _entry(outcome: CaseOutcome) -> dict[str, Any]:
     checks = [{**asdict(c), "error": c.error, "passed": c.passed} for c in outcome.result.checks]
-    return {
-        "case": outcome.case.name,
-        "what": outcome.case.what,
-        "seconds": outcome.seconds,
-        "checks": checks,
-    }
+    case = outcome.case
+    return {"case": case.name, "what": case.what, "seconds": outcome.seconds, "checks": checks}
 
 
 def _picture(curve: Curve) -> Figure:
@@ -194,8 +175,7 @@ def _picture(curve: Curve) -> Figure:
     result.subplots_adjust(left=0.15, right=0.97, top=0.9, bottom=0.15)
     axes.plot(curve.x, curve.y, label="this program")
     axes.plot(curve.reference_x, curve.reference_y, "o", markersize=4, color="black", label="reference")
-    axes.set_xlabel(curve.labels[0])
-    axes.set_ylabel(curve.labels[1])
+    axes.set(xlabel=curve.labels[0], ylabel=curve.labels[1])
     axes.set_title(curve.source, fontsize=9)
     axes.legend()
     return result

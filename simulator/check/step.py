@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from simulator.errors import RunFailure
 from simulator.plan.traffic import Anatomy, TimedExchange, TimedPart, anatomy
@@ -27,8 +27,7 @@ from simulator.spectral import Local
 from simulator.spectral.collectives import Collective, collectives
 from simulator.spectral.program import Program
 
-ROUND = 0.2
-"""Minimum duration of a round of steps in seconds."""
+ROUND = 0.2  # Minimum duration of a round of steps in seconds.
 
 
 @dataclass(frozen=True)
@@ -39,24 +38,19 @@ class StepCosts:
     step: float
     fastest: float
     slowest: float
-    transforms: float
-    """Time of the step's transforms alone, without their exchanges."""
+    transforms: float  # Time of the step's transforms alone, without their exchanges.
     communication: float | None
     """Time of their exchanges alone; None if the backend does not report its exchanges."""
-    diagnostics: float
-    """Time of a row of `diagnostics.csv`."""
-    resident: float
-    """The state."""
+    diagnostics: float  # Time of a row of `diagnostics.csv`.
+    resident: float  # The state.
     temporary: float
-    memory_bytes: int
-    """Total memory of one device."""
+    memory_bytes: int  # Total memory of one device.
     collectives: dict[str, Collective]
     """Number and bytes sent by one device, for each kind; a loop within a step counts once."""
     compile_cold: float
     compile_cached: float
     """Tracing and compilation of the loop over steps, without and with the compile cache of an earlier run."""
-    points_per_second: float
-    """Grid points of one device advanced per second."""
+    points_per_second: float  # Grid points of one device advanced per second.
     rounds: list[float] = field(repr=False)
 
 
@@ -163,9 +157,8 @@ def exchange_alone(exchange: TimedExchange) -> tuple[Callable[..., Any], list[ja
     mesh, (blocks, *shape) = exchange.transform.layout.mesh, exchange.shape
     spec = PartitionSpec(mesh.axis_names)
     # In the form in which transforms pass them: see `LocalTransform._separated`.
-    argument = jax.ShapeDtypeStruct(
-        (mesh.size, *shape), exchange.dtype, sharding=jax.sharding.NamedSharding(mesh, spec)
-    )
+    sharding = NamedSharding(mesh, spec)
+    argument = jax.ShapeDtypeStruct((mesh.size, *shape), exchange.dtype, sharding=sharding)
 
     def local(*parts: jax.Array) -> tuple[jax.Array, ...]:
         received = lax.all_to_all(jnp.concatenate(parts), exchange.axis, 0, 0, tiled=True)

@@ -17,23 +17,13 @@ def budget() -> Result:
     _, rows = march(sim, 0.02, 20, every=1)
     worst = float(abs(rows["budget_residual"][1:]).max())
     power = float(abs(rows["injection"] / 0.3 - 1).max())
+    name, why = "budget residual / dissipation, worst of 20 steps", "definition"
     return Result(
-        [
-            Check(
-                "budget residual / dissipation, worst of 20 steps",
-                0.0,
-                worst,
-                1e-3,
-                "definition",
-                absolute=True,
-            ),
-            Check("<f . u> / rate - 1", 0.0, power, 1e-12, "definition", absolute=True),
-        ]
+        [Check(name, 0.0, worst, 1e-3, why, True), Check("<f . u> / rate - 1", 0.0, power, 1e-12, why, True)]
     )
 
 
-SETTLED = 200.0
-"""Time from which on the fastest mode dominates a kinematic dynamo."""
+SETTLED = 200.0  # Time from which on the fastest mode dominates a kinematic dynamo.
 
 
 def dynamo(reynolds: float, points: int, dt: float, stop: float):
@@ -68,16 +58,10 @@ def _dynamo(reynolds: float, expected: float, points: int, dt: float, stop: floa
         "windows 8.9 < Rm < 17.5, Rm > 27"
     )
     fit = np.exp(2 * rate * (t - t[-1])) * e[-1]
-    name = f"dynamo_{reynolds:g}"
-    return Result(
-        # The expected values are rounded to 1e-4, and vary by as much with the interval of the fit.
-        [Check("growth rate, t > 200", expected, rate, 2e-4, source, absolute=True)],
-        [
-            Curve(
-                name, t, np.log10(e), t[::10], np.log10(fit)[::10], ("time", "log10 <b^2>"), "exponential fit"
-            )
-        ],
-    )
+    name, labels = f"dynamo_{reynolds:g}", ("time", "log10 <b^2>")
+    curve = Curve(name, t, np.log10(e), t[::10], np.log10(fit)[::10], labels, "exponential fit")
+    # The expected values are rounded to 1e-4, and vary by as much with the interval of the fit.
+    return Result([Check("growth rate, t > 200", expected, rate, 2e-4, source, absolute=True)], [curve])
 
 
 def inertial_range() -> Result:
@@ -102,53 +86,30 @@ def inertial_range() -> Result:
     slope = np.polyfit(np.log(k[inside]), np.log(e[inside]), 1)[0]
     shown = (k > 0) & (e > 0)
     labels = ("log10 k eta", "log10 k^(5/3) E / eps^(2/3)")
-    eta, compensated = (
-        mean["kolmogorov_scale"],
-        k[shown] ** (5 / 3) * e[shown] / mean["dissipation"] ** (2 / 3),
-    )
-    x = np.log10(k[shown] * eta)
+    compensated = k[shown] ** (5 / 3) * e[shown] / mean["dissipation"] ** (2 / 3)
+    x, y = np.log10(k[shown] * mean["kolmogorov_scale"]), np.log10(compensated)
     sources = "Sreenivasan, Phys. Fluids 7, 2778 (1995)", "Sreenivasan & Antonia, Annu. Rev. 29, 435 (1997)"
-    level = np.full(2, np.log10(1.6))
+    level, cited = np.full(2, np.log10(1.6)), f"C = 1.6: {sources[0]}"
     return Result(
         [
             Check("slope of E(k), 3 <= k <= 8", -5 / 3, float(slope), 0.15, "Kolmogorov (1941)"),
             Check("gradient skewness", -0.5, mean["gradient_skewness"], 0.08, sources[1], absolute=True),
             Check("dissipation / power", 1.0, mean["dissipation"] / 0.5, 0.15, "statistically steady"),
         ],
-        [
-            Curve(
-                "inertial_range",
-                x,
-                np.log10(compensated),
-                x[[0, -1]],
-                level,
-                labels,
-                f"C = 1.6: {sources[0]}",
-            )
-        ],
+        [Curve("inertial_range", x, y, x[[0, -1]], level, labels, cited)],
     )
 
 
 CASES = (
     Case("budget", "energy budget and constant power, 32^3", budget),
-    # Resolved with these points: 16^3 and 32^3 agree to 1e-5 at Rm = 12, 24^3 and 32^3 to 1.2e-4 at Rm = 20.
-    Case(
-        "dynamo_12",
-        "kinematic ABC dynamo, Rm = 12: grows",
-        lambda: _dynamo(12, 0.0081, 16, 0.1, 300),
-        full=True,
-    ),
-    Case(
-        "dynamo_20",
-        "kinematic ABC dynamo, Rm = 20: decays",
-        lambda: _dynamo(20, -0.0030, 24, 0.08, 300),
-        full=True,
-    ),
-    Case(
-        "dynamo_40",
-        "kinematic ABC dynamo, Rm = 40: grows",
-        lambda: _dynamo(40, 0.0312, 32, 0.05, 400),
-        full=True,
+    *(
+        Case(f"dynamo_{reynolds}", f"kinematic ABC dynamo, Rm = {reynolds}: {fate}", run, full=True)
+        # Resolved with these points: 16^3 and 32^3 agree to 1e-5 at Rm = 12, 24^3 and 32^3 to 1.2e-4 at Rm = 20.
+        for reynolds, fate, run in (
+            (12, "grows", lambda: _dynamo(12, 0.0081, 16, 0.1, 300)),
+            (20, "decays", lambda: _dynamo(20, -0.0030, 24, 0.08, 300)),
+            (40, "grows", lambda: _dynamo(40, 0.0312, 32, 0.05, 400)),
+        )
     ),
     Case("inertial_range", "forced turbulence, 128^3: k^(-5/3) and skewness", inertial_range, full=True),
 )

@@ -19,22 +19,19 @@ def _shape(text: str) -> tuple[int, int, int]:
 
 
 @command(
-    "a whole step of a configuration: time, memory, compilation, start",
+    "a whole step of a configuration: time, memory, compilation",
     *config_arguments(required=False),
     arg("--shape", type=_shape, metavar="NX,NY,NZ", help="the same as grid.shape=NX,NY,NZ"),
     arg("--devices", type=int, metavar="N", help="the same as devices.count=N"),
     arg("--precision", choices=("single", "double"), help="the same as precision=..."),
     arg("--processes", type=int, metavar="N", help="start N local processes"),
     arg("--seconds", type=float, default=10.0, help="duration of the timing of steps (default: 10)"),
-    arg("--no-start", action="store_true", help="leave out the time from command to first step"),
     arg("--json", type=Path, metavar="FILE", help="also write all results to FILE"),
-    arg("--measure", type=Path, help=argparse.SUPPRESS),
 )
 def step(args: argparse.Namespace) -> int:
     """Times steps of CONFIG (by default a Taylor-Green vortex at 128^3), their transforms alone and their exchanges
-    alone, in turns; reads memory and collectives from the compiled program; and times `simulator run` from the
-    command to its first step, with an empty compile cache and a full one. A step that does not fit in memory is
-    refused before it starts, with a shape that fits.
+    alone, in turns; and reads memory and collectives from the compiled program. A step that does not fit in memory
+    is refused before it starts, with a shape that fits.
 
     example: simulator bench step configs/taylor_green.yaml --shape 128,128,128 --precision single
     """

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from simulator.physics.models import Fields, Force, Model
 from simulator.physics.models.model import Balance
 
-RESIDUAL = "budget_residual"
-"""Name of the residual in the state's memory and in the diagnostics."""
+RESIDUAL = "budget_residual"  # Name of the residual in the state's memory and in the diagnostics.
 
 
 class Budget(NamedTuple):

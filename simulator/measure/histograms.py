@@ -19,7 +19,7 @@ from simulator.measure.kind import (
     check_rises,
     summed,
 )
-from simulator.measure.lazy import curl, fluctuation, gradient, jax, jnp, models, spectral, wavenumbers
+from simulator.measure.lazy import jax, jnp, models, operators, spectral
 from simulator.measure.profiles import Densities, densities, shell_sums
 from simulator.measure.slices import check_scalar
 from simulator.measure.transfer import check_flow
@@ -80,7 +80,7 @@ def histograms(
 
     def derivatives(field: str, pairs: list[tuple[int, int]]) -> Callable[[models.Fields], jax.Array]:
         def modes(fields: models.Fields) -> jax.Array:
-            k = wavenumbers(layout, fields[field].real.dtype)
+            k = operators.wavenumbers(layout, fields[field].real.dtype)
             return jnp.stack([1j * k[j] * fields[field][i] for i, j in pairs])
 
         return modes
@@ -88,9 +88,9 @@ def histograms(
     for field, lead in components.items():
         quantities[field] = (lambda f, n=field: f[n]) if lead else (lambda f, n=field: f[n][None])
         if not lead:
-            quantities[f"{field}_gradient"] = lambda f, n=field: gradient(layout, f[n])
+            quantities[f"{field}_gradient"] = lambda f, n=field: operators.gradient(layout, f[n])
         if field in _CURLS:
-            quantities[_CURLS[field]] = lambda f, n=field: _components(curl(layout, f[n]))
+            quantities[_CURLS[field]] = lambda f, n=field: _components(operators.curl(layout, f[n]))
     if "velocity" in components:
         axes = range(len(transform.grid.axes))
         quantities["longitudinal_gradient"] = derivatives("velocity", [(i, i) for i in axes])
@@ -100,7 +100,7 @@ def histograms(
     def compute(state: models.State) -> dict[str, jax.Array]:
         row = {}
         for name, of in quantities.items():
-            fluctuations = fluctuation(layout, layout.constrain(of(state.fields)))
+            fluctuations = operators.fluctuation(layout, layout.constrain(of(state.fields)))
             deviation = jnp.sqrt(layout.inner(fluctuations, fluctuations).mean())
             values = transform.inverse(fluctuations) / jnp.where(deviation > 0, deviation, 1)
             scaled = jnp.where(physical.inside(), (values / reach + 1) / 2, jnp.inf)
@@ -217,7 +217,7 @@ def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields
     transform, physical, found = model.transform, model.transform.physical, {}
     if set(names) & set(INVARIANTS):
         u = fields["velocity"]
-        omega = curl(transform.layout, u)
+        omega = operators.curl(transform.layout, u)
         enstrophy = transform.layout.inner(omega, omega).sum() / 4
         for name, values in invariants(transform, u).items():
             scale = enstrophy if name == "Q" else enstrophy**1.5

@@ -78,10 +78,8 @@ class PairCorrelation(Kind):
         )
 
 
-TOGETHER = 1 << 15
-"""Pairs that are looked at together."""
-MOST_CELLS = 1024
-"""Along each axis, so that a cell's number is a 32-bit integer."""
+TOGETHER = 1 << 15  # Pairs that are looked at together.
+MOST_CELLS = 1024  # Along each axis, so that a cell's number is a 32-bit integer.
 
 
 def turns(cut: Cut, reach: float) -> tuple[int, ...]:
@@ -216,9 +214,8 @@ class PairCounter:
             marks = lax.dynamic_slice(begins, (start,), (reach,)) - begun
             # The row of a pair is the last one that begins at it or before.
             rows = jnp.zeros(TOGETHER, jnp.int32)
-            rows = rows.at[jnp.where(marks > 0, marks, 0)].max(
-                jnp.arange(reach, dtype=jnp.int32), mode="drop"
-            )
+            steps = jnp.arange(reach, dtype=jnp.int32)
+            rows = rows.at[jnp.where(marks > 0, marks, 0)].max(steps, mode="drop")
             here = jnp.searchsorted(marks, 0, side="right").astype(jnp.int32) - 1
             rows = lax.cummax(rows.at[0].set(here))
             place = begun + jnp.arange(TOGETHER)

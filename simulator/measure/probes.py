@@ -83,8 +83,7 @@ class Probes(Kind):
         return probes(model, names, points, lines)
 
 
-AT_ONCE = 16
-"""Points whose sums are taken together: the partial sums of one point are a plane of modes."""
+AT_ONCE = 16  # Points whose sums are taken together: the partial sums of one point are a plane of modes.
 
 
 @dataclass(frozen=True)

@@ -172,8 +172,7 @@ def shell_sums(physical: PhysicalLayout, count: int) -> Program:
     return summed(physical, local, [physical.spec, physical.spec_of(4)], name="radial_sum")
 
 
-PLANES = {"xy": "z", "xz": "y", "yz": "x"}
-"""The axes of a projection, and the axis of the integral."""
+PLANES = {"xy": "z", "xz": "y", "yz": "x"}  # The axes of a projection, and the axis of the integral.
 
 
 class Projections(Kind):

@@ -12,11 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from simulator.errors import UserError
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import jax, jnp, lax, line_of, models, spectral
+from simulator.measure.lazy import UserFunction, jax, jnp, lax, models, spectral
 from simulator.settings import InputPath
 
-MOST = 2**20
-"""The largest number of values in a row."""
+MOST = 2**20  # The largest number of values in a row.
 
 
 class PythonOutputSettings(SeriesCadence):
@@ -66,42 +65,26 @@ class PythonOutput(Kind):
 
     def measured(self, subject: Subject, settings: PythonOutputSettings) -> Measured:
         try:
-            function = subject.files.function(str(settings.path), settings.function)
+            function = UserFunction.of(subject.files, settings, "values")
+
+            def compute(state: models.State) -> dict[str, jax.Array]:
+                fields = FieldView(subject.model, subject.model.contents(state))
+                return _checked(function(fields, state.time), subject, function.refused)
+
+            shapes = jax.eval_shape(compute, subject.template)
+            if (count := sum(math.prod(a.shape) for a in shapes.values())) > MOST:
+                raise function.refused(f"returns {count} numbers; a row holds at most {MOST}")
         except UserError as error:
             raise Unsupported(str(error), key="function") from error
-
-        def refused(error: BaseException | None, message: str) -> Unsupported:
-            code = getattr(function, "__code__", None)
-            begins = f":{code.co_firstlineno}" if code is not None else ""
-            place = line_of(error, settings.path) if error is not None else f"{settings.path}{begins}"
-            return Unsupported(f"{place}: {settings.function}: {message}", key="function")
-
-        def compute(state: models.State) -> dict[str, Any]:
-            try:
-                result = function(
-                    FieldView(subject.model, subject.model.contents(state)), state.time, **settings.parameters
-                )
-            except jax.errors.JAXTypeError as error:
-                raise refused(
-                    error, "uses numpy, or an if, on values; use jax.numpy instead, with jnp.where for an if"
-                ) from error
-            except Exception as error:
-                raise refused(error, f"{type(error).__name__}: {error}") from error
-            return _checked(result, subject, lambda message: refused(None, message))
-
-        shapes = jax.eval_shape(compute, subject.template)
-        if (count := sum(math.prod(a.shape) for a in shapes.values())) > MOST:
-            raise refused(None, f"returns {count} numbers; a row holds at most {MOST}")
         return Measured(*_dimensions(shapes), compute, {"function": settings.function})
 
 
-def _checked(result: Any, subject: Subject, refused: Callable[[str], Unsupported]) -> dict[str, jax.Array]:
+def _checked(result: Any, subject: Subject, refused: Callable[[str], UserError]) -> dict[str, jax.Array]:
     """The result of the function as arrays, replicated on every device."""
 
     if not isinstance(result, Mapping) or not result:
-        raise refused(
-            f"returned {type(result).__name__}; a dict of numbers and small arrays by name is needed"
-        )
+        given = type(result).__name__
+        raise refused(f"returned {given}; a dict of numbers and small arrays by name is needed")
     whole = jax.sharding.NamedSharding(subject.transform.layout.mesh, jax.sharding.PartitionSpec())
     row = {}
     for name, value in result.items():

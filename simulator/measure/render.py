@@ -14,8 +14,7 @@ from simulator.measure.lazy import Camera, TransferFunction, Volume, models
 from simulator.measure.slices import check_scalar
 from simulator.settings import Integer, Positive, Real, Settings, wrong
 
-FAMILIES = 4
-"""The most fields in one picture: `rendering.transfer` has a hue for each."""
+FAMILIES = 4  # The most fields in one picture: `rendering.transfer` has a hue for each.
 USUAL = ("vorticity_magnitude", "density")
 """The fields to show by default: the first of these that the model has."""
 

@@ -84,9 +84,8 @@ def mid_planes(
     sizes = zip(grid.names.values(), shape, grid.seen(grid.spacing), strict=True)
     coordinates = {a: np.arange(n) * h for a, n, h in sizes}
     planes = {plane: axes for plane, axes in PLANES.items() if set(axes) <= coordinates.keys()}
-    return Measured(
-        coordinates, {f"{n}/{cut}": axes for n in scalars for cut, axes in planes.items()}, compute
-    )
+    variables = {f"{n}/{cut}": axes for n in scalars for cut, axes in planes.items()}
+    return Measured(coordinates, variables, compute)
 
 
 def _cut(values: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:

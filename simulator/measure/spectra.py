@@ -73,10 +73,8 @@ class SpectralMaps(Kind):
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             energies = model.spectral_energies(state.fields)
-            return {
-                n: spectral_map(bins["perpendicular"], bins["parallel"], layout, e)
-                for n, e in energies.items()
-            }
+            both = bins["perpendicular"], bins["parallel"]
+            return {n: spectral_map(*both, layout, e) for n, e in energies.items()}
 
         coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
         return Measured(

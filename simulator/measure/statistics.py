@@ -82,9 +82,8 @@ class Statistics(Kind):
         curves = [name for name, shape in shapes.items() if shape]
         shells = in_shells(layout, curves, lambda state: {})
         variables: dict[str, tuple[str, ...]] = {"samples": ()}
-        variables |= {
-            f"{kind}/{name}": ("k",) if shape else () for kind in OF for name, shape in shapes.items()
-        }
+        over = {name: ("k",) if shape else () for name, shape in shapes.items()}
+        variables |= {f"{kind}/{name}": axes for kind in OF for name, axes in over.items()}
         return Measured(
             shells.coordinates,
             variables,
@@ -96,8 +95,7 @@ class Statistics(Kind):
 
 
 LEVELS = 32
-FEWEST = 8
-"""Smallest number of blocks for which the estimate of a level is used."""
+FEWEST = 8  # Smallest number of blocks for which the estimate of a level is used.
 
 
 class Moments(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from simulator.measure.kind import Kind, Measured, SeriesCadence, Subject, Unsupported, binned, summed
-from simulator.measure.lazy import Program, curl, gradient, jax, jnp, lax, models, spectral, strain_rate
+from simulator.measure.lazy import Program, jax, jnp, lax, models, operators, spectral, strain_rate
 from simulator.measure.transfer import check_flow
 from simulator.settings import Points, Ratio
 
@@ -40,8 +40,7 @@ class Strain(Kind):
 
 
 EIGENVALUES = ("alpha", "beta", "gamma")
-_SWEEPS = 6
-"""Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five."""
+_SWEEPS = 6  # Each sweep of a 3 x 3 problem squares the error; round-off is reached after four or five.
 
 Vectors: TypeAlias = "tuple[tuple[jax.Array, ...], ...]"
 
@@ -107,10 +106,10 @@ def strain(
     program = _counting(transform, len(vectors), bins, reach)
 
     def modes(fields: models.Fields) -> list[jax.Array]:
-        found = [curl(layout, fields["velocity"])]
+        found = [operators.curl(layout, fields["velocity"])]
         if "magnetic" in components:
             found.append(fields["magnetic"])
-        return found + [gradient(layout, fields[name]) for name in scalars]
+        return found + [operators.gradient(layout, fields[name]) for name in scalars]
 
     def compute(state: models.State) -> dict[str, jax.Array]:
         fields = state.fields

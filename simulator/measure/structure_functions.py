@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from simulator.measure.kind import AXES, Kind, Measured, SeriesCadence, Subject, Unsupported
-from simulator.measure.lazy import jax, jnp, lax, models, spectral, squared, translate
+from simulator.measure.lazy import jax, jnp, lax, models, operators, spectral
 from simulator.settings import Flag, Integer, Positive
 
 
@@ -83,7 +83,7 @@ def structure_functions(
 
             def at(r, axis=axis):
                 x, y, z = (r if a == axis else 0.0 for a in AXES)
-                moved = {name: translate(layout, f, (x, y, z)) for name, f in fields.items()}
+                moved = {name: operators.translate(layout, f, (x, y, z)) for name, f in fields.items()}
                 increments = {name: layout.constrain(moved[name] - f) for name, f in fields.items()}
                 return transform.evaluate(
                     increments, lambda v, *_: spectral.Local({}, {}, _moments(v, orders, products))
@@ -114,8 +114,8 @@ def _moments(
     for name in products:
         if name.startswith("elsasser"):
             b = values["magnetic"] if name == "elsasser_plus" else -values["magnetic"]
-            along, square = du - b, squared(du + b)
+            along, square = du - b, operators.squared(du + b)
         else:
-            along, square = du, squared(du) if name == "velocity" else values[name] ** 2
+            along, square = du, operators.squared(du) if name == "velocity" else values[name] ** 2
         found |= {f"{i}_{name}": along[i] * square for i in range(len(du))}
     return found

@@ -9,20 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simulator.measure.kind import Curves, Kind, Measured, SeriesCadence, Subject, Unsupported, in_shells
-from simulator.measure.lazy import (
-    cross,
-    curl,
-    divergence,
-    flux,
-    jax,
-    jnp,
-    lax,
-    models,
-    shell_spectra,
-    spectral,
-    squared,
-    transfer,
-)
+from simulator.measure.lazy import flux, jax, jnp, lax, models, operators, shell_spectra, spectral, transfer
 from simulator.settings import Integer
 
 
@@ -69,15 +56,15 @@ class Helicity(Kind):
             raise Unsupported("is zero in two dimensions", of_model=False)
 
         def terms(values, points, parameters) -> spectral.Local:
-            return spectral.Local({"force": cross(values["velocity"], values["vorticity"])})
+            return spectral.Local({"force": operators.cross(values["velocity"], values["vorticity"])})
 
         def compute(state: models.State) -> dict[str, jax.Array]:
             u = state.fields["velocity"]
-            omega = curl(layout, u)
+            omega = operators.curl(layout, u)
             force = transform.evaluate({"velocity": u, "vorticity": omega}, terms).products["force"]
             modes = {"helicity": transfer(u, omega)}
             for sign, part in zip(SIGNS, _helical_parts(transform, u), strict=True):
-                modes[f"energy/{sign}"] = squared(abs(part)) / 2
+                modes[f"energy/{sign}"] = operators.squared(abs(part)) / 2
                 modes[f"transfer/{sign}"] = transfer(part, force)
             row = {name: layout.shell_sum(values) / layout.shell_width for name, values in modes.items()}
             return row | {f"flux/{s}": flux(row[f"transfer/{s}"], layout.shell_width) for s in SIGNS}
@@ -91,7 +78,7 @@ def _helical_parts(transform: spectral.Transform, velocity: jax.Array) -> tuple[
     Phys. Fluids A 4, 350, eq. 1). Their sum is u without its mean."""
     layout = transform.layout
     inverse_k = jnp.sqrt(layout.inverse_k_squared(velocity.real.dtype))
-    scaled_curl = curl(layout, velocity) * inverse_k
+    scaled_curl = operators.curl(layout, velocity) * inverse_k
     without_mean = jnp.where(inverse_k > 0, velocity, 0)
     return (without_mean + scaled_curl) / 2, (without_mean - scaled_curl) / 2
 
@@ -127,7 +114,7 @@ class ShellToShell(Kind):
             def given(band: jax.Array) -> jax.Array:
                 part = layout.constrain(jnp.where(number == band, u, 0))
                 stress = transform.evaluate({"velocity": u, "band": part}, terms).products["stress"]
-                force = -jnp.stack([divergence(layout, part) for part in stress])
+                force = -jnp.stack([operators.divergence(layout, part) for part in stress])
                 return jnp.zeros(bands).at[jnp.asarray(band_of)].add(layout.shell_sum(transfer(u, force)))
 
             return {"transfer": lax.map(given, jnp.arange(bands)).T}

@@ -31,8 +31,7 @@ from simulator.spectral import Grid
 from simulator.spectral.grid import AXES
 from simulator.spectral.layout import PhysicalLayout, padded
 
-FINEST = 4
-"""The largest number of points of the intermediate image per grid cell and direction."""
+FINEST = 4  # The largest number of points of the intermediate image per grid cell and direction.
 
 
 @dataclass(frozen=True)

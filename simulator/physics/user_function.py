@@ -36,7 +36,8 @@ class UserFunction:
     def of(cls, files: Any, settings: Any, given: str, key: str = "") -> "UserFunction":
         """The function that settings with `path`, `function` and `parameters` name; `files` opens the file."""
         function = files.function(str(settings.path), settings.function)
-        return cls(function, settings.path, settings.function, given, settings.parameters, key)
+        line = getattr(getattr(function, "__code__", None), "co_firstlineno", None)
+        return cls(function, settings.path, settings.function, given, settings.parameters, key, line)
 
     def __call__(self, *arguments: Any) -> Any:
         """The result. Raises UserError, with the user's line, for any error in the function."""
@@ -55,9 +56,10 @@ class UserFunction:
 
     def refused(self, problem: str, error: BaseException | None = None) -> UserError:
         """The error about a problem of the function; `error` gives the line."""
-        place = str(self.path) if error is None else line_of(error, self.path)
-        if place == str(self.path) and self.line is not None:
-            place = f"{place}:{self.line}"
+        frames = [] if error is None else traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(self.path)]
+        line = lines[-1] if lines else self.line
+        place = f"{self.path}:{line}" if line else self.path
         return UserError(f"{self.key}{place}: {self.name}: {problem}")
 
     def check_pointwise(self, traced: ClosedJaxpr, advice: str) -> None:
@@ -69,13 +71,6 @@ class UserFunction:
         place = f"{self.path}:{lines[0]}: {self.name}" if lines else None
         problem = f"uses {operation}, but it sees the points of one block only; {advice}"
         raise UserError(f"{self.key}{place}: {problem}") if place else self.refused(problem)
-
-
-def line_of(error: BaseException, path: Path | str) -> str:
-    """`file:line` of the innermost line in the user's file that led to the error; else the file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 POINTS = (101, 103, 107)

@@ -87,13 +87,13 @@ class Placement:
             self.candidate,
             self.cluster.devices,
             np.float64 if config.precision == "double" else np.float32,
-            None if config.fft.block == "auto" else config.fft.block,
-            self.low,
-            self.cluster.platform,
+            block=None if config.fft.block == "auto" else config.fft.block,
+            sequential=self.low,
+            platform=self.cluster.platform,
             # Not `self.kernels`: jaxdecomp accepts `auto` and refuses `native`.
-            "xla" if self.kernels == "xla" else config.fft.kernels,
-            config.fft.exchange,
-            self.members,
+            kernels="xla" if self.kernels == "xla" else config.fft.kernels,
+            exchange=config.fft.exchange,
+            members=self.members,
         )
 
 

@@ -1,8 +1,7 @@
 """Chooses and builds the transform for a grid and a list of devices.
 
 A backend is a module with `NAME`, `candidates(modes, count)`, `most(modes)`, `needs(modes)` and `build(modes,
-candidate, devices, dtype, block, sequential, platform, kernels, exchange, members)`; a line in `BACKENDS`
-registers it."""
+candidate, devices, dtype, options)`; a line in `BACKENDS` registers it."""
 
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -13,13 +12,11 @@ import numpy as np
 
 from simulator.errors import UserError
 from simulator.spectral import jaxdecomp, native, staged, stages
-from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape
+from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, Shape, TransformOptions
 from simulator.spectral.grid import Grid
-from simulator.spectral.stages import Kind
 from simulator.spectral.transform import Transform
 
-BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}
-"""The first one is the default."""
+BACKENDS: dict[str, ModuleType] = {b.NAME: b for b in (staged, jaxdecomp)}  # The first one is the default.
 DECOMPOSITIONS = ("auto", "slab", "pencil", *staged.PLANS)
 """Values of `fft.decomposition`; the name of a plan selects that plan."""
 
@@ -91,9 +88,8 @@ def preferred(found: list[Candidate], kernels: Kernels, platform: str) -> Candid
     plans take the same work and this one sends and holds least, and on GPUs, where it moves least memory."""
     first = found[0]
     if first.plan in stages.SLABS and (platform == "gpu" or native.chosen(kernels, platform) == "native"):
-        return next(
-            (c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name), first
-        )
+        wanted = (c for c in found if c.backend == first.backend and c.plan == stages.ZX_THEN_Y.name)
+        return next(wanted, first)
     return first
 
 
@@ -103,9 +99,9 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
     shape = " x ".join(map(str, mesh))
     size = prod(map(int, mesh))
     why = (
-        f"is {size} devices, there are {count}"
-        if size != count
-        else "leaves some without planes of their own"
+        "leaves some without planes of their own"
+        if size == count
+        else f"is {size} devices, there are {count}"
     )
     return f"fft.mesh: {shape} {why}; use one of: {works}"
 
@@ -141,45 +137,27 @@ def make_transform(
     grid: Grid,
     devices: Devices,
     dtype: Any = np.float64,
-    *,
     backend: str = staged.NAME,
     decomposition: str = "auto",
-    block: int | None = None,
     real: bool = True,
     every: bool = False,
-    sequential: bool = False,
-    kernels: Kernels = "auto",
-    exchange: Kind = "full",
+    **options: Any,
 ) -> Transform:
     """The transform of `grid` over `devices`.
 
     `real`: of real fields, else of complex ones. `every`: all modes, else only the modes that dealiasing keeps.
-    `block`: number of planes of physical space visited at a time; None chooses it. `sequential`: components are
-    sent one after another, which takes less memory (custom_partitioning only). `kernels`: implementation of the
-    local stages. `exchange`: number format in the messages of a nonlinear term.
+    `options`: those of `TransformOptions`.
 
     Raises UserError if grid, devices, backend and decomposition are incompatible.
     """
-    modes, kernels = Modes(grid, real, every), kernels_of(grid, kernels)
+    modes, kernels = Modes(grid, real, every), kernels_of(grid, options.pop("kernels", "auto"))
     found = choose(modes, len(devices), backend, decomposition)
     candidate = preferred(found, kernels, devices[0].platform)
-    return build(modes, candidate, devices, dtype, block, sequential, kernels=kernels, exchange=exchange)
+    return build(modes, candidate, devices, dtype, kernels=kernels, **options)
 
 
 def build(
-    modes: Modes,
-    candidate: Candidate,
-    devices: Devices,
-    dtype: Any = np.float64,
-    block: int | None = None,
-    sequential: bool = False,
-    platform: str | None = None,
-    kernels: Kernels = "auto",
-    exchange: Kind = "full",
-    members: int = 1,
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any
 ) -> Transform:
-    """The transform that a candidate describes. `platform`: cpu or gpu; None takes the devices'. `members`: the
-    number of equal parts of `devices`, over each of which the grid is distributed."""
-    return BACKENDS[candidate.backend].build(
-        modes, candidate, devices, dtype, block, sequential, platform, kernels, exchange, members
-    )
+    """The transform that a candidate describes. `options`: those of `TransformOptions`."""
+    return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, TransformOptions(**options))

@@ -40,9 +40,8 @@ class Bins:
         named = {name: a for a, name in layout.grid.names.items()}
         self._layout, self._axis, self._direction = layout, named[axis], direction
         units = layout.grid.fundamental
-        mode_numbers = {
-            a: float(np.abs(layout.mode_numbers[a]).max()) * u for a, u in zip("xyz", units, strict=True)
-        }
+        numbers = zip("xyz", units, strict=True)
+        mode_numbers = {a: float(np.abs(layout.mode_numbers[a]).max()) * u for a, u in numbers}
         axes = [a for a in layout.grid.axes if (a == self._axis) == (direction == "parallel")]
         present = [units["xyz".index(a)] for a in axes if layout.grid.shape["xyz".index(a)] > 1]
         self.width = max(present, default=layout.shell_width)

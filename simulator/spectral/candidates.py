@@ -9,17 +9,16 @@ import numpy as np
 
 from simulator.cluster.mesh import Device
 from simulator.spectral.grid import AXES, Grid
+from simulator.spectral.stages import Kind
 
-Devices = Sequence[Device]
-"""JAX devices of all processes."""
+Devices = Sequence[Device]  # JAX devices of all processes.
 
 
 Kernels = Literal["auto", "native", "xla"]
 """Implementation of a transform's local stages: `auto` takes native code on processors where it can be compiled."""
 
 
-Shape = Literal["auto"] | tuple[int, int]
-"""Rows and columns of a mesh."""
+Shape = Literal["auto"] | tuple[int, int]  # Rows and columns of a mesh.
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,8 @@ class Candidate:
     """One way to distribute a transform: a backend, its plan, and the arrangement of the devices."""
 
     backend: str
-    decomposition: str
-    """`slab` or `pencil`."""
-    plan: str
-    """Name of the plan if a decomposition has several, else the decomposition."""
+    decomposition: str  # `slab` or `pencil`.
+    plan: str  # Name of the plan if a decomposition has several, else the decomposition.
     mesh: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -60,6 +57,22 @@ class Candidate:
     def is_on(self, mesh: "Shape") -> bool:
         """Whether its devices are arranged like `mesh`; slabs are on one row or one column."""
         return mesh == "auto" or self.mesh in (tuple(mesh), (max(mesh),) if min(mesh) == 1 else None)
+
+
+@dataclass(frozen=True)
+class TransformOptions:
+    """How a transform runs, whatever its candidate."""
+
+    block: int | None = None
+    """Number of planes of physical space visited at a time. None chooses it from the cache on processors, and takes
+    all planes on GPUs, where blocks cost memory traffic."""
+    sequential: bool = False
+    """Saves memory: processors transform components one after another, GPUs visit physical space in blocks."""
+    platform: str | None = None  # cpu or gpu; None takes the devices'.
+    kernels: Kernels = "auto"
+    exchange: Kind = "full"
+    """Number format in the messages of `evaluate`; whole transforms send full numbers."""
+    members: int = 1  # The number of equal parts of the devices, over each of which the grid is distributed.
 
 
 def factors(count: int) -> list[tuple[int, int]]:

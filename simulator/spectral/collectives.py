@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.words import size
-
 KINDS: tuple[str, ...] = (
     "all-to-all",
     "all-gather",
@@ -65,7 +63,7 @@ def bytes_of_arrays(shape: str) -> list[int]:
     return sizes
 
 
-def _group_size(line: str, devices: int) -> int:
+def group_size(line: str, devices: int) -> int:
     """The number of devices in one group of a collective instruction."""
     if match := _GROUPS["listed"].search(line):
         return len(match["first"].split(",")) if match["first"] else devices
@@ -100,7 +98,7 @@ def sent_by(line: str, devices: int) -> int | None:
     """Bytes that one device sends in a collective instruction; None for other instructions and for groups of one."""
     if (match := _INSTRUCTION.search(line)) is None:
         return None
-    kind, sizes, group = match["kind"], bytes_of_arrays(match["result"]), _group_size(line, devices)
+    kind, sizes, group = match["kind"], bytes_of_arrays(match["result"]), group_size(line, devices)
     # An asynchronous start returns a pair (operands, results), with the result last.
     result = sizes[-1] if match["start"] and kind != "all-reduce" else sum(sizes)
     return _sent(kind, result, group) if group > 1 or kind == "collective-permute" else None
@@ -118,12 +116,6 @@ def collectives(compiled: Any) -> Mapping[str, Collective]:
             had = found[match["kind"]]
             found[match["kind"]] = Collective(had.count + 1, had.bytes + sent)
     return found
-
-
-def describe(found: Mapping[str, Collective]) -> str:
-    """In words: `2 all-to-all (1.5 MB), 1 all-reduce (16 B)`."""
-    parts = [f"{c.count} {kind} ({size(c.bytes)})" for kind, c in found.items() if c.count]
-    return ", ".join(parts) or "none"
 
 
 _FFT = re.compile(r"=\s*(?P<result>\S+)\s+fft\(")

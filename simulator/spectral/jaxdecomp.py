@@ -14,11 +14,10 @@ import numpy as np
 
 from simulator.cluster.mesh import make_mesh
 from simulator.errors import UserError
-from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
+from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.program import Local, Program
-from simulator.spectral.stages import Kind
 from simulator.spectral.transform import Evaluated, PointwiseFunction, Tree, evaluate_whole
 
 NAME = "jaxdecomp"
@@ -57,32 +56,18 @@ def needs(modes: Modes) -> str:
 
 
 def build(
-    modes: Modes,
-    candidate: Candidate,
-    devices: Devices,
-    dtype: Any,
-    block: int | None,
-    sequential: bool = False,
-    platform: str | None = None,
-    kernels: Kernels = "auto",
-    exchange: Kind = "full",
-    members: int = 1,
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, options: TransformOptions
 ) -> "JaxdecompTransform":
-    name = candidate.backend
-    if members > 1:
-        raise UserError(
-            f"fft.backend: {name} cannot lay an ensemble over devices; remove the key or use members=1"
-        )
-    if block is not None:
-        raise UserError(
-            f"fft.block: {name} visits physical space whole; remove the key or fft.backend: {name}"
-        )
-    if sequential:
-        raise UserError(f"{name} transforms all components together")
-    if exchange != "full":
-        raise UserError(f"fft.exchange: {name} sends full numbers; remove the key or fft.backend: {name}")
-    if kernels == "native":
-        raise UserError(f"fft.kernels: native are of another backend than {name}; auto or xla works")
+    if options.members > 1:
+        raise UserError(f"fft.backend: {NAME} lays no ensemble over devices; remove the key or use members=1")
+    if options.block is not None:
+        raise UserError(f"fft.block: {NAME} visits physical space whole; remove it or fft.backend: {NAME}")
+    if options.sequential:
+        raise UserError(f"{NAME} transforms all components together")
+    if options.exchange != "full":
+        raise UserError(f"fft.exchange: {NAME} sends full numbers; remove the key or fft.backend: {NAME}")
+    if options.kernels == "native":
+        raise UserError(f"fft.kernels: native are of another backend than {NAME}; auto or xla works")
     return JaxdecompTransform(modes, candidate, devices, dtype)
 
 

@@ -29,10 +29,8 @@ def padded(extent: int, parts: int) -> int:
 class _Arrangement:
     grid: Grid
     mesh: Mesh
-    order: str
-    """The last three axes of the array, e.g. "zyx"."""
-    sharded: Mapping[str, str]
-    """The mesh axis over which an axis is sharded, e.g. {"z": "slab"}."""
+    order: str  # The last three axes of the array, e.g. "zyx".
+    sharded: Mapping[str, str]  # The mesh axis over which an axis is sharded, e.g. {"z": "slab"}.
 
     @cached_property
     def spec(self) -> PartitionSpec:
@@ -102,10 +100,8 @@ class _Arrangement:
         """A shape (..., *order) as (..., *seen_order); shorter ones as they are."""
         if len(shape) < len(self.order):
             return shape
-        return (
-            *shape[:-3],
-            *(n for n, axis in zip(shape[-3:], self.order, strict=True) if axis in self.grid.axes),
-        )
+        here = zip(shape[-3:], self.order, strict=True)
+        return (*shape[:-3], *(n for n, axis in here if axis in self.grid.axes))
 
     @cached_property
     def valid(self) -> tuple[int, int, int]:

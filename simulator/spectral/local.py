@@ -42,8 +42,7 @@ reductions."""
 Messages = tuple[jax.Array, ...]
 """Messages (message, component, *order) of an exchange: on processors an array for each message, on GPUs one for each
 component."""
-Parts = tuple[jax.Array, ...]
-"""Arrays (component, *order) whose components are numbered consecutively."""
+Parts = tuple[jax.Array, ...]  # Arrays (component, *order) whose components are numbered consecutively.
 Visit = Callable[[jax.Array, jax.Array], tuple[Any, Any]]
 
 
@@ -188,8 +187,7 @@ class LocalTransform:
     plan: Decomposition
     layout: ModeLayout
     physical: PhysicalLayout
-    dtype: Any
-    """Type of real values: float64 or float32."""
+    dtype: Any  # Type of real values: float64 or float32.
     blocks: Callable[..., int]
     separate: bool
     sequential: bool = False
@@ -197,8 +195,7 @@ class LocalTransform:
     """Whether every loop fills its own array (see `blank`); False if the transform has to be linear in its input."""
     back: "LocalTransform | None" = None
     """The transform to modes if it takes another plan than the transform to points; the exchanges are the same."""
-    exchange: Kind = "full"
-    """The number format of messages."""
+    exchange: Kind = "full"  # The number format of messages.
 
     @property
     def real(self) -> bool:

@@ -27,8 +27,7 @@ from simulator.spectral.transform import Local
 
 ROUNDS = 5
 
-Broadcast = Callable[[Any], Any]
-"""Gives every process the (small, JSON) value of the first one."""
+Broadcast = Callable[[Any], Any]  # Gives every process the (small, JSON) value of the first one.
 Report = Callable[[str], None]
 
 
@@ -39,10 +38,8 @@ class Choice:
 
     backend: str
     decomposition: str
-    milliseconds: dict[str, float]
-    """The time of every candidate, the winner's first."""
-    mesh: list[int] | None = None
-    """The winner's arrangement of devices."""
+    milliseconds: dict[str, float]  # The time of every candidate, the winner's first.
+    mesh: list[int] | None = None  # The winner's arrangement of devices.
 
 
 def measured(
@@ -68,9 +65,8 @@ def measured(
     possible = choose(modes, len(devices), "auto", decomposition, mesh)
     candidates = worth_timing(possible)
     key = _key(modes, devices, dtype, candidates, native.chosen(kernels, devices[0].platform), nodes)
-    path = (
-        None if folder is None else folder / f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    )
+    name = f"transform-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    path = None if folder is None else folder / name
     known = broadcast(_read(path, key))
     if known is not None:
         return Choice(**known)
@@ -83,9 +79,8 @@ def measured(
         )
     ranked = sorted((t, i) for i, t in enumerate(times) if t is not None)
     best = candidates[ranked[0][1]]
-    choice = Choice(
-        best.backend, best.plan, {str(candidates[i]): round(t, 3) for t, i in ranked}, list(best.mesh)
-    )
+    rounded = {str(candidates[i]): round(t, 3) for t, i in ranked}
+    choice = Choice(best.backend, best.plan, rounded, list(best.mesh))
     listed = ", ".join(f"{name} {t:.3g} ms" for name, t in choice.milliseconds.items())
     report(f"transform: {best} is the fastest of {listed}")
     _write(path, key, choice)
@@ -161,9 +156,8 @@ def _time_all(
     for candidate in candidates:
         try:
             supported = kernels if candidate.backend == staged.NAME else "auto"
-            run = NonlinearTerm(
-                str(candidate), build(modes, candidate, devices, dtype, kernels=supported)
-            ).round
+            transform = build(modes, candidate, devices, dtype, kernels=supported)
+            run = NonlinearTerm(str(candidate), transform).round
             run()  # warms up
             runs.append(run)
         except (jax.errors.JaxRuntimeError, MemoryError):

@@ -10,8 +10,7 @@ import numpy as np
 
 from simulator.spectral.layout import Layout
 
-_OFFSET = 1 << 20
-"""Makes signed wavenumbers positive; grids have fewer points than this along an axis."""
+_OFFSET = 1 << 20  # Makes signed wavenumbers positive; grids have fewer points than this along an axis.
 
 
 def _mode_key(seed: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:

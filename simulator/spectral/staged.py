@@ -13,13 +13,13 @@ from jax.sharding import Mesh, PartitionSpec
 
 from simulator.cluster.mesh import MEMBERS, make_mesh
 from simulator.spectral import native
-from simulator.spectral.candidates import Candidate, Devices, Kernels, Modes, factors
+from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOptions, factors
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.moved import evaluate_dealiased
 from simulator.spectral.native.local import ORDER, NativeTransform, points_order
 from simulator.spectral.program import Program
-from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition, Kind
+from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
 
 CPU_BLOCK_BYTES = 4 << 20
@@ -68,66 +68,28 @@ def needs(modes: Modes) -> str:
 
 
 def build(
-    modes: Modes,
-    candidate: Candidate,
-    devices: Devices,
-    dtype: Any,
-    block: int | None,
-    sequential: bool = False,
-    platform: str | None = None,
-    kernels: Kernels = "auto",
-    exchange: Kind = "full",
-    members: int = 1,
+    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any, options: TransformOptions
 ) -> "StagedTransform":
     plan = PLANS[candidate.plan]
     shape, names = candidate.mesh, plan.mesh_axes
-    if members > 1:
-        shape, names = (members, *shape), (MEMBERS, *names)
-    mesh = make_mesh(devices, shape, names)
-    return StagedTransform(
-        modes,
-        mesh,
-        plan,
-        dtype,
-        block=block,
-        sequential=sequential,
-        platform=platform,
-        kernels=kernels,
-        exchange=exchange,
-    )
+    if options.members > 1:
+        shape, names = (options.members, *shape), (MEMBERS, *names)
+    return StagedTransform(modes, make_mesh(devices, shape, names), plan, dtype, options)
 
 
 class StagedTransform:
     """Runs a `Decomposition` on a mesh whose axes are `plan.mesh_axes`, after MEMBERS where an ensemble is laid over
-    devices.
+    devices."""
 
-    `block` is the number of planes of physical space visited at a time. None chooses it from the cache on processors,
-    and takes all planes on GPUs, where blocks cost memory traffic. `sequential` saves memory: processors transform
-    components one after another, GPUs visit physical space in blocks. `platform` (cpu, gpu) is that of the program,
-    by default the devices'. `exchange` is the number format in the messages of `evaluate`; whole transforms send full
-    numbers.
-    """
-
-    def __init__(
-        self,
-        modes: Modes,
-        mesh: Mesh,
-        plan: Decomposition,
-        dtype: Any = np.float64,
-        *,
-        block: int | None = None,
-        sequential: bool = False,
-        platform: str | None = None,
-        kernels: Kernels = "auto",
-        exchange: Kind = "full",
-    ):
+    def __init__(self, modes: Modes, mesh: Mesh, plan: Decomposition, dtype: Any, options: TransformOptions):
+        block, exchange = options.block, options.exchange
         self.grid, self.mesh, self.plan, self.dtype = modes.grid, mesh, plan, np.dtype(dtype)
-        platform = platform or str(mesh.devices.flat[0].platform)
+        platform = options.platform or str(mesh.devices.flat[0].platform)
         cpu = self._cpu = platform == "cpu"
-        self.kernels = native.chosen(kernels, platform)
+        self.kernels = native.chosen(options.kernels, platform)
         # On a GPU, blocks of physical space take least memory, and sending the components in turn would take more.
-        self._in_blocks = sequential or cpu
-        sequential = sequential and cpu
+        self._in_blocks = options.sequential or cpu
+        sequential = options.sequential and cpu
         self.physical = PhysicalLayout(self.grid, mesh, "xyz", plan.physical)
         self.layout = Layout(
             self.grid,

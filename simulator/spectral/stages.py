@@ -111,8 +111,7 @@ XYZ = Decomposition("xyz", ("slab",), (Stage("xyz", "xyz", {}),), ())
 """All axes at once, for plain transforms on a single CPU device. Not selectable."""
 
 PLANS = {plan.name: plan for plan in (Z_THEN_XY, ZX_THEN_Y, Z_Y_X)}
-SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)
-"""The plans with one exchange, the default first."""
+SLABS = (Z_THEN_XY.name, ZX_THEN_Y.name)  # The plans with one exchange, the default first.
 
 
 Kind = Literal["full", "single", "half_scaled"]

@@ -11,12 +11,10 @@ from simulator.spectral.grid import Grid
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import Points
 
-Tree = Any
-"""A dict (or any pytree) of arrays with any number of leading component axes."""
+Tree = Any  # A dict (or any pytree) of arrays with any number of leading component axes.
 
 
-Fields = dict[str, jax.Array]
-"""Spectral arrays by name: vectors (3, *layout.order), scalars (*layout.order)."""
+Fields = dict[str, jax.Array]  # Spectral arrays by name: vectors (3, *layout.order), scalars (*layout.order).
 
 
 class Local(NamedTuple):

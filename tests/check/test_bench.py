@@ -33,7 +33,7 @@ def bench_step(tmp_path, *arguments):
 @pytest.mark.spmd
 def test_a_step_is_measured_with_its_parts(tmp_path):
     # Large enough for transforms to take longer than what they exchange, which at 8^3 is all of a step.
-    arguments = ("--shape", "32,32,32", "--devices", "2", "--precision", "single", "--no-start")
+    arguments = ("--shape", "32,32,32", "--devices", "2", "--precision", "single")
     output, found = bench_step(tmp_path, *arguments, "devices.platform=cpu")
     assert (found["model"], found["shape"], found["devices"]) == ("navier_stokes", [32, 32, 32], 2)
     assert found["fastest"] <= found["step"] <= found["slowest"] and len(found["rounds"]) >= 5
@@ -44,14 +44,6 @@ def test_a_step_is_measured_with_its_parts(tmp_path):
     assert found["resident"] * 32**3 >= 2 * 3 * 21 * 21 * 11  # three components of the modes kept, complex
     assert found["collectives"]["all-to-all"]["count"] == 8 and "8 all-to-all" in output
     assert found["compile_cached"] < found["compile_cold"]
-    assert "first_step" not in found
-
-
-@pytest.mark.slow
-def test_from_the_command_to_the_first_step(tmp_path):
-    output, found = bench_step(tmp_path, str(CONFIGS / "taylor_green.yaml"), "--shape", "8,8,8")
-    assert 0.5 < found["first_step"]["warm"] < found["first_step"]["cold"] < 60
-    assert "first step after" in output
 
 
 @pytest.mark.slow
@@ -62,7 +54,7 @@ def test_every_configuration_can_be_measured(tmp_path, path):
     # What is shipped small is resolved as it is.
     small = load_config(path).grid.shape
     smaller = () if prod(small) <= 32**3 else ("--shape", "32,32,32")
-    output, found = bench_step(tmp_path, str(path), *smaller, "--devices", "1", "--no-start")
+    output, found = bench_step(tmp_path, str(path), *smaller, "--devices", "1")
     assert found["step"] > 0 and found["transforms"] > 0 and "nothing" in output
 
 
@@ -71,7 +63,6 @@ def test_every_configuration_can_be_measured(tmp_path, path):
 def test_several_processes_measure_one_step(tmp_path):
     output, found = bench_step(tmp_path, "--shape", "8,8,8", "--devices", "2", "--processes", "2")
     assert found["processes"] == 2 and output.count("compilation") == 1
-    assert found["first_step"]["cold"] > 0
 
 
 @pytest.mark.parametrize(

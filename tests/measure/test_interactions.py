@@ -33,9 +33,8 @@ def test_an_abc_flow_has_one_sign():
 def test_both_signs_add_up(turbulent, advective):
     found = row(turbulent, "helicity")
     spectrum = np.asarray(turbulent.spectra(turbulent.state)["kinetic_energy"])
-    np.testing.assert_allclose(
-        found["energy/positive"] + found["energy/negative"], spectrum, rtol=1e-12, atol=1e-18
-    )
+    both = found["energy/positive"] + found["energy/negative"]
+    np.testing.assert_allclose(both, spectrum, rtol=1e-12, atol=1e-18)
     for kind in ("transfer", "flux"):
         expected = advective[f"{kind}/kinetic_energy"]
         both = found[f"{kind}/positive"] + found[f"{kind}/negative"]

@@ -20,10 +20,9 @@ def configured(count=1, pairs=PAIRS):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("count", [1, 4])
-def test_counts_are_numpys(count):
+def test_counts_are_numpys():
     """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
-    simulation = configured(count)
+    simulation = configured(4)
     got, k = row(simulation, "joint_histograms"), wavenumbers(simulation)
     u, speed, dye = on_grid(simulation, "velocity", "speed", "dye")
     modes = np.fft.fftn(u, axes=(1, 2, 3))
@@ -49,9 +48,8 @@ def test_counts_are_numpys(count):
             points = np.histogram(given, edges)[0]
             sums = np.histogram(given, edges, weights=other * scale + mean)[0]
             expected = np.where(points > 0, sums / np.maximum(points, 1), np.nan)
-            np.testing.assert_allclose(
-                got[f"{names[1]}_given_{names[0]}"], expected, rtol=1e-11, atol=1e-12 * scale
-            )
+            mean_given = got[f"{names[1]}_given_{names[0]}"]
+            np.testing.assert_allclose(mean_given, expected, rtol=1e-11, atol=1e-12 * scale)
     assert got["Q_scale"] == pytest.approx(unit, rel=1e-12)
     assert abs(got["Q_mean"]) < 1e-13 * unit and abs(got["R_mean"]) < 1e-13 * unit**1.5
     assert got["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
@@ -63,19 +61,13 @@ def test_the_conditional_dissipation_of_a_sine_is_a_parabola():
     simulation = configured(pairs=pairs)
     grid, got = simulation.grid, row(simulation, "joint_histograms")
     columns = measured(simulation, simulation.state)
-    for name, column in (
-        ("dye_dissipation_rate", "dye_dissipation"),
-        ("dissipation_rate", "viscous_dissipation"),
-    ):
-        assert got[f"{name}_mean"] == pytest.approx(columns[column], rel=1e-12)
+    assert got["dye_dissipation_rate_mean"] == pytest.approx(columns["dye_dissipation"], rel=1e-12)
+    assert got["dissipation_rate_mean"] == pytest.approx(columns["viscous_dissipation"], rel=1e-12)
     sine = np.broadcast_to(np.sin(np.arange(grid.shape[0]) * grid.spacing[0])[:, None, None], grid.shape)
-    found = row(simulation, "joint_histograms", with_values(simulation, dye=sine))[
-        "dye_dissipation_rate_given_dye"
-    ]
-    theta, there = (
-        series_of(simulation)["joint_histograms"].coordinates["first"] / np.sqrt(2),
-        np.isfinite(found),
-    )
+    rows = row(simulation, "joint_histograms", with_values(simulation, dye=sine))
+    found = rows["dye_dissipation_rate_given_dye"]
+    theta = series_of(simulation)["joint_histograms"].coordinates["first"] / np.sqrt(2)
+    there = np.isfinite(found)
     assert there.sum() == 7  # values of the sine at 12 points
     width = 6 / 21 / np.sqrt(2)
     np.testing.assert_allclose(found[there], 0.02 * (1 - theta[there] ** 2), atol=0.02 * width)

@@ -6,6 +6,7 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
+from flow_support import flow
 from gravity_cases import GAS, WAVE
 
 from simulator.archive.recorder import measured, series_of
@@ -17,22 +18,13 @@ from simulator.spectral.collectives import collectives
 # 14 planes of y on 4 devices: two of padding.
 GRID = ("grid.shape=16,14,12", "grid.box=2*pi,6,5")
 PLACE = (1.3, 5.9, 0.1)
-SHAPE = (
-    "2.5 + jnp.cos(x - 1.3) + jnp.cos(2 * jnp.pi * (y - 5.9) / 6) + 0.2 * jnp.cos(2 * jnp.pi * (z - 0.1) / 5)"
-)
+SHAPE = "2.5 + jnp.cos(x - 1.3) + jnp.cos(jnp.pi * (y - 5.9) / 3) + 0.2 * jnp.cos(2 * jnp.pi * (z - 0.1) / 5)"
 FIELDS = {
     WAVE: f'{{"psi": ({SHAPE}) * jnp.exp(1j * x)}}',
     GAS: f'{{"density": {SHAPE}, "velocity": (0 * x + 0 * y + 0 * z,) * 3}}',
 }
-OUTPUT = tuple(
-    f"output.{kind}={{every_steps: 1, {more}}}"
-    for kind, more in (
-        ("profiles", "bins: 9"),
-        ("projections", ""),
-        ("histograms", "bins: 24, decades: [-3, 2]"),
-    )
-)
-KINDS = ("profiles", "projections", "histograms")
+KINDS = {"profiles": "bins: 9", "projections": "", "histograms": "bins: 24, decades: [-3, 2]"}
+OUTPUT = tuple(f"output.{kind}={{every_steps: 1, {more}}}" for kind, more in KINDS.items())
 
 
 @cache
@@ -54,9 +46,8 @@ def found(text, devices):
     for kind in KINDS:
         what = measured(simulation, kind)
         got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state).items()}
-        assert {k: v.shape for k, v in got.items()} == {
-            k: tuple(len(what.coordinates[d]) for d in dimensions) for k, dimensions in what.variables.items()
-        }
+        shapes = {k: tuple(len(what.coordinates[d]) for d in over) for k, over in what.variables.items()}
+        assert {k: v.shape for k, v in got.items()} == shapes
         values |= {f"{kind}/{k}": v for k, v in got.items()}
     return values
 
@@ -71,9 +62,8 @@ def test_the_densest_point_lies_between_the_grid_points(text):
     place at which the slope vanishes, sqrt(1e-16 rho / curvature)."""
     at = [found(text, 1)[f"profiles/center_{axis}"] for axis in "xyz"]
     np.testing.assert_allclose(at, PLACE, atol=1e-7)
-    assert found(text, 1)["profiles/peak_density"] == pytest.approx(
-        4.7 ** (2 if text is WAVE else 1), rel=1e-12
-    )
+    peak = 4.7 ** (2 if text is WAVE else 1)
+    assert found(text, 1)["profiles/peak_density"] == pytest.approx(peak, rel=1e-12)
 
 
 def test_profiles_against_a_loop_over_points():
@@ -81,9 +71,8 @@ def test_profiles_against_a_loop_over_points():
     simulation, values = run(GAS, 1), found(GAS, 1)
     grid = simulation.grid
     rho, edges = density(GAS), profile_edges(grid, 9)
-    axes = np.meshgrid(
-        *(np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True)), indexing="ij"
-    )
+    places = (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True))
+    axes = np.meshgrid(*places, indexing="ij")
     away = [(x - c + n / 2) % n - n / 2 for x, c, n in zip(axes, PLACE, grid.box, strict=True)]
     r = np.sqrt(sum(d**2 for d in away))
     assert edges[0] == min(grid.spacing) and edges[-1] == pytest.approx(2.5)
@@ -140,15 +129,9 @@ def test_a_flat_box_has_a_densest_point_too():
 
 
 def test_matter_that_is_not_there_and_ranges_that_do_not_rise_are_refused():
-    flow = """\
-model: {kind: navier_stokes, viscosity: 0.1}
-grid: {shape: [8, 8, 8]}
-initial: {kind: abc}
-time: {stop: 1.0}
-"""
     for kind in ("profiles", "projections"):
         with pytest.raises(UserError, match=rf"output\.{kind}: needs a mass density, which navier_stokes"):
-            series_of(cases.simulation(flow, f"output.{kind}={{every: 1}}"))
+            series_of(flow(8, 8, 8, initial={"kind": "abc"}, output={kind: {"every": 1}}))
     with pytest.raises(UserError, match=r"output\.profiles\.range: \[2, 1\] is not increasing"):
         cases.simulation(GAS, "output.profiles={every: 1, range: [2, 1]}")
     with pytest.raises(UserError, match=r"output\.histograms\.decades: \[1, 1\] is not increasing"):

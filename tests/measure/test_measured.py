@@ -4,16 +4,20 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from flow_support import flow, last, marched, measured
+from flow_support import flow, last, marched, measured, values
 from measuring import row
 
 from simulator.archive.recorder import series_of
 from simulator.measure.structure_functions import default_separations
+from simulator.physics.models import State
+from simulator.physics.models.flow import RESOLVED, dissipation_scale, unresolved
+from simulator.physics.models.fluid import drag_rate
 from simulator.spectral import Grid
 
 MODELS: Mapping[str, dict] = {
     "navier_stokes": {
         "viscosity": 0.02,
+        "hyperviscosity": {"order": 2, "coefficient": 1e-4},
         "rotation": [0, 0, 1],
         "scalars": [{"name": "dye", "diffusivity": 0.02}],
     },
@@ -30,9 +34,22 @@ OUTPUT = {
 }
 INITIAL: Mapping[str, dict] = {
     "navier_stokes": {"scalars": {"dye": {}}},
-    "mhd": {"magnetic": {"mean_field": [0, 0, 1]}},
+    "mhd": {"magnetic": {"energy": 0.3}},
     "boussinesq": {"scalars": {"buoyancy": {}}},
 }
+
+
+WIND = (2.0, -0.5, 0.25)
+OF_THE_FRAME = ("mean_velocity", "energy", "kinetic_energy", "max_speed", "rate")
+"""Columns of the whole motion."""
+
+
+def moved(simulation, state: State, name: str, wind: tuple[float, ...] = WIND) -> State:
+    """The state with a constant vector added to a field."""
+    layout, field = simulation.transform.layout, state.fields[name]
+    zero = (layout.integers("x") == 0) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
+    shifted = field + np.where(np.asarray(zero), np.reshape(wind, (3, 1, 1, 1)), 0)
+    return State(**{**vars(state), "fields": {**state.fields, name: layout.constrain(shifted)}})
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -85,10 +102,8 @@ def test_transfers_sum_to_zero(simulation, state):
     if "buoyancy_flux" in names:
         exchanged = found["transfer/buoyancy_flux"].sum() * layout.shell_width
         assert exchanged == pytest.approx(measured(simulation, state)["buoyancy_flux"], rel=1e-12)
-    through = found["flux/kinetic_energy"]
-    np.testing.assert_allclose(
-        through, -np.cumsum(found["transfer/kinetic_energy"]) * layout.shell_width, atol=1e-15
-    )
+    through = -np.cumsum(found["transfer/kinetic_energy"]) * layout.shell_width
+    np.testing.assert_allclose(found["flux/kinetic_energy"], through, atol=1e-15)
 
 
 def test_directional_spectra(simulation, state, spectra):
@@ -111,40 +126,86 @@ def test_directional_spectra(simulation, state, spectra):
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
     """<(u_i(x + r) - u_i(x))^2> = 2 sum w |u_i(k)|^2 (1 - cos k . r), at separations that are no multiples of the
     grid's spacing too; and those of order 3 from shifted values."""
-    transform, layout = simulation.transform, simulation.transform.layout
-    found = row(simulation, "structure_functions", state)
+    layout, found = simulation.transform.layout, row(simulation, "structure_functions", state)
     u, weight = np.asarray(state.fields["velocity"]), np.asarray(layout.weight())
     k = layout.wavenumbers()
     for e in range(3):
         for n, r in enumerate(SEPARATIONS):
-            exact = [
-                2 * (weight * abs(u[i]) ** 2 * (1 - np.cos(np.asarray(k[e]) * r))).sum() for i in range(3)
-            ]
+            away = 1 - np.cos(np.asarray(k[e]) * r)
+            exact = [2 * (weight * abs(u[i]) ** 2 * away).sum() for i in range(3)]
             assert found["longitudinal_2"][e, n] == pytest.approx(exact[e], rel=1e-12)
             across = (sum(exact) - exact[e]) / 2
             assert found["transverse_2"][e, n] == pytest.approx(across, rel=1e-12)
-    nx, ny, nz = simulation.grid.shape
-    v = np.asarray(transform.inverse(state.fields["velocity"]))[1, :nx, :ny, :nz]
+    v = values(simulation, state)[1]
     third = ((np.roll(v, -3, axis=1) - v) ** 3).mean()
     assert found["longitudinal_3"][1, 2] == pytest.approx(third, rel=1e-10)
 
 
 def test_histograms_count_every_point(simulation, state):
-    transform, found = simulation.transform, row(simulation, "histograms", state)
+    found = row(simulation, "histograms", state)
     assert found.keys() == series_of(simulation)["histograms"].variables.keys()
     width = 12.0 / 60
     for name in found:
         if not name.endswith("_deviation"):
             # 6 deviations hold all here
             assert found[name].sum() * width == pytest.approx(1, abs=1e-12), name
-    nx, ny, nz = simulation.grid.shape
-    v = np.asarray(transform.inverse(state.fields["velocity"]))[:, :nx, :ny, :nz]
+    v = values(simulation, state)
     own = v - v.mean((1, 2, 3), keepdims=True)
     deviation = np.sqrt((own**2).mean())
     counts, _ = np.histogram(own / deviation, 60, (-6, 6))
     assert found["velocity_deviation"] == pytest.approx(deviation, rel=1e-12)
     # A value on a bin's edge may fall to either side.
     assert abs(found["velocity"] * width * v.size - counts).sum() <= 2
+
+
+@pytest.fixture(scope="module")
+def windy(simulation):
+    return moved(simulation, simulation.state, "velocity")
+
+
+def test_statistics_do_not_know_a_mean_flow(simulation, windy):
+    """Only the mode k = 0 differs. Values at the points carry the round-off of the wind, 2 eps, in every product."""
+    rest, windy = (measured(simulation, s) for s in (simulation.state, windy))
+    assert rest["u_rms"] > 0.1 and [rest[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(
+        [0, 0, 0], abs=1e-14
+    )
+    assert [windy[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(WIND, rel=1e-14)
+    moving = rest["kinetic_energy"] + 0.5 * np.square(WIND).sum()
+    assert windy["kinetic_energy"] == pytest.approx(moving, rel=1e-13)
+    compared = [name for name in rest if not name.startswith(OF_THE_FRAME)]
+    assert {"u_rms", "taylor_scale", "integral_scale", "reynolds_taylor", "turnover_time"} <= set(compared)
+    for name in compared:
+        assert windy[name] == pytest.approx(rest[name], rel=1e-13, abs=3e-14), name
+
+
+def test_components_and_stresses_against_the_values(simulation, windy):
+    columns, u = measured(simulation, windy), values(simulation, windy)
+    own = u - u.mean((1, 2, 3), keepdims=True)
+    covariance = np.einsum("ixyz,jxyz->ij", own, own) / own[0].size
+    assert [columns[f"u_rms_{a}"] for a in "xyz"] == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-12)
+    assert columns["u_rms"] == pytest.approx(np.sqrt(np.trace(covariance) / 3), rel=1e-12)
+    found = [columns[f"reynolds_stress_{pair}"] for pair in ("xy", "xz", "yz")]
+    assert found == pytest.approx(covariance[[0, 0, 1], [1, 2, 2]], rel=1e-11)
+
+
+@pytest.mark.parametrize("simulation", ["mhd"], indirect=True)
+def test_the_magnetic_field_likewise(simulation):
+    state = simulation.state
+    rest, other = (measured(simulation, s) for s in (state, moved(simulation, state, "magnetic")))
+    assert [other[f"mean_magnetic_{a}"] for a in "xyz"] == pytest.approx(WIND, rel=1e-14)
+    assert rest["b_rms"] == pytest.approx(np.sqrt(2 * rest["magnetic_energy"] / 3), rel=1e-13)
+    names = "b_rms b_rms_x maxwell_stress_xy magnetic_enstrophy magnetic_helicity resistive_scale"
+    for name in names.split():
+        assert other[name] == pytest.approx(rest[name], rel=1e-12), name
+    assert rest["ohmic_dissipation"] == pytest.approx(2 * 0.02 * rest["magnetic_enstrophy"], rel=1e-13)
+    assert rest["resistive_scale"] == pytest.approx((0.02**3 / rest["ohmic_dissipation"]) ** 0.25, rel=1e-12)
+
+
+def test_histograms_take_every_component_about_its_own_mean(simulation, windy):
+    """The counts of a windy flow are those of the flow at rest."""
+    rest, windy = (row(simulation, "histograms", s) for s in (simulation.state, windy))
+    for name in ("velocity", "velocity_deviation"):
+        np.testing.assert_allclose(windy[name], rest[name], rtol=1e-12, err_msg=name)
 
 
 def test_scalars_of_a_known_flow():
@@ -184,3 +245,55 @@ def test_default_separations():
     assert found[0] == pytest.approx(h) and found[-1] == pytest.approx(np.pi)
     assert np.allclose(np.rint(np.array(found) / h), np.array(found) / h)
     assert (np.diff(found) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("damping", "exact"), [([(1, 0.01)], (0.01**3 / 0.3) ** 0.25), ([(4, 1e-9)], (1e-27 / 0.3) ** (1 / 22))]
+)
+def test_the_dissipation_scale_of_one_term(damping, exact):
+    assert float(dissipation_scale(damping, np.float64(0.3))) == pytest.approx(exact, rel=1e-13)
+    assert np.isnan(float(dissipation_scale(damping, np.float64(0))))
+
+
+@pytest.mark.parametrize("hyper", [(2, 1e-5), (4, 1e-9), (8, 1e-20), (8, 1e-9)])
+def test_the_dissipation_scale_of_two_terms(hyper):
+    """Damping at 1 / eta is the eddies' rate there, and eta is at least either scale by itself."""
+    nu, eps = 0.003, 0.3
+    k = 1 / float(dissipation_scale([(1, nu), hyper], np.float64(eps)))
+    n, coefficient = hyper
+    assert nu * k**2 + coefficient * k ** (2 * n) == pytest.approx(eps ** (1 / 3) * k ** (2 / 3), rel=1e-12)
+    alone = [float(dissipation_scale([term], np.float64(eps))) for term in ((1, nu), hyper)]
+    assert 1 / k >= max(alone) * (1 - 1e-12)
+
+
+def test_a_flow_with_hyperviscosity_alone_has_a_dissipation_scale():
+    """ABC: all at k = 1, <u^2> = 3, so that the dissipation is 3 nu_2 and eta = (nu_2^3 / dissipation)^(1 / 10)."""
+    model = {"kind": "navier_stokes", "viscosity": 0.0, "hyperviscosity": {"order": 2, "coefficient": 1e-3}}
+    simulation = flow(12, 12, 12, initial={"kind": "abc"}, model=model)
+    columns = measured(simulation, simulation.state)
+    eta = (1e-9 / 3e-3) ** 0.1
+    assert columns["kolmogorov_scale"] == pytest.approx(eta, rel=1e-12)
+    assert columns["k_max_eta"] == pytest.approx(3 * eta, rel=1e-12) and "reynolds_taylor" not in columns
+
+
+def test_drag_leaves_the_mean_flow_alone():
+    model = {"kind": "navier_stokes", "viscosity": 0.0, "drag": {"coefficient": 0.5, "below": 1.0}}
+    simulation = flow(8, 8, 8, initial={"kind": "abc"}, model=model)
+    layout = simulation.transform.layout
+    rate = np.asarray(drag_rate(layout, simulation.model.settings, np.float64))
+    k2 = np.asarray(layout.k_squared())
+    assert rate[k2 == 0] == 0 and (rate[k2 == 1] == 0.5).all() and (rate[k2 > 1] == 0).all()
+    state = simulation.step(moved(simulation, simulation.state, "velocity"), 0.1)
+    columns = measured(simulation, state)
+    assert [columns[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(WIND, rel=1e-13)
+
+
+def test_a_flow_that_the_grid_cuts_off_warns_and_a_start_at_large_scales_does_not():
+    """Both have k_max eta < 1; only of the random flow with a flat spectrum has the edge any enstrophy."""
+    rough = {"kind": "random", "spectrum": "power_law", "slope": 0, "peak": 2, "energy": 1.0}
+    for initial, lines in ((rough, 1), ({"kind": "taylor_green"}, 0)):
+        simulation = flow(16, 16, 16, initial=initial, viscosity=1e-3)
+        columns = measured(simulation, simulation.state)
+        assert columns["k_max_eta"] < RESOLVED and len(unresolved(columns)) == lines
+        assert simulation.model.warnings(columns) == unresolved(columns)
+    assert unresolved(columns | {"k_max_eta": 1.01, "edge_enstrophy": 0.5}) == []

@@ -1,5 +1,7 @@
 """Waves, balanced flow and horizontally uniform flow are told apart, and their energies add up."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +30,12 @@ def made(count=1, **model):
     output = {"spectra": {"every": 1}, "cospectra": {"every": 1}}
     model = {"viscosity": 0.02, **model}
     return flow(*SHAPE, initial=initial, model=model, grid={"box": BOX}, count=count, output=output)
+
+
+@cache
+def upright(f: float):
+    """A stratified flow with the Coriolis parameter f."""
+    return made(kind="boussinesq", rotation=(0, 0, f / 2))
 
 
 def parts(simulation, state):
@@ -81,16 +89,13 @@ def plane(simulation, k):
 def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_rises():
     """f < N. The plane wave obeys u_t = ..., v_t = -f u, b_t = -N^2 w."""
     f = 0.8
-    simulation = made(kind="boussinesq", rotation=(0, 0, f / 2))
+    simulation = upright(f)
     for up in (1, -1):
         phase, k = plane(simulation, (2, 0, up))
         length = np.hypot(k[0], k[2])
         omega = np.sqrt((N * k[0]) ** 2 + (f * k[2]) ** 2) / length
-        velocity = [
-            k[2] / length * np.cos(phase),
-            f * k[2] / (length * omega) * np.sin(phase),
-            -k[0] / length * np.cos(phase),
-        ]
+        across = f * k[2] / (length * omega) * np.sin(phase)
+        velocity = [k[2] / length * np.cos(phase), across, -k[0] / length * np.cos(phase)]
         buoyancy = -(N**2) * k[0] / (length * omega) * np.sin(phase)
         found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=buoyancy))
         down, none = ("wave_down_energy", "wave_up_energy")[::up]
@@ -102,7 +107,7 @@ def test_an_inertia_gravity_wave_is_a_wave_and_its_energy_sinks_when_its_phase_r
 def test_geostrophic_balance_is_vortical():
     """u = -psi_y, v = psi_x, b = f psi_z; without rotation any flow in horizontal planes without b."""
     for f in (0.8, 0.0):
-        simulation = made(kind="boussinesq", rotation=(0, 0, f / 2))
+        simulation = upright(f)
         phase, k = plane(simulation, (1, 2, 1))
         slope = -np.sin(phase)
         velocity = [-k[1] * slope, k[0] * slope, 0 * slope]
@@ -114,7 +119,7 @@ def test_geostrophic_balance_is_vortical():
 
 def test_horizontally_uniform_flow_is_shear_until_rotation_makes_it_oscillate():
     for f, part in ((0.0, "shear_energy"), (0.8, "wave_energy")):
-        simulation = made(kind="boussinesq", rotation=(0, 0, f / 2))
+        simulation = upright(f)
         phase, _ = plane(simulation, (0, 0, 2))
         velocity = [np.cos(phase), np.sin(phase), 0 * phase]
         found = parts(simulation, with_values(simulation, velocity=velocity, buoyancy=0 * phase))

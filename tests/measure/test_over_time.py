@@ -35,9 +35,8 @@ def test_levels_hold_the_means_of_blocks():
         blocks = samples[: 67 // length * length].reshape(-1, length, 2).mean(1)
         assert moments.blocks[level] == len(blocks)
         np.testing.assert_allclose(moments.mean[level], blocks.mean(0), atol=1e-15)
-        np.testing.assert_allclose(
-            moments.squares[level], ((blocks - blocks.mean(0)) ** 2).sum(0), rtol=1e-12
-        )
+        squares = ((blocks - blocks.mean(0)) ** 2).sum(0)
+        np.testing.assert_allclose(moments.squares[level], squares, rtol=1e-12)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.9])
@@ -92,7 +91,6 @@ def test_statistics_of_a_run_and_of_a_restarted_one(tmp_path):
     np.testing.assert_allclose(last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13)
     spectra = run.spectra["kinetic_energy"][rows]
     np.testing.assert_allclose(last["mean/spectrum/kinetic_energy"], spectra.mean(0), rtol=1e-12, atol=1e-18)
-    np.testing.assert_allclose(
-        last["variance/spectrum/kinetic_energy"], spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20
-    )
+    variance = last["variance/spectrum/kinetic_energy"]
+    np.testing.assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flow_support import flow, python_flow
 
-from simulator import Simulation, open_run
+from simulator import open_run
 from simulator.archive.frequencies import FrequencySpectrum, WaveSpectrum, probe_spectrum, wave_spectrum
 from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
 from simulator.errors import UserError
 from simulator.show import plot_run
 
@@ -17,40 +17,34 @@ BOX = (2 * np.pi, 3.0, 4.0)
 SHAPE = (8, 9, 10)
 
 
+DYE = {"kind": "navier_stokes", "viscosity": 0.05, "scalars": [{"name": "dye", "diffusivity": 0.01}]}
+
+
 def configured(count=1, probes=None, **blocks):
-    return run_config_class().model_validate(
-        {
-            "model": {
-                "kind": "navier_stokes",
-                "viscosity": 0.05,
-                "scalars": [{"name": "dye", "diffusivity": 0.01}],
-            },
-            "grid": {"shape": list(SHAPE), "box": list(BOX)},
-            "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}},
-            "time": {"stop": 1.0, "dt": 0.05},
-            "devices": {"platform": "cpu", "count": count},
-            "output": {"probes": {"every_steps": 1, **(probes or {})}},
-            **blocks,
-        }
-    )
+    usual = {
+        "model": DYE,
+        "grid": {"box": list(BOX)},
+        "initial": {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}},
+        "time": {"stop": 1.0, "dt": 0.05},
+        "output": {"probes": {"every_steps": 1, **(probes or {})}},
+    }
+    return flow(*SHAPE, count=count, **usual | blocks)
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("count", [1, 4])
-def test_values_are_those_of_the_fourier_series(count):
+def test_values_are_those_of_the_fourier_series():
     """At grid points those of the inverse transform, on lines too, and shifted copies of a coordinate are the same
     point; any other point against the sum over all modes. Round-off of some hundred terms."""
     spacing = [box / n for box, n in zip(BOX, SHAPE, strict=True)]
     on_grid = [spacing[0] * 3, spacing[1] * 7, spacing[2] * 9]
-    points = [on_grid, [0.3, 1.1, 2.7], [0.3 + BOX[0], 1.1 - BOX[1], 2.7]] + [
-        [0.1 * i, 0, 0] for i in range(20)
-    ]
+    others = ([0.1 * i, 0, 0] for i in range(20))
+    points = [on_grid, [0.3, 1.1, 2.7], [0.3 + BOX[0], 1.1 - BOX[1], 2.7], *others]
     lines = [{"axis": axis, "through": on_grid, "name": f"along_{axis}"} for axis in "xyz"]
-    simulation = Simulation(configured(count, {"points": points, "lines": lines}))
+    simulation = configured(4, {"points": points, "lines": lines})
     measured, state = series_of(simulation)["probes"], simulation.state
     row = measured.compute(state)
     assert row.keys() == measured.variables.keys()
-    for name, values in {**dict.fromkeys(("velocity_x", "velocity_y", "velocity_z")), "dye": None}.items():
+    for name in ("velocity_x", "velocity_y", "velocity_z", "dye"):
         field, _, component = name.partition("_")
         grid = np.asarray(simulation.values(field)(state))[..., : SHAPE[0], : SHAPE[1], : SHAPE[2]]
         values = grid["xyz".index(component)] if component else grid
@@ -67,18 +61,18 @@ def test_values_are_those_of_the_fourier_series(count):
 
 
 def test_a_plane_has_two_axes():
-    plane = configured(
+    model = {
+        "kind": "python",
+        "path": str(EQUATION),
+        "equation": "Vorticity",
+        "parameters": {"viscosity": 1e-3},
+    }
+    simulation = configured(
         probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]},
-        model={
-            "kind": "python",
-            "path": str(EQUATION),
-            "equation": "Vorticity",
-            "parameters": {"viscosity": 1e-3},
-        },
+        model=model,
         grid={"shape": [8, 10], "box": [2, 4]},
         initial={"kind": "random", "fields": {"vorticity": {"peak": 2}}},
     )
-    simulation = Simulation(plane)
     measured = series_of(simulation)["probes"]
     grid = simulation.transform.physical.as_seen(simulation.values("vorticity")(simulation.state))
     row = measured.compute(simulation.state)
@@ -98,48 +92,32 @@ def test_a_plane_has_two_axes():
 )
 def test_refusals(probes, message):
     with pytest.raises((UserError, ValueError), match=message):
-        series_of(Simulation(configured(probes=probes)))
+        series_of(configured(probes=probes))
 
 
-def internal_waves(folder, lengths, vertical):
-    """Plane waves of buoyancy and flow with the wavenumbers (n, 0, vertical), standing and so small that they do not
-    know one another."""
-    path = folder / "waves.py"
-    path.write_text(
-        "import jax.numpy as jnp\n\n\n"
-        "def build(x, y, z, horizontal, vertical):\n"
-        "    phases = [n * x + vertical * z + 2.0 * n for n in horizontal]\n"
-        "    return {'buoyancy': 1e-6 * sum(jnp.sin(p) for p in phases) + 0 * y}\n"
-    )
-    parameters = {"horizontal": list(lengths), "vertical": vertical}
-    return {"kind": "python", "path": str(path), "function": "build", "parameters": parameters}
+WAVES = """
+phases = [n * x + vertical * z + 2.0 * n for n in horizontal]
+return {'buoyancy': 1e-6 * sum(jnp.sin(p) for p in phases) + 0 * y}"""
 
 
 def test_internal_waves_lie_on_their_dispersion_relation(tmp_path):
     """omega = N k_h / |k| within the frequency resolution 2 pi / duration, along and against the axis, from a run
     that stops half-way and goes on: rows wait in memory, and none is lost or taken twice."""
-    horizontal, vertical, frequency, duration = (1, 2, 3, 5), 2, 2.0, 40.0
-
-    def run(stop):
-        config = configured(
-            model={"kind": "boussinesq", "viscosity": 0, "diffusivity": 0, "stratification": frequency**2},
+    horizontal, vertical, frequency, duration = [1, 2, 3, 5], 2, 2.0, 40.0
+    # Standing plane waves with the wavenumbers (n, 0, vertical), so small that they do not know one another.
+    start = python_flow(tmp_path, WAVES, horizontal=horizontal, vertical=vertical)
+    model = {"kind": "boussinesq", "viscosity": 0, "diffusivity": 0, "stratification": frequency**2}
+    places = {"points": [[0.5, 0, 0.3]], "lines": [{"axis": "x", "through": [0, 0, 0.3]}]}
+    probes = {"every_steps": 1, "fields": ["buoyancy"], **places}
+    for stop in (50, 160):
+        run = configured(
+            model=model,
             grid={"shape": [16, 1, 8]},
-            initial=internal_waves(tmp_path, horizontal, vertical),
+            initial=start,
             time={"stop": duration, "dt": 0.25, "max_steps": stop},
-            output={
-                "directory": str(tmp_path / "run"),
-                "probes": {
-                    "every_steps": 1,
-                    "fields": ["buoyancy"],
-                    "points": [[0.5, 0, 0.3]],
-                    "lines": [{"axis": "x", "through": [0, 0, 0.3]}],
-                },
-            },
+            output={"directory": str(tmp_path / "run"), "probes": probes},
         )
-        assert Simulation(config).run() == 0
-
-    run(50)
-    run(160)
+        assert run.run() == 0
     series = open_run(tmp_path / "run").series("probes")
     np.testing.assert_array_equal(series.step, np.arange(161))
     found = probe_spectrum(series, "line/buoyancy")

@@ -53,7 +53,7 @@ def exact_depth(camera):
     return KAPPA * np.sqrt(2 * np.pi) * WIDTH * np.exp(-away / (2 * WIDTH**2))
 
 
-@pytest.mark.parametrize("view", [(0, 0), (30, 25), (200, -70), (135, 90), (-60, 40)])
+@pytest.mark.parametrize("view", [(0, 0), (200, -70), (135, 90)])
 def test_the_optical_depth_of_a_blob(view):
     """Linear interpolation between points h apart errs by at most h^2 / 8 times the second derivative, 1 / WIDTH^2
     of the peak: three times in the box, and twice in the intermediate image, whose points are at most as far
@@ -92,16 +92,15 @@ TAILS = TransferFunction(
     ("shape", "view", "transfer"),
     [
         ((16, 16, 16), (30, 25), TAILS),
-        ((12, 10, 9), (100, -10), TAILS),
         ((12, 10, 9), (250, 60), TAILS),
-        ((12, 10, 9), (30, 25), TransferFunction()),
+        ((12, 10, 9), (100, -10), TransferFunction()),
     ],
 )
 def test_the_same_pixels_on_any_devices(shape, view, transfer):
     """Ten planes on eight devices, too, three of which have only padding; and on pencils."""
     camera = Camera(*view, size=(48, 40))
     pictures = []
-    for devices, options in ((1, {}), (4, {}), (8, {}), (8, {"decomposition": "pencil"})):
+    for devices, options in ((1, {}), (8, {}), (8, {"decomposition": "pencil"})):
         layout = physical(shape, devices, (6.0, 5.0, 4.0), **options)
         pictures.append(picture_of(Volume(layout, camera, (transfer,)), waves))
     assert np.ptp(pictures[0]) > 50  # there is something to see
@@ -120,7 +119,7 @@ def test_several_fields_have_the_same_pixels_on_any_devices():
         (TransferFunction(family=0), TransferFunction(family=3)),
     )
     pictures = []
-    for devices in (1, 2, 4):
+    for devices in (1, 4):
         layout = physical((12, 10, 9), devices, (6.0, 5.0, 4.0))
         fields = [placed(layout, f) for f in (ripples, waves)]
         pictures.append(np.asarray(jax.jit(Volume(layout, camera, transfers).image)(*fields)))
@@ -151,7 +150,7 @@ def test_depths_of_several_fields_add_and_their_colours_mix():
     np.testing.assert_allclose(turned, both, atol=1e-13)
 
 
-@pytest.mark.parametrize("azimuth", [0, 90, 180, 270])
+@pytest.mark.parametrize("azimuth", [0, 90, 180])
 def test_the_nearer_of_two_opaque_plates_is_seen(azimuth):
     """Plates of value -1 and 1 across x and y: from each side the one that is nearer hides the other."""
     layout = physical((16, 16, 16), 4)
@@ -164,9 +163,8 @@ def test_the_nearer_of_two_opaque_plates_is_seen(azimuth):
     red, green = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
     opaque = TransferFunction(((-0.5, red, 0.999), (-0.4, red, 0.0), (0.4, green, 0.0), (0.5, green, 0.999)))
     picture = picture_of(Volume(layout, Camera(azimuth, 0, zoom=1.0, size=(21, 21)), (opaque,)), plates)
-    seen = (
-        (0, 255, 0) if azimuth in (0, 90) else (255, 0, 0)
-    )  # the camera stands beyond the far or the near face
+    # The camera stands beyond the far or the near face.
+    seen = (0, 255, 0) if azimuth in (0, 90) else (255, 0, 0)
     assert tuple(picture[10, 10]) == seen and tuple(picture[0, 0]) == (0, 0, 0)
 
 

@@ -1,19 +1,12 @@
 """Particles and flows that the tests of particles share."""
 
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from simulator import Simulation, load_config
-from simulator.cluster import discover
-from simulator.cluster.start import Cluster
-from simulator.physics.models import State
 from simulator.physics.particles import Domain, ParticleSet
-from simulator.simulation.advance import Until
 from simulator.spectral import Grid, make_transform
 
 GRID = Grid((16, 10, 12), (6.0, 5.0, 4.0))
@@ -66,35 +59,3 @@ def shared_out(position: np.ndarray, domain: Domain, capacity: int) -> ParticleS
         jax.device_put(counts, domain.sharding(1)),
         jax.device_put(jnp.int32(0), domain.everywhere),
     )
-
-
-def by_id(particles: ParticleSet) -> dict[str, np.ndarray]:
-    """All records in the order of the ids, which have to be 0, 1, 2, ..."""
-    ids = np.asarray(particles.id)
-    order = np.argsort(ids[ids >= 0])
-    assert (ids[ids >= 0][order] == np.arange(len(order))).all()
-    return {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in particles.records.items()}
-
-
-@cache
-def folder() -> Path:
-    return Path(mkdtemp(prefix="particles"))
-
-
-def simulation(text: str, *overrides: str, devices: int = 1) -> Simulation:
-    path = folder() / "run.yaml"
-    path.write_text(text)
-    return Simulation(
-        load_config(path, overrides), cluster=Cluster(discover({}), "cpu", tuple(jax.devices()[:devices]))
-    )
-
-
-def source(code: str) -> Path:
-    """A Python file with `code`."""
-    path = folder() / f"source_{abs(hash(code))}.py"
-    path.write_text("import jax.numpy as jnp\n\n" + code)
-    return path
-
-
-def advanced(run: Simulation, state: State, stop: float, steps: int = 10**6) -> State:
-    return run.advance(state, Until(stop, np.inf, steps))

@@ -3,14 +3,24 @@
 import jax
 import numpy as np
 import pytest
+from flow_support import flow, last, marched, measured
 
-from simulator import Simulation
 from simulator.archive.recorder import series_of
-from simulator.config import run_config_class
 from simulator.errors import UserError
 from simulator.spectral.bins import shell_spectra
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)
+FLOWS = {
+    "navier_stokes": {"scalars": [{"name": "dye", "diffusivity": 2e-3, "mean_gradient": [0.5, 0, -1]}]},
+    "boussinesq": {"diffusivity": 2e-3, "stratification": 2.0},
+    "mhd": {"resistivity": 2e-3},
+}
+SHARE = {"kind": "random", "peak": 3, "energy": 1.0, "spectrum": "k4_exp"}
+STARTS = {
+    "navier_stokes": {"scalars": {"dye": {"peak": 3, "variance": 1.0}}},
+    "boussinesq": {"fields": {n: {"peak": 3, "variance": 1.0} for n in ("velocity", "buoyancy")}},
+    "mhd": {"magnetic": {"peak": 3, "energy": 0.5}},
+}
 STRESS = """
 import jax.numpy as jnp
 
@@ -22,7 +32,7 @@ def smagorinsky(velocity, gradient, width, coefficient, scale=1.0):
     return tau[0, 0], tau[1, 1], tau[2, 2], tau[0, 1], tau[0, 2], tau[1, 2]
 
 
-def diffusion(velocity, gradient, scalar, scalar_gradient, width, coefficient):
+def diffusion(velocity, gradient, scalar, scalar_gradient, width, coefficient, scale=1.0):
     strain = (gradient + jnp.swapaxes(gradient, 0, 1)) / 2
     viscosity = (coefficient * width) ** 2 * jnp.sqrt(2 * (strain**2).sum((0, 1)))
     return list(-viscosity / 0.42 * scalar_gradient)
@@ -42,24 +52,12 @@ def five(velocity, gradient, width):
 """
 
 
-def simulation(subgrid, *, count=1, **blocks):
-    grid = {"shape": list(SHAPE), "box": list(BOX), **blocks.pop("grid", {})}
-    return Simulation(
-        run_config_class().model_validate(
-            {
-                "model": {"kind": "navier_stokes", "viscosity": 1e-3, "subgrid": subgrid},
-                "grid": grid,
-                "initial": {"kind": "random", "peak": 3, "spectrum": "k4_exp", "energy": 1.5},
-                "time": {"stop": 1.0},
-                "devices": {"platform": "cpu", "count": count},
-                **blocks,
-            }
-        )
-    )
-
-
-def measured(simulation):
-    return {name: float(value) for name, value in simulation.diagnostics(simulation.state).items()}
+def closed(kind, subgrid, grid=None, **blocks):
+    """A flow with scalars or a magnetic field, and this closure."""
+    model = {"kind": kind, "viscosity": 1e-3, **FLOWS[kind], "subgrid": subgrid}
+    grid = {"box": BOX, **(grid or {})}
+    shape = grid.pop("shape", SHAPE)
+    return flow(*shape, model=model, initial={**SHARE, **STARTS[kind]}, grid=grid, **blocks)
 
 
 def values(simulation, modes):
@@ -85,9 +83,8 @@ def test_smagorinsky_by_numpy(dealias):
     """The force that accelerates the flow: without its gradient part and on the modes of the state. Both visit the
     same points, so that the aliases of the product are the same. Of a field of 64^3 twice this term was fluidsim's to
     1.7e-15: its code takes twice the stress that its documentation states."""
-    les = simulation(
-        {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}, grid={"dealias": dealias}
-    )
+    closure = {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}
+    les = closed("navier_stokes", closure, {"dealias": dealias})
     u, model = les.state.fields["velocity"], les.model
     found = values(les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"]))
     force = by_numpy(values(les, u), BOX, 0.2 * 0.7)
@@ -102,81 +99,42 @@ def test_smagorinsky_by_numpy(dealias):
     assert abs(found - expected).max() < 1e-13 * abs(expected).max()
 
 
-CLOSURES = {"smagorinsky": {"kind": "smagorinsky"}, "spectral": {"kind": "spectral"}}
-
-
-@pytest.mark.parametrize("kind", CLOSURES)
-def test_what_the_grid_loses_is_in_the_budget(kind):
-    """dE/dt of the equations is minus the dissipation to round-off, because products of the advection are exact; the
-    column is the sum of the modes' losses; the tendency is that of the plain model and the closure's force."""
-    les = simulation(CLOSURES[kind], output={"transfer": {"every_steps": 1}})
-    state, model, layout = les.state, les.model, les.transform.layout
-    row = measured(les)
-    assert row["dissipation"] == pytest.approx(
-        row["viscous_dissipation"] + row["subgrid_dissipation"], rel=1e-12
-    )
-    assert row["subgrid_dissipation"] > 0.1 * row["viscous_dissipation"]
-    rates, evaluated = jax.jit(model.tendency)(state.fields, state.time)
-    maxima = evaluated.maxima
-    total = rates["velocity"] + model.linear_terms()["velocity"] * state.fields["velocity"]
-    change = float(layout.inner(state.fields["velocity"], total).sum())
-    assert change == pytest.approx(-row["dissipation"], rel=1e-12)
-    if not model.closure.modal:
-        assert abs(row["budget_residual"]) < 1e-12
-    transfers = shell_spectra(layout, model.transfers(state.fields))
-    width = layout.shell_width
-    assert float(transfers["subgrid"].sum() * width) == pytest.approx(-row["subgrid_dissipation"], rel=1e-12)
-    assert abs(float(transfers["kinetic_energy"].sum() * width)) < 1e-13
-    plain = simulation(None)
-    bare, plain_evaluated = jax.jit(plain.model.tendency)(state.fields, state.time)
-    limit = plain_evaluated.maxima
-    force = model.solenoidal_part(model.subgrid_tendencies(state.fields)["velocity"])
-    np.testing.assert_allclose(rates["velocity"] - bare["velocity"], force, atol=1e-14)
-    assert row["rate"] == pytest.approx(float(model.rate(maxima)), rel=1e-12)
-    assert row["rate"] > float(plain.model.rate(limit))
-    assert "kolmogorov_scale" in plain.columns and "kolmogorov_scale" not in les.columns
-    assert "transfer/subgrid" in series_of(les)["transfer"].variables
-
-
 @pytest.mark.spmd
-@pytest.mark.parametrize("kind", CLOSURES)
+@pytest.mark.parametrize("kind", ["smagorinsky", "spectral"])
 def test_devices_do_not_matter(kind):
     fields = []
     for count in (1, 4):
-        les = simulation(CLOSURES[kind], count=count)
-        state, step = les.state, jax.jit(les.step)
-        for _ in range(2):
-            state = step(state, 0.01)
-        fields.append(values(les, state.fields["velocity"]))
+        les = closed("navier_stokes", {"kind": kind}, count=count)
+        fields.append(values(les, last(marched(les, 0.01, 2)).fields["velocity"]))
     assert abs(fields[0] - fields[1]).max() < 1e-13 * abs(fields[0]).max()
 
 
 def test_the_spectral_eddy_viscosity_of_a_known_spectrum():
     """0.441 C_K^(-3/2) (1 + 34.5 exp(-3.03 k_c / k)) sqrt(E(k_c) / k_c), with E of the last whole shell: the grid
     keeps |k_i| <= 5, so that k_c = 5 and the shell is that from 3.5 to 4.5."""
-    les = simulation({"kind": "spectral"}, grid={"shape": [16, 16, 16], "box": [2 * np.pi] * 3})
+    les = closed("navier_stokes", {"kind": "spectral"}, {"shape": (16, 16, 16), "box": [2 * np.pi] * 3})
     u, layout = les.state.fields["velocity"], les.transform.layout
     energy = float(les.model.spectra(les.state.fields)["kinetic_energy"][4])
     force = np.asarray(les.model.subgrid_tendencies(les.state.fields)["velocity"])
     k = np.sqrt(np.asarray(layout.k_squared()))
     known = (k > 0) & (abs(np.asarray(u[0])) > 1e-12)
     viscosity = -(force[0] / np.where(known, u[0], 1)).real[known] / k[known] ** 2
-    expected = (
-        0.441 * 1.4**-1.5 * (1 + 34.5 * np.exp(-3.03 * 5 / np.minimum(k[known], 5))) * np.sqrt(energy / 5)
-    )
+    scale = 0.441 * 1.4**-1.5 * np.sqrt(energy / 5)
+    expected = scale * (1 + 34.5 * np.exp(-3.03 * 5 / np.minimum(k[known], 5)))
     np.testing.assert_allclose(viscosity, expected, rtol=1e-12)
 
 
-def test_a_stress_of_ones_own_takes_the_same_steps(tmp_path):
+def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
     path, weights = tmp_path / "stress.py", tmp_path / "weights.npz"
     path.write_text(STRESS)
     np.savez(weights, scale=np.float64(1.0))
-    mine = {"kind": "python", "path": str(path), "function": "smagorinsky"}
-    ours = simulation({"kind": "smagorinsky", "coefficient": 0.25})
-    theirs = simulation({**mine, "parameters": {"coefficient": 0.25}, "arrays": str(weights)})
-    states = [jax.jit(s.step)(s.state, 0.01).fields["velocity"] for s in (ours, theirs)]
-    assert abs(np.asarray(states[0] - states[1])).max() < 1e-14
-    one, other = (measured(s)["subgrid_dissipation"] for s in (ours, theirs))
+    own = {"kind": "python", "path": str(path), "function": "smagorinsky", "flux": "diffusion"}
+    ours = closed("navier_stokes", {"kind": "smagorinsky", "coefficient": 0.25})
+    theirs = closed("navier_stokes", {**own, "parameters": {"coefficient": 0.25}, "arrays": str(weights)})
+    states = [last(marched(s, 0.01, 1)) for s in (ours, theirs)]
+    for name in ("velocity", "dye"):
+        assert abs(np.asarray(states[0].fields[name] - states[1].fields[name])).max() < 1e-14
+    one, other = (measured(s, s.state)["subgrid_dissipation"] for s in (ours, theirs))
     assert other == pytest.approx(one, rel=1e-12)
     assert "pressure" not in theirs.model.derived()
 
@@ -184,37 +142,17 @@ def test_a_stress_of_ones_own_takes_the_same_steps(tmp_path):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (
-            "mixes",
-            r"stress\.py:19: mixes: uses a sum, mean or maximum over points, but it sees the points of one",
-        ),
+        ("mixes", r"stress\.py:19: mixes: uses a sum, mean or maximum over points, but it sees the points of one"),
         ("branches", r"stress\.py:24: branches: uses numpy, or an if, on values"),
         ("five", r"five: returned 5 components; six are needed"),
         ("smagorinsky", r"smagorinsky: TypeError: .*coefficient"),
     ],
-)
+)  # fmt: skip
 def test_a_stress_that_cannot_be_used(tmp_path, function, message):
     (tmp_path / "stress.py").write_text(STRESS)
+    own = {"kind": "python", "path": str(tmp_path / "stress.py"), "function": function, "flux": "diffusion"}
     with pytest.raises(UserError, match=message):
-        simulation({"kind": "python", "path": str(tmp_path / "stress.py"), "function": function})
-
-
-FLOWS = {
-    "navier_stokes": {"scalars": [{"name": "dye", "diffusivity": 2e-3, "mean_gradient": [0.5, 0, -1]}]},
-    "boussinesq": {"diffusivity": 2e-3, "stratification": 2.0},
-    "mhd": {"resistivity": 2e-3},
-}
-SHARE = {"kind": "random", "peak": 3, "energy": 1.0, "spectrum": "k4_exp"}
-STARTS = {
-    "navier_stokes": {"scalars": {"dye": {"peak": 3, "variance": 1.0}}},
-    "boussinesq": {"fields": {n: {"peak": 3, "variance": 1.0} for n in ("velocity", "buoyancy")}},
-    "mhd": {"magnetic": {"peak": 3, "energy": 0.5}},
-}
-
-
-def flow(kind, subgrid, **blocks):
-    model = {"kind": kind, "viscosity": 1e-3, **FLOWS[kind], "subgrid": subgrid}
-    return simulation(None, model=model, initial={**SHARE, **STARTS[kind]}, **blocks)
+        closed("navier_stokes", own)
 
 
 @pytest.mark.parametrize(
@@ -228,13 +166,17 @@ def flow(kind, subgrid, **blocks):
     ],
 )
 def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
-    """The change of the energy and of the scalar's variance by the equations is what the columns say, to round-off;
-    the transfers to scales below the grid add up to the losses."""
-    les = flow(kind, subgrid)
+    """The change of the energy and of the scalar's variance by the equations is what the columns say, to round-off,
+    because products of the advection are exact; the transfers to scales below the grid add up to the losses; the
+    tendency is that of the plain model and the closure's force."""
+    les, plain = closed(kind, subgrid, output={"transfer": {"every_steps": 1}}), closed(kind, None)
     state, model, layout = les.state, les.model, les.transform.layout
-    row, fields = measured(les), les.state.fields
+    row, fields = measured(les, state), state.fields
+    assert row["subgrid_dissipation"] > 0.1 * row["viscous_dissipation"]
     rates, evaluated = jax.jit(model.tendency)(fields, state.time)
-    maxima = evaluated.maxima
+    bare, _ = jax.jit(plain.model.tendency)(fields, state.time)
+    force = model.solenoidal_part(model.subgrid_tendencies(fields)["velocity"])
+    np.testing.assert_allclose(rates["velocity"] - bare["velocity"], force, atol=1e-13)
     linear = model.linear_terms()
     change = {n: float(layout.inner(f, rates[n] + linear[n] * f).sum()) for n, f in fields.items()}
     weights = {"velocity": 1.0, "magnetic": 1.0, "buoyancy": 1 / 2.0, "dye": 0.0}
@@ -248,27 +190,27 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
     assert row[f"{other}_subgrid_dissipation"] > 0.1 * row[size]
     if not model.closure.modal:
         assert abs(row["budget_residual"]) < 1e-12
-    transfers = {
-        n: float(t.sum() * layout.shell_width)
-        for n, t in shell_spectra(layout, model.transfers(fields)).items()
-    }
+    spectra = shell_spectra(layout, model.transfers(fields))
+    transfers = {n: float(t.sum() * layout.shell_width) for n, t in spectra.items()}
     assert transfers["subgrid"] == pytest.approx(-row["subgrid_dissipation"], rel=1e-12)
     assert transfers[f"{other}_subgrid"] == pytest.approx(-row[f"{other}_subgrid_dissipation"], rel=1e-12)
-    assert row["rate"] == pytest.approx(float(model.rate(maxima)), rel=1e-12)
-    assert row["rate"] > measured(flow(kind, None))["rate"]
+    assert row["rate"] == pytest.approx(float(model.rate(evaluated.maxima)), rel=1e-12)
+    assert row["rate"] > measured(plain, state)["rate"]
+    assert "kolmogorov_scale" in plain.columns and "kolmogorov_scale" not in les.columns
+    assert "transfer/subgrid" in series_of(les)["transfer"].variables
 
 
 def test_the_subgrid_flux_of_a_scalar_by_numpy():
     """div(nu_t / Pr_t grad(theta + G . x)) with the eddy viscosity of the same points."""
-    les = flow("navier_stokes", {"kind": "smagorinsky", "turbulent_prandtl": 0.7}, grid={"dealias": "none"})
+    width = 0.6
+    closure = {"kind": "smagorinsky", "turbulent_prandtl": 0.7, "filter_width": width}
+    les = closed("navier_stokes", closure, {"dealias": "none"})
     u, theta = (values(les, les.state.fields[n]) for n in ("velocity", "dye"))
-    k = np.meshgrid(
-        *(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij"
-    )
+    k = [2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)]
+    k = np.meshgrid(*k, indexing="ij")
     modes = np.fft.fftn(u, axes=(1, 2, 3))
     a = np.array([[np.fft.ifftn(1j * k[j] * modes[i]).real for j in range(3)] for i in range(3)])
     strain = (a + a.swapaxes(0, 1)) / 2
-    width = les.model.closure._length / 0.17
     viscosity = (0.17 * width) ** 2 * np.sqrt(2 * (strain**2).sum((0, 1)))
     mean = (0.5, 0.0, -1.0)
     flux = [
@@ -286,11 +228,8 @@ def test_the_subgrid_flux_of_a_scalar_by_numpy():
 
 def test_the_eddy_resistivity_by_numpy():
     """-curl((C_eta Delta)^2 |j| j), on the points of the state."""
-    les = flow(
-        "mhd",
-        {"kind": "smagorinsky", "filter_width": 0.5, "resistive_coefficient": 0.3},
-        grid={"dealias": "none"},
-    )
+    closure = {"kind": "smagorinsky", "filter_width": 0.5, "resistive_coefficient": 0.3}
+    les = closed("mhd", closure, {"dealias": "none"})
     j = values(les, 1j * cross_k(les, les.state.fields["magnetic"]))
     force = jax.numpy.asarray(
         np.pad(
@@ -309,20 +248,6 @@ def cross_k(les, field):
     return jax.numpy.stack([ky * z - kz * y, kz * x - kx * z, kx * y - ky * x])
 
 
-def test_a_flux_of_ones_own_takes_the_same_steps(tmp_path):
-    (tmp_path / "stress.py").write_text(STRESS)
-    common = {
-        "path": str(tmp_path / "stress.py"),
-        "function": "smagorinsky",
-        "parameters": {"coefficient": 0.17},
-    }
-    states = []
-    for subgrid in ({"kind": "smagorinsky"}, {"kind": "python", **common, "flux": "diffusion"}):
-        les = flow("navier_stokes", subgrid)
-        states.append(jax.jit(les.step)(les.state, 0.01).fields["dye"])
-    assert abs(np.asarray(states[0] - states[1])).max() < 1e-14
-
-
 @pytest.mark.parametrize(
     ("kind", "subgrid", "message"),
     [
@@ -338,4 +263,4 @@ def test_a_flux_of_ones_own_takes_the_same_steps(tmp_path):
 )
 def test_what_a_closure_does_not_close_is_refused(kind, subgrid, message):
     with pytest.raises(ValueError, match=message):
-        flow(kind, subgrid)
+        closed(kind, subgrid)

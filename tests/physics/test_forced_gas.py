@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, measured, stepped
 
-from simulator.errors import UserError
 from simulator.simulation.quantities import force_of
-from simulator.spectral.operators import project
 
 CLUMPS = (
     '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
@@ -74,26 +72,6 @@ def test_momentum_gains_density_times_acceleration(kind: str) -> None:
     assert measured(run)["injection"] == pytest.approx((rho * (v * f).sum(0)).mean(), rel=1e-12)
 
 
-@pytest.mark.slow
-def test_the_steady_forces_are_accelerations() -> None:
-    x, y, _ = np.meshgrid(*[2 * np.pi * np.arange(16) / 16] * 3, indexing="ij")
-    assert np.abs(acceleration(gas("kolmogorov"))[0] - 0.7 * np.sin(2 * y)).max() < 1e-14
-    assert np.abs(acceleration(gas("abc"))[2] - np.sin(y) - np.cos(x)).max() < 1e-14
-    assert np.abs(acceleration(gas("python"))[0] - np.sin(x)).max() < 1e-14
-
-
-@pytest.mark.slow
-def test_linear_forcing_does_not_push_the_gas_as_a_whole() -> None:
-    """f = A (u - <rho u> / <rho>)."""
-    run = gas("linear")
-    rho, v = np.asarray(run.fields["density"]), np.asarray(run.fields["velocity"])
-    whole = (rho * v).mean((1, 2, 3)) / rho.mean()
-    assert abs(whole[0]) > 0.09
-    assert np.abs(acceleration(run) - 0.4 * (v - whole[:, None, None, None])).max() < 1e-7
-    before, after = measured(run), measured(run, stepped(run, run.state, 0.3, 15))
-    assert max(abs(after[f"mean_momentum_{a}"] - before[f"mean_momentum_{a}"]) for a in "xyz") < 1e-9
-
-
 def test_constant_power_is_exact_at_every_evaluation() -> None:
     """Also while the gas is compressed; and the energy grows by rate x time less what viscosity took."""
     run = gas("constant_power", "model.viscosity=0.05", "model.gravitational_constant=0.02")
@@ -106,18 +84,6 @@ def test_constant_power_is_exact_at_every_evaluation() -> None:
     a, b, c = rows[0], rows[1], rows[2]
     lost = (a["dissipation"] + 4 * b["dissipation"] + c["dissipation"]) / 6 * 0.2
     assert c["energy"] - a["energy"] == pytest.approx(0.3 * 0.2 - lost, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_the_solenoidal_weight_reaches_the_gas(weight: float) -> None:
-    """0 leaves the vorticity's source out, 1 the divergence's."""
-    run = gas("ornstein_uhlenbeck", f"forcing.solenoidal_weight={weight}")
-    s = run.state
-    f = run.forcing.acceleration(s.fields, s.time, s.memory)["velocity"]
-    solenoidal = project(run.transform.layout, f)
-    other = solenoidal if weight == 0 else f - solenoidal
-    assert float(abs(other).max()) < 1e-14 < 1e-3 < float(abs(f).max())
 
 
 @pytest.mark.slow
@@ -136,20 +102,3 @@ def test_the_budget_closes(model: str) -> None:
         found.append(abs(measured(run, stepped(run, run.state, 0.4, 10))["budget_residual"]))
     # Measured with shear viscosity alone: 8.3e-4 and 9.3e-6.
     assert found[0] < 3e-3 and found[1] < found[0] / 20
-
-
-def test_a_force_cannot_make_mass() -> None:
-    with pytest.raises(UserError, match="returned 'density'; a force on this model acts on velocity"):
-        gas("python", "forcing.function=source")
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_layouts_agree() -> None:
-    """1 and 4 devices after 4 steps of random forcing."""
-    found = []
-    for devices in (1, 4):
-        run = gas("ornstein_uhlenbeck", "model.viscosity=0.02", devices=devices)
-        end = stepped(run, run.state, 0.1, 4)
-        found.append(np.asarray(run.transform.inverse(end.fields["momentum"])))
-    assert np.abs(found[0] - found[1]).max() < 1e-12

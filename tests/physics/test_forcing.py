@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flow_support import flow, last, marched, measured
 
-from simulator.errors import UserError
 from simulator.physics.forcing import FORCINGS
 from simulator.physics.models import Model
 from simulator.physics.models.fields import DENSITY, VELOCITY
 from simulator.simulation.inputs import Inputs
 from simulator.spectral import Grid, make_transform
+from simulator.spectral.collectives import collectives
 from simulator.spectral.operators import project
 
 GRID = Grid((8, 12, 9), (2 * np.pi, 3.0, 4.0))
@@ -42,11 +42,9 @@ def points():
 def force(kind, *, count=1, time=0.0, **keys):
     transform, forcing = made(kind, count=count, **keys)
     zero = {"velocity": transform.layout.constrain(jnp.zeros((3, *transform.layout.shape), complex))}
-    found = jax.jit(lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"]))(
-        zero
-    )
+    values = jax.jit(lambda f: transform.inverse(forcing.acceleration(f, time, forcing.memory())["velocity"]))
     nx, ny, nz = GRID.shape
-    return np.asarray(found)[:, :nx, :ny, :nz]
+    return np.asarray(values(zero))[:, :nx, :ny, :nz]
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.spmd)])
@@ -54,9 +52,8 @@ def test_steady_forces_have_the_values_of_their_formulas(count):
     *_, x, y, z = points()
     zero = np.zeros_like(x)
     kolmogorov = [0.7 * np.sin(2 * y), zero, zero]
-    np.testing.assert_allclose(
-        force("kolmogorov", amplitude=0.7, wavenumber=2, count=count), kolmogorov, atol=1e-14
-    )
+    found = force("kolmogorov", amplitude=0.7, wavenumber=2, count=count)
+    np.testing.assert_allclose(found, kolmogorov, atol=1e-14)
     ratio = GRID.box[1] / GRID.box[0]
     green = [np.sin(x) * np.cos(y) * np.cos(z), -ratio * np.cos(x) * np.sin(y) * np.cos(z), zero]
     np.testing.assert_allclose(force("taylor_green", count=count), green, atol=1e-14)
@@ -73,15 +70,6 @@ def shear(x, y, z, t, strength):
 
 def compressive(x, y, z, t):
     return {"velocity": (jnp.sin(x), 1.0, 0 * z)}
-
-def unknown(x, y, z, t):
-    return {"wind": x}
-
-def short(x, y, z, t):
-    return {"velocity": (x, y)}
-
-def broken(x, y, z, t):
-    return {"velocity": (x, y, nothing)}
 """
 
 
@@ -100,59 +88,7 @@ def test_python(code, count):
     assert abs(found[1:]).max() < 1e-15
     # What a solenoidal field cannot take is removed; the mean stays.
     found = force("python", path=code, function="compressive", count=count)
-    np.testing.assert_allclose(
-        found, np.broadcast_to(np.reshape([0, 1, 0], (3, 1, 1, 1)), found.shape), atol=1e-14
-    )
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("unknown", "returned 'wind'; a force on this model acts on velocity"),
-        ("short", "3 components are needed, not 2"),
-        ("broken", "NameError"),
-        ("absent", "has no function 'absent'"),
-    ],
-)
-def test_python_refusals(code, function, message):
-    with pytest.raises(UserError, match=message):
-        made("python", path=code, function=function)
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys", "message"),
-    [
-        ("constant_power", {"rate": 1.0, "band": [0.2, 0.5]}, r"band: \[0.2, 0.5\] holds no mode"),
-        ("ornstein_uhlenbeck", {"rate": 1.0, "correlation_time": 1.0, "band": [0, 0.1]}, "holds no mode"),
-        (
-            "ornstein_uhlenbeck",
-            {"rate": 1.0, "correlation_time": 1.0, "solenoidal_weight": 0.5},
-            "solenoidal_weight: .* incompressible",
-        ),
-        ("kolmogorov", {"wavenumber": 4}, "integer wavenumber 4 along y; this grid keeps up to 3"),
-    ],
-)
-def test_refusals(kind, keys, message):
-    with pytest.raises(UserError, match=message):
-        made(kind, **keys)
-
-
-def test_a_refusal_names_its_key():
-    with pytest.raises(UserError, match=r"forcing\.band: \[0.2, 0.5\] holds no mode"):
-        flow(
-            8,
-            8,
-            8,
-            initial={"kind": "abc"},
-            forcing={"kind": "constant_power", "rate": 1, "band": [0.2, 0.5]},
-        )
-    with pytest.raises(UserError, match=r"forcing: has no effect: model\.kinematic"):
-        mhd = {"kind": "mhd", "viscosity": 0, "resistivity": 1, "kinematic": True}
-        flow(8, 8, 8, initial={"kind": "abc"}, model=mhd, forcing={"kind": "abc"})
-    rest = {"kind": "abc", "amplitude": 0}
-    still = flow(8, 8, 8, initial=rest, forcing={"kind": "constant_power", "rate": 1, "band": [1, 2]})
-    with pytest.raises(UserError, match="forcing: is not finite at the start"):
-        still.check_start()
+    np.testing.assert_allclose(found, np.reshape([0, 1, 0], (3, 1, 1, 1)) + 0 * found, atol=1e-14)
 
 
 def test_constant_power_is_exact_at_every_evaluation_and_gained_to_the_integrators_order():
@@ -179,9 +115,8 @@ def test_linear_forcing_leaves_the_mean_alone():
     # A Beltrami flow of k = 1: exp((A - nu) t), to RK4's (A dt)^5 / 120 a step.
     grown = np.asarray(first.fields["velocity"]) * np.exp(0.3 * 0.5)
     assert abs(np.asarray(final.fields["velocity"]) - grown).max() < 1e-9
-    assert measured(simulation, final)["injection"] == pytest.approx(
-        2 * 0.4 * measured(simulation, final)["energy"]
-    )
+    row = measured(simulation, final)
+    assert row["injection"] == pytest.approx(2 * 0.4 * row["energy"])
 
 
 # ---- Ornstein-Uhlenbeck ----------------------------------------------------------------------------------
@@ -240,14 +175,12 @@ def test_noise_knows_seed_mode_and_step_only():
     _, one = made("ornstein_uhlenbeck", grid=CUBE, **NOISE)
     _, same = made("ornstein_uhlenbeck", grid=finer, **NOISE)
     _, other = made("ornstein_uhlenbeck", grid=CUBE, **{**NOISE, "seed": 4})
-    first = one.renewed(one.memory(), jnp.int64(7), jnp.float64(0.1))["forcing"]
-    np.testing.assert_array_equal(
-        first, same.renewed(same.memory(), jnp.int64(7), jnp.float64(0.1))["forcing"]
-    )
-    assert (
-        abs(np.asarray(first - one.renewed(one.memory(), jnp.int64(8), jnp.float64(0.1))["forcing"])).min()
-        > 0
-    )
+
+    def at(forcing, step):
+        return np.asarray(forcing.renewed(forcing.memory(), jnp.int64(step), jnp.float64(0.1))["forcing"])
+
+    np.testing.assert_array_equal(at(one, 7), at(same, 7))
+    assert abs(at(one, 7) - at(one, 8)).min() > 0
     assert abs(np.asarray(one.memory()["forcing"] - other.memory()["forcing"])).min() > 0
     fields = [force("ornstein_uhlenbeck", count=n, **{**NOISE, "band": [1.0, 3.5]}) for n in (1, 4)]
     np.testing.assert_allclose(fields[0], fields[1], atol=1e-14)
@@ -257,9 +190,8 @@ def test_noise_knows_seed_mode_and_step_only():
 @pytest.mark.parametrize("weight", [1.0, 0.0, 0.4])
 def test_solenoidal_weight(weight):
     """The share of compressive energy is (1 - w)^2 / (2 w^2 + (1 - w)^2) on average; 1 and 0 are exact."""
-    transform, forcing = made(
-        "ornstein_uhlenbeck", model=gas_model, grid=CUBE, **NOISE, solenoidal_weight=weight
-    )
+    keys = {**NOISE, "solenoidal_weight": weight}
+    transform, forcing = made("ornstein_uhlenbeck", model=gas_model, grid=CUBE, **keys)
     f = forcing.acceleration({}, jnp.float64(0), forcing.memory())["velocity"]
     layout = transform.layout
     total = float(layout.inner(f, f).sum())
@@ -274,11 +206,7 @@ def test_solenoidal_weight(weight):
 @pytest.mark.spmd
 def test_placing_the_noise_communicates_nothing():
     transform, forcing = made("ornstein_uhlenbeck", count=4, **NOISE)
-    text = (
-        jax.jit(lambda m: forcing.acceleration({}, jnp.float64(0), m)["velocity"])
-        .lower(forcing.memory())
-        .compile()
-        .as_text()
-    )
-    assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce", "collective-permute"))
+    force = jax.jit(lambda m: forcing.acceleration({}, jnp.float64(0), m)["velocity"])
+    found = collectives(force.lower(forcing.memory()).compile())
+    assert not any(c.count for c in found.values())
     assert transform.mesh.size == 4

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from particle_cases import by_id, simulation
+from gravity_cases import by_id, simulation
 
 pytestmark = pytest.mark.spmd
 

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gravity_cases import by_id as in_order
 from particle_cases import LAYOUTS, domain, random_positions, shared_out, transform
-from particle_cases import by_id as in_order
 
 from simulator.physics.particles.interpolation import REACH, Sampler
 from simulator.physics.particles.migration import settled
@@ -43,10 +43,8 @@ def test_the_error_falls_with_the_order(kind, order):
 @pytest.mark.parametrize("kind", ["cubic_spline", "linear"])
 def test_at_the_points_of_the_grid_it_is_exact(kind):
     t = make_transform(Grid((8, 12, 16)), jax.devices()[:1])
-    points = np.stack(
-        np.meshgrid(*(np.arange(n) * h for n, h in zip(t.grid.shape, t.grid.spacing, strict=True)))
-    )
-    position = jnp.asarray(points.reshape(3, -1))
+    axes = (np.arange(n) * h for n, h in zip(t.grid.shape, t.grid.spacing, strict=True))
+    position = jnp.asarray(np.stack(np.meshgrid(*axes)).reshape(3, -1))
     found = jax.jit(Sampler(t, kind).__call__)(coefficients(t), position)
     np.testing.assert_allclose(found, wave(*position), rtol=0, atol=1e-14)
 

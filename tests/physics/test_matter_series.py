@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-from particle_cases import simulation
 from run_support import simulate, write_case
 
 from simulator import open_run
-from simulator.archive.recorder import series_of
-from simulator.errors import UserError
 from simulator.show import plot_run
 
 pytestmark = pytest.mark.spmd
@@ -74,18 +71,3 @@ def test_paths_hold_places_and_velocities(run):
 def test_they_are_drawn(run):
     names = {path.stem for path in plot_run(run.path).files}
     assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names
-
-
-@pytest.mark.parametrize(
-    ("trajectories", "line"),
-    [
-        (
-            "sample: [velocity]",
-            "trajectories.sample: dark is matter itself and moves with no fluid; leave the key",
-        ),
-        ("particles: [tracers]", "trajectories.particles: unknown 'tracers'; known: dark"),
-    ],
-)
-def test_refusals(trajectories, line):
-    with pytest.raises(UserError, match=line):
-        series_of(simulation(SHEETS, f"output={{trajectories: {{every: 1, {trajectories}}}}}"))

@@ -6,24 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from particle_cases import GRID, LAYOUTS
 
 from simulator.physics.particles import Domain, ParticleSet
 from simulator.physics.particles.interpolation import Sampler
 from simulator.physics.particles.migration import ORDER, sorted_by_cell
-from simulator.spectral import Grid, Local, make_transform, native
+from simulator.spectral import Local, make_transform, native
 from simulator.spectral.native import build
 from simulator.spectral.native.particles import select
 
 pytestmark = pytest.mark.skipif(native.missing() is not None, reason="there are no native kernels here")
 
-GRID = Grid((16, 10, 12), (6.0, 5.0, 4.0))
-LAYOUTS = {
-    "one device": (1, {}),
-    "2 slabs": (2, {}),
-    "4 slabs, the last with fewer planes": (4, {}),
-    "5 x 1 pencils, the last empty": (5, {}),
-    "3 x 2 pencils": (6, {"decomposition": "pencil"}),
-}
 COUNT = 150
 
 
@@ -49,33 +42,33 @@ def positions(domain):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("layout", list(LAYOUTS))
 @pytest.mark.parametrize(
-    ("kind", "dtype"),
+    ("layout", "kind", "dtype"),
     [
-        ("cubic_spline", np.float64),
-        ("linear", np.float64),
-        ("quadratic_spline", np.float32),
-        ("cubic_spline", np.float32),
-        ("linear", np.float32),
+        ("one device", "cubic_spline", np.float64),
+        ("one device", "linear", np.float32),
+        ("2 slabs", "linear", np.float64),
+        ("4 slabs, the last with fewer planes", "cubic_spline", np.float64),
+        ("5 x 1 pencils, the last empty", "cubic_spline", np.float32),
+        ("3 x 2 pencils", "quadratic_spline", np.float32),
+        ("3 x 2 pencils", "cubic_spline", np.float64),
     ],
 )
 def test_interpolation_is_that_of_xla(layout, kind, dtype):
     """Values of up to 1 are sums over 64 points with weights of sum 1: 64 roundings at most. Where a device does not
     see all points of a particle, both are not a number."""
-    t = transform(layout, dtype)
-    sampler = Sampler(t, kind)
-    components = 4  # three at a time and one
-    order = t.kept_order
-    shape = [t.physical.shape["xyz".index(a)] for a in order]
-    sharding = jax.sharding.NamedSharding(
-        t.physical.mesh, jax.sharding.PartitionSpec(None, *map(t.physical.sharded.get, order))
-    )
-    values = np.random.default_rng(0).uniform(-1, 1, (components, *shape)).astype(dtype)
-    values = jax.device_put(values, sharding)
+    t, plain = transform(layout, dtype), transform(layout, dtype, "xla")
+    sampler, order = Sampler(t, kind), t.kept_order
+    numbers = (
+        np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)
+    )  # three at a time and one
+    spec = jax.sharding.PartitionSpec(None, *map(t.physical.sharded.get, order))
+    turned = numbers.transpose(0, *(1 + "xyz".index(axis) for axis in order))
+    values = jax.device_put(turned, jax.sharding.NamedSharding(t.physical.mesh, spec))
     where = positions(sampler.domain)
     found = np.asarray(jax.jit(partial(sampler.of_values, order=order))(values, where))
-    expected = np.asarray(jax.jit(partial(sampler._reference, order))(values, where))
+    given = jax.device_put(numbers, plain.physical.sharding(4))
+    expected = np.asarray(jax.jit(Sampler(plain, kind).of_values)(given, where))
     seen = np.isfinite(np.asarray(where)).all(0) & (abs(np.asarray(where)) < 1e9).all(0)
     # A device without planes holds no particles, and has nothing to interpolate between.
     seen &= np.repeat(sampler.domain.owners, len(seen) // sampler.domain.devices)
@@ -92,7 +85,7 @@ def test_every_variant_interpolates():
     values = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (3, *GRID.shape)))
     where = positions(Domain.of(t))[:, :COUNT]
     run = jax.jit(Sampler(t, "cubic_spline").of_values)
-    expected = Sampler(t, "cubic_spline")._reference("xyz", values, where)
+    expected = Sampler(transform("one device", np.float64, "xla"), "cubic_spline").of_values(values, where)
     try:
         for variant in build.VARIANTS:
             if native.load().choose(variant):
@@ -147,12 +140,9 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
     empty = (np.arange(entries) >= COUNT)[None].repeat(devices, 0).ravel()
     ids[empty], position[:, empty] = -1, 0
     put = jax.device_put
-    particles = ParticleSet(
-        {"tag": put(2.0 * ids, domain.sharding(1)), "position": put(position, domain.sharding(2))},
-        put(ids, domain.sharding(1)),
-        put(count, domain.sharding(1)),
-        put(jnp.int32(0), domain.everywhere),
-    )
+    along = domain.sharding(1)
+    records = {"tag": put(2.0 * ids, along), "position": put(position, domain.sharding(2))}
+    particles = ParticleSet(records, put(ids, along), put(count, along), put(jnp.int32(0), domain.everywhere))
     run = jax.jit(lambda p, due: sorted_by_cell(p, domain, due))
     same = run(particles, jnp.asarray(False))
     for before, after in zip(jax.tree.leaves(particles), jax.tree.leaves(same), strict=True):
@@ -167,9 +157,8 @@ def test_sorting_keeps_particles_whole_and_empty_entries_empty(layout):
         here = slice(device * entries, device * entries + COUNT)
         a, b = np.argsort(ids[here]), np.argsort(np.asarray(found.id)[here])
         np.testing.assert_array_equal(np.asarray(found.id)[here][b], ids[here][a])
-        np.testing.assert_array_equal(
-            np.asarray(found.records["position"])[:, here][:, b], position[:, here][:, a]
-        )
+        sorted_ = np.asarray(found.records["position"])[:, here]
+        np.testing.assert_array_equal(sorted_[:, b], position[:, here][:, a])
 
 
 def test_derivatives_follow_the_sorted_particles():
@@ -179,9 +168,8 @@ def test_derivatives_follow_the_sorted_particles():
     tags = jnp.arange(20.0)
 
     def total(position):
-        particles = ParticleSet(
-            {"position": position, "tag": tags}, jnp.arange(20), jnp.full(1, 20, jnp.int32), jnp.int32(0)
-        )
+        records, count = {"position": position, "tag": tags}, jnp.full(1, 20, jnp.int32)
+        particles = ParticleSet(records, jnp.arange(20), count, jnp.int32(0))
         found = sorted_by_cell(particles, domain, jnp.asarray(True))
         return (found.records["tag"] * found.records["position"] ** 2).sum()
 

@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 import pytest
-from particle_cases import GRID, domain, random_positions, shared_out, simulation
+from gravity_cases import simulation
+from particle_cases import GRID, domain, random_positions, shared_out
 
 from simulator.archive.recorder import series_of
-from simulator.errors import UserError
 from simulator.measure.pair_correlation import PairCounter
 from simulator.physics.particles.migration import settled
 
@@ -40,7 +40,6 @@ def clustered(count: int) -> np.ndarray:
         ("4 slabs, the last with fewer planes", EDGES / 4),
         ("3 x 2 pencils", EDGES),
         pytest.param("4 slabs, the last with fewer planes", EDGES, marks=pytest.mark.slow),
-        pytest.param("2 slabs", EDGES, marks=pytest.mark.slow),
         pytest.param("5 x 1 pencils, the last empty", EDGES, marks=pytest.mark.slow),
     ],
 )
@@ -91,10 +90,3 @@ def test_volumes_of_bins():
     """Shells over the volume of the box."""
     found = PairCounter(domain("one device"), np.array([0.5, 1.0, 2.0])).volumes
     np.testing.assert_allclose(found, 4 / 3 * np.pi * np.array([1 - 0.125, 8 - 1]) / (6 * 5 * 4), rtol=1e-14)
-
-
-def test_distances_beyond_half_the_box_are_refused():
-    with pytest.raises(
-        UserError, match=r"output\.pair_correlation\.range: distances reach 4, .* half the box, 3\.1"
-    ):
-        series_of(simulation(FLOW, "output.pair_correlation.range=[1, 4]"))

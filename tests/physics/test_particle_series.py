@@ -3,12 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from particle_cases import advanced, by_id, simulation, source
+from gravity_cases import advanced, by_id, simulation, source
 from run_support import simulate, write_case
 
 from simulator import open_run
 from simulator.archive.recorder import series_of
-from simulator.errors import UserError
 from simulator.show import plot_run
 
 pytestmark = pytest.mark.spmd
@@ -32,6 +31,7 @@ def flow(x, y, z):
     return {"velocity": [0 * x + 0 * y + 0 * z, 0.3 + 0 * x + 0 * y + 0 * z, 0 * x + 0 * y + 0 * z]}
 """
 WIND = 0.3
+KINDS = ("particle_statistics", "trajectories", "slices")
 
 
 @pytest.fixture(scope="module")
@@ -106,28 +106,17 @@ def test_slices_hold_the_particles_next_to_them(run):
         np.testing.assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
-def test_few_of_many_particles_are_picked_alike_on_any_devices():
-    text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: taylor_green}")
-    found = []
-    for devices in (1, 3):
-        run = simulation(text, "output.slices={every: 1, particles: 4}", devices=devices)
-        row = jax.jit(series_of(run)["slices"].compute)(run.state)
-        found.append({name: np.asarray(row[name]) for name in row if "near" in name})
-    for name, values in found[0].items():
-        assert values.shape == (4,)
-        np.testing.assert_array_equal(values, found[1][name])
-
-
 def test_devices_do_not_matter():
+    """Of particles near the slices, too, of which a few are picked alike."""
     text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: random, peak: 2}")
     rows = []
     for devices in (1, 4):
-        run = simulation(text, devices=devices)
+        run = simulation(text, "output.slices={every: 1, particles: 4}", devices=devices)
         state = advanced(run, run.state, 10.0, 2)
         assert len(by_id(state.particles["drops"])["position"][0]) == 60
-        rows.append(
-            {n: jax.jit(m.compute)(state) for n, m in series_of(run).items() if "partic" in n or "traj" in n}
-        )
+        series = {n: m for n, m in series_of(run).items() if n in KINDS}
+        rows.append({n: jax.jit(m.compute)(state) for n, m in series.items()})
+    assert any("near" in variable for variable in rows[0]["slices"])
     for name, row in rows[0].items():
         for variable, values in row.items():
             np.testing.assert_allclose(rows[1][name][variable], values, rtol=0, atol=1e-12, err_msg=variable)
@@ -137,24 +126,3 @@ def test_every_series_of_particles_is_drawn(run):
     names = {path.stem for path in plot_run(run.path).files}
     assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
     assert {"settling_velocity", "slices_speed"} <= names
-
-
-@pytest.mark.parametrize(
-    ("output", "line"),
-    [
-        ("{trajectories: {every: 1, particles: [dust]}}", "particles: unknown 'dust'; known: tracers, drops"),
-        (
-            "{trajectories: {every: 1, sample: [heat]}}",
-            "sample: unknown 'heat'; known: velocity, acceleration",
-        ),
-        ("{snapshots: {sample: [heat]}}", r"output\.snapshots\.sample: unknown 'heat'"),
-    ],
-)
-def test_unknown_names_are_refused(output, line):
-    with pytest.raises(UserError, match=line):
-        series_of(simulation(FALLING.replace("FLOW", str(source(FLOW))), f"output={output}"))
-
-
-def test_statistics_without_particles_are_refused():
-    with pytest.raises(UserError, match=r"output\.particle_statistics: there are no particles"):
-        series_of(simulation(FALLING.replace("FLOW", str(source(FLOW))), "particles=[]"))

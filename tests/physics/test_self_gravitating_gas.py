@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, measured, stepped
 
-from simulator.errors import UserError
-
 CLUMPS = (
     '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
     '"velocity": [0.3 * jnp.sin(y) + 0 * z + 0 * x, 0.2 * jnp.cos(x + z) + 0 * y, 0.1 * jnp.sin(x) + 0 * y + 0 * z]}'
@@ -43,9 +41,8 @@ def test_energy_is_conserved_and_dissipated(gamma: float) -> None:
         before, after = measured(ideal), measured(ideal, stepped(ideal, ideal.state, 0.4, 40))
         lost.append(abs(after["energy"] - before["energy"]) / before["kinetic_energy"])
     assert lost[0] < 3e-5 and lost[1] < 0.02 * lost[0]
-    viscous = clumps(
-        "model.viscosity=0.03", "model.bulk_viscosity=0.02", f"model.polytropic_exponent={gamma}"
-    )
+    damped = ("model.viscosity=0.03", "model.bulk_viscosity=0.02")
+    viscous = clumps(*damped, f"model.polytropic_exponent={gamma}")
     start = stepped(viscous, viscous.state, 0.1, 10)
     a, b = measured(viscous, start), measured(viscous, stepped(viscous, start, 0.01, 1))
     lost = -(b["energy"] - a["energy"]) / 0.01
@@ -141,9 +138,8 @@ def test_columns() -> None:
     rho, v = np.asarray(run.fields["density"]), np.asarray(run.fields["velocity"])
     assert np.isclose(found["kinetic_energy"], 0.5 * (rho * (v**2).sum(0)).mean(), rtol=1e-12)
     assert np.isclose(found["thermal_energy"], (rho * np.log(rho)).mean(), rtol=1e-12)
-    assert np.isclose(
-        found["potential_energy"], 0.5 * (rho * np.asarray(run.fields["potential"])).mean(), rtol=1e-12
-    )
+    potential = np.asarray(run.fields["potential"])
+    assert np.isclose(found["potential_energy"], 0.5 * (rho * potential).mean(), rtol=1e-12)
     assert np.isclose(found["max_density"], rho.max()) and np.isclose(found["min_density"], rho.min())
     assert np.isclose(found["mach_rms"], np.sqrt((v**2).sum(0).mean()), rtol=1e-12)
     assert np.isclose(found["max_speed"], np.sqrt((v**2).sum(0)).max(), rtol=1e-12)
@@ -166,29 +162,18 @@ def test_what_cannot_go_on_says_why(python: str, message: str) -> None:
     """A step that cannot be taken has no dt and leaves the fields as they are."""
     run = cases.simulation(GAS, "time.cfl=0.5", "time.dt=null", python=python)
     before = {n: np.asarray(f) for n, f in run.state.fields.items()}
-    from simulator.simulation.advance import Until
-
-    run.state = run.advance(run.state, Until(1.0, math.inf, 3))
+    run.state = cases.advanced(run, run.state, 1.0, 3)
     assert np.isnan(float(run.state.dt)) and int(run.state.step) == 0
     assert all(np.array_equal(np.asarray(f), before[n]) for n, f in run.state.fields.items())
     assert message in run.trouble()[0]
 
 
-def test_refusals() -> None:
-    with pytest.raises(UserError, match="composition4 does not solve self_gravitating_gas"):
-        cases.simulation(GAS, "time.integrator=composition4")
-    with pytest.raises(UserError, match="sound_speed: must be at least 0"):
-        cases.simulation(GAS, "model.sound_speed=-1")
-
-
 def test_a_start_without_density() -> None:
-    """Random velocity in gas: the density is the background's, or refused where there is none."""
+    """Random velocity in gas: the density is the background's."""
     turbulent = "initial={kind: random, peak: 2, energy: 0.1}"
     run = cases.simulation(GAS, turbulent, "model.background_density=2.5")
     assert np.abs(np.asarray(run.fields["density"]) - 2.5).max() < 1e-14
     assert abs(measured(run)["kinetic_energy"] - 0.25) < 1e-12
-    with pytest.raises(UserError, match="initial: gives no density"):
-        _ = cases.simulation(GAS, turbulent).state
 
 
 def isothermal_slab(points: int, depth: float) -> tuple[np.ndarray, float]:
@@ -233,39 +218,13 @@ def test_the_virial_ratio_of_a_hydrostatic_slab() -> None:
         assert abs(row["virial_ratio"] - 1) < 1e-8
 
 
-def test_the_virial_ratio_of_a_cloud() -> None:
-    """A Gaussian cloud of width 0.4 at rest in a box of 2 pi, out of equilibrium, against numpy: 3 <p> minus the
-    means of the normal stresses over the three faces, over |W|."""
-    run = cases.simulation(
-        GAS,
-        "grid.shape=48,48,48",
-        "model.sound_speed=0.5",
-        python='{"density": 0.02 + jnp.exp(-((x - 3)**2 + (y - 3.1)**2 + (z - 2.9)**2) / 0.32)}',
-    )
-    row = measured(run)
-    rho = np.asarray(run.fields["density"])
-    n = rho.shape[0]
-    k = np.fft.fftfreq(n, 1 / n)
-    ks = np.meshgrid(k, k, k, indexing="ij")
-    k2 = sum(q * q for q in ks)
-    phi_hat = -4 * np.pi * np.fft.fftn(rho) / np.where(k2 == 0, np.inf, k2)
-    phi, pull = np.fft.ifftn(phi_hat).real, [np.fft.ifftn(1j * q * phi_hat).real for q in ks]
-    square = sum(g * g for g in pull)
-    faces = [math.floor((row[f"center_{a}"] + math.pi) / (2 * math.pi / n)) % n for a in "xyz"]
-    surface = 0.0
-    for i, face in enumerate(faces):
-        stress = 0.25 * rho + rho.mean() * phi + (2 * pull[i] ** 2 - square) / (8 * np.pi)
-        surface += np.take(stress, face, axis=i).mean()
-    expected = (3 * 0.25 * rho.mean() - surface) / abs(0.5 * (rho * phi).mean())
-    assert row["virial_ratio"] == pytest.approx(expected, rel=1e-9)
-
-
 def test_statistics_do_not_know_a_mean_flow() -> None:
     """The same gas with U added: Mach number, virial ratio and the share of the edge, which is 0.1 here, stay."""
     wind = CLUMPS.replace("[0.3 *", "[1.5 + 0.3 *").replace("0.2 *", "-0.7 + 0.2 *")
     rest, windy = (
         measured(cases.simulation(GAS, "model.gravitational_constant=0.5", python=p)) for p in (CLUMPS, wind)
     )
+    assert rest["mean_momentum_x"] != windy["mean_momentum_x"]
     assert windy["kinetic_energy"] > 3 * rest["kinetic_energy"]
     for name in ("mach_rms", "virial_ratio", "thermal_energy", "dissipation"):
         assert windy[name] == pytest.approx(rest[name], rel=1e-11, abs=1e-13), name

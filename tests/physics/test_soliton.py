@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from gravity_cases import WAVE, measured, stepped
 
-from simulator.errors import UserError
 from simulator.physics.initial.soliton import radial_ground_state
 
 BOX = ("grid.shape=32,32,32", "grid.box=14,14,14")
@@ -96,25 +95,3 @@ def test_several_and_a_merger() -> None:
     one_device, two = (cases.simulation(WAVE, *BOX, merger, devices=n) for n in (1, 2))
     a, b = (np.asarray(r.fields["psi"]) for r in (one_device, two))
     assert np.abs(a - b).max() < 1e-13 and np.abs(a).max() > 0.3
-
-
-@pytest.mark.parametrize(
-    ("initial", "message"),
-    [
-        ("core_radius: 1, mass: 2", "give one of core_radius, mass, central_density"),
-        ("phase: 0", "give one of core_radius, mass, central_density"),
-        ("solitons: [{core_radius: 1}], core_radius: 1", "core_radius: belongs into the entries of solitons"),
-        ("core_radius: 8", "does not fit into the box"),
-    ],
-)
-def test_refusals(initial: str, message: str) -> None:
-    with pytest.raises(UserError) as refused:
-        _ = one(initial=initial, relax=False).state
-    assert message in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_a_soliton_needs_a_wave_and_gravity() -> None:
-    with pytest.raises(UserError, match=r"needs model\.kind: schrodinger_poisson"):
-        _ = cases.simulation(cases.GAS, "initial={kind: soliton, core_radius: 1}").state
-    with pytest.raises(UserError, match="held by gravity"):
-        _ = one("model.gravitational_constant=0").state

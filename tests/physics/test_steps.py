@@ -1,16 +1,11 @@
 """Particles in the steps of a flow: conserved stream functions, devices, buffers, statistics of turbulence."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from particle_cases import advanced, by_id, simulation, source
+from gravity_cases import advanced, by_id, simulation, source
 
-from simulator.errors import UserError
 from simulator.physics.particles.population import crowded
-from simulator.simulation.quantities import velocity_rate
 from simulator.spectral.collectives import collectives
-from simulator.spectral.operators import dot, gradient, squared
 
 WAVES = """\
 model: {kind: navier_stokes, viscosity: 0}
@@ -66,37 +61,20 @@ def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order)
     assert errors[1] > 1e-9  # it is not round-off that is compared
 
 
-@pytest.fixture(scope="module")
-def alone():
-    run = simulation(TURBULENCE)
-    return {n: by_id(p) for n, p in advanced(run, run.state, 10.0, 12).particles.items()}
-
-
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    "devices", [pytest.param(2, marks=pytest.mark.slow), 4, pytest.param(8, marks=pytest.mark.slow)]
-)
-def test_devices_do_not_matter(alone, devices):
-    run = simulation(TURBULENCE, devices=devices)
-    found = advanced(run, run.state, 10.0, 12)
-    for name, records in alone.items():
-        for record, values in by_id(found.particles[name]).items():
-            np.testing.assert_allclose(
-                values, records[record], rtol=0, atol=1e-12, err_msg=f"{name} {record}"
-            )
-
-
-@pytest.mark.spmd
-def test_a_step_gathers_nothing():
+def test_devices_do_not_matter_and_a_step_gathers_nothing():
     """Beside the transforms there are ghost planes, messages and sums of a few numbers."""
-    run = simulation(TURBULENCE, devices=4)
+    ends = []
+    for devices in (1, 4):
+        run = simulation(TURBULENCE, devices=devices)
+        ends.append(advanced(run, run.state, 10.0, 12).particles)
+    for name, particles in ends[0].items():
+        ours, alone = by_id(ends[1][name]), by_id(particles)
+        for record, values in alone.items():
+            np.testing.assert_allclose(ours[record], values, rtol=0, atol=1e-12, err_msg=f"{name} {record}")
     found = collectives(run.compiled_loop())
-    assert {kind for kind, c in found.items() if c.count} == {
-        "all-to-all",
-        "collective-permute",
-        "all-reduce",
-    }
-    assert found["all-reduce"].bytes < 2000
+    kinds = {kind for kind, c in found.items() if c.count}
+    assert kinds == {"all-to-all", "collective-permute", "all-reduce"} and found["all-reduce"].bytes < 2000
 
 
 @pytest.mark.spmd
@@ -130,27 +108,6 @@ def test_a_particle_that_goes_too_far_stops_the_run():
     assert "tracers moved farther in a step than its device can see" in what and "time.dt" in cure
 
 
-def test_the_variance_of_the_acceleration_is_that_of_the_flow():
-    """<|Du/Dt|^2> over 4000 tracers that lie at random against the box mean: the variance of |a|^2 over the particles
-    gives the sampling error, of which three are allowed."""
-    run = simulation(TURBULENCE, "particles.0.count=4000")
-    state, layout = run.state, run.transform.layout
-
-    @jax.jit
-    def box_mean(state):
-        u = run.transform.inverse(state.fields["velocity"])
-        slope = [run.transform.inverse(gradient(layout, state.fields["velocity"][i])) for i in range(3)]
-        partial = run.transform.inverse(velocity_rate(run.model, run.forcing, state))
-        total = partial + jnp.stack([dot(slope[i], u) for i in range(3)])
-        return run.transform.physical.mean(squared(total))
-
-    sampled = np.asarray(run.sampled("tracers", ("acceleration",))(state)["fluid_acceleration"])
-    squares = (sampled**2).sum(0)
-    error = squares.std() / np.sqrt(squares.size)
-    assert abs(squares.mean() - float(box_mean(state))) < 3 * error
-    assert error < 0.05 * squares.mean()
-
-
 def test_sampled_scalars_and_gradients_are_those_of_the_fields():
     """At the points of the grid the spline passes through the values; the trace of the gradient is the divergence."""
     run = simulation(TURBULENCE, "particles.0.start=lattice", "grid.shape=8,8,8", "particles.0.count=64")
@@ -158,9 +115,3 @@ def test_sampled_scalars_and_gradients_are_those_of_the_fields():
     assert seen["fluid_velocity"].shape == (3, 64) and seen["fluid_dye"].shape == (64,)
     trace = np.asarray(seen["fluid_gradient"]).reshape(3, 3, -1).trace()
     assert abs(trace).max() < 1e-12 * abs(np.asarray(seen["fluid_gradient"])).max()
-
-
-def test_a_fixed_step_beyond_the_relaxation_time_is_refused():
-    run = simulation(TURBULENCE, "particles=[{name: drops, kind: inertial, count: 1, relaxation_time: 0.01}]")
-    with pytest.raises(UserError, match=r"time\.dt: 0\.04 .* relaxation time 0\.01 of drops"):
-        run.check_start()

@@ -2,12 +2,11 @@
 
 `simulator.spectral.collectives` says the rule."""
 
-import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from simulator.spectral.collectives import KINDS
+from simulator.spectral.collectives import KINDS, devices_of, group_size
 
 _COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{$")
 _INSTRUCTION = re.compile(
@@ -16,7 +15,6 @@ _INSTRUCTION = re.compile(
 _COMMENT = re.compile(r"/\*.*?\*/")
 _CALLED = re.compile(r"(?:body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_GROUPS = re.compile(r"replica_groups=(?:\{(?P<listed>(?:\{[\d,]*\},?)*)\}|\[\d+,(?P<size>\d+)\])")
 _ELSEWHERE = {"partition-id", "replica-id", "collective-permute", "all-to-all", "reduce-scatter", "rng"}
 
 
@@ -40,15 +38,7 @@ class Instruction:
 
     def group(self, devices: int) -> int:
         """The number of devices that communicate."""
-        if self.kind == "collective-permute":
-            return devices
-        found = _GROUPS.search(self.text)
-        if found is None:
-            return devices
-        if found["size"]:
-            return int(found["size"])
-        listed = re.findall(r"\{([\d,]*)\}", found["listed"] or "")
-        return len(listed[0].split(",")) if listed and listed[0] else devices
+        return devices if self.kind == "collective-permute" else group_size(self.text, devices)
 
     def __str__(self) -> str:
         origin = re.search(r'op_name="([^"]*)"', self.text)
@@ -77,18 +67,15 @@ class Compiled:
                 instruction = _parsed(found)
                 now.instructions[instruction.name] = instruction
                 now.root = instruction.name if found["root"] else now.root
-        counts = (re.search(rf"{key}=(\d+)", text) for key in ("num_partitions", "replica_count"))
-        self.devices = math.prod(int(found[1]) for found in counts if found)
+        self.devices = devices_of(text)
 
     @cached_property
     def communicating(self) -> set[str]:
         """The names of computations with collectives, their own or in those that they call."""
         found: set[str] = set()
         for name, computation in self.computations.items():  # callees come before their callers
-            if any(
-                self.is_collective(i) or found.intersection(i.called)
-                for i in computation.instructions.values()
-            ):
+            every = computation.instructions.values()
+            if any(self.is_collective(i) or found.intersection(i.called) for i in every):
                 found.add(name)
         return found
 
@@ -99,12 +86,11 @@ class Compiled:
         """What breaks the rule, a line each."""
         if self.devices == 1 or self.entry not in self.communicating:
             return []
-        found: list[str] = []
-        for name in sorted(self.communicating):
-            for i in self.computations[name].instructions.values():
-                if i.op == "conditional" and self.communicating.intersection(i.called):
-                    found.append(f"{name}: a collective inside the conditional {i}")
-        return found + self._uneven_loops()
+        every = [
+            i for name in sorted(self.communicating) for i in self.computations[name].instructions.values()
+        ]
+        guarded = (i for i in every if i.op == "conditional" and self.communicating.intersection(i.called))
+        return [f"a collective inside the conditional {i}" for i in guarded] + self._uneven_loops()
 
     # ---- loops -------------------------------------------------------------------------------------------
 
@@ -121,9 +107,8 @@ class Compiled:
     def _same(self, computation: Computation, given: list) -> object:
         """Whether the result is the same on all devices: a truth value, or for tuples a list of them. `given`:
         of the parameters."""
-        same: dict[str, object] = {}
-        for number, parameter in enumerate(_parameters(computation)):
-            same[parameter.name] = given[number]
+        names = [parameter.name for parameter in _parameters(computation)]
+        same: dict[str, object] = dict(zip(names, given, strict=False))
         for i in computation.instructions.values():
             if i.name not in same:
                 same[i.name] = self._result(i, [same[o] for o in i.operands if o in same])
@@ -138,9 +123,8 @@ class Compiled:
         if i.op == "while":
             return self._loop(i, operands[0])
         if i.op == "conditional":
-            branches = [
-                self._same(self.computations[c], [o]) for c, o in zip(i.called, operands[1:], strict=True)
-            ]
+            pairs = zip(i.called, operands[1:], strict=True)
+            branches = [self._same(self.computations[c], [o]) for c, o in pairs]
             return _both(branches) if _all(operands[0]) else False
         if i.op in ("call", "fusion", "async-start"):
             return self._same(self.computations[i.called[0]], operands)
@@ -159,9 +143,7 @@ class Compiled:
             carry = after
         shared = self.communicating.intersection((body.name, condition.name))
         if shared and not _all(self._same(condition, [carry])):
-            self._uneven.append(
-                f"the trip count of a loop with collectives depends on one device's data: {i}"
-            )
+            self._uneven.append(f"a loop with collectives goes on by one device's data: {i}")
         return carry
 
 

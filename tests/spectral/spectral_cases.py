@@ -93,13 +93,11 @@ def pairwise(cases: list[Case]) -> list[Case]:
 
 
 @cache
-def transform(case: Case) -> Transform:
+def transform(case: Case, exchange: str = "full") -> Transform:
     choice = candidates(case.modes, case.devices, *case.plan)[0]
-    devices = jax.devices()[: case.devices]
-    if case.on_gpu:
-        low = "blocks" in case.kernels
-        return build(case.modes, choice, devices, case.dtype, case.block, low, "gpu", "xla")
-    return build(case.modes, choice, devices, case.dtype, case.block, kernels=case.kernels)
+    gpu = {"platform": "gpu", "kernels": "xla", "sequential": "blocks" in case.kernels} if case.on_gpu else {}
+    options = {"kernels": case.kernels, "block": case.block, "exchange": exchange, **gpu}
+    return build(case.modes, choice, jax.devices()[: case.devices], case.dtype, **options)
 
 
 @cache
@@ -120,6 +118,13 @@ def points(case: Case, values: jax.Array) -> np.ndarray:
     """Values at grid points, without padding."""
     nx, ny, nz = case.modes.grid.shape
     return np.asarray(values)[..., :nx, :ny, :nz]
+
+
+def coordinates(case: Case) -> list[np.ndarray]:
+    """x, y and z of the grid points, (x, y, z) each."""
+    grid = case.modes.grid
+    axes = (np.arange(n) * h for n, h in zip(grid.shape, grid.spacing, strict=True))
+    return np.meshgrid(*axes, indexing="ij")
 
 
 def coefficients(case: Case, values: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Choosing backend, decomposition and mesh; refusals."""
 
+import subprocess
 import sys
 
 import jax
@@ -39,9 +40,7 @@ def test_a_mesh_can_be_asked_for():
         UserError, match=r"^fft\.mesh: 3 x 2 is 6 devices, there are 8; use one of: \[1, 8\], "
     ):
         choose(CUBE, 8, mesh=(3, 2))
-    with pytest.raises(
-        UserError, match=r"^fft\.mesh: 1 x 32 leaves some without planes of their own; use one of: "
-    ):
+    with pytest.raises(UserError, match=r"^fft\.mesh: 1 x 32 leaves some without planes of their own"):
         choose(Modes(Grid((64, 64, 16))), 32, decomposition="pencil", mesh=(1, 32))
 
 
@@ -71,59 +70,49 @@ def test_usable_counts():
 
 
 @pytest.mark.parametrize(
-    ("modes", "count", "backend", "decomposition", "message"),
+    ("shape", "count", "backend", "decomposition", "parts"),
     [
         (
-            CUBE,
-            64,
-            "custom_partitioning",
-            "slab",
-            "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom_partitioning: "
-            "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and 43 in ky "
-            "by 64 in y and 22 in kz). Possible: devices.count: 22, fft.decomposition: pencil",
+            *((64, 64, 64), 64, "custom_partitioning", "slab"),
+            (
+                "devices.count: 64 devices cannot share a 64 x 64 x 64 grid in slab transforms of custom",
+                "slabs take at most 22 devices (64 planes in y, 22 in kz), pencils at most 43 x 22 (64 in x and",
+                "Possible: devices.count: 22, fft.decomposition: pencil",
+            ),
         ),
         (
-            Modes(Grid((64, 63, 62))),
-            4,
-            "jaxdecomp",
-            "auto",
-            "devices.count: 4 devices cannot share a 64 x 63 x 62 grid in transforms of jaxdecomp: jaxdecomp does "
-            "not pad: slabs need z and x or y divisible by the devices, pencils on R x C devices need x and y "
-            "divisible by R, y and z by C. Possible: devices.count: 2, fft.backend: custom_partitioning (slab)",
+            *((64, 63, 62), 4, "jaxdecomp", "auto"),
+            (
+                "jaxdecomp: jaxdecomp does not pad: slabs need z and x or y",
+                "Possible: devices.count: 2, fft.backend:",
+            ),
         ),
         (
-            Modes(Grid((8, 8, 8))),
-            1000,
-            "auto",
-            "auto",
-            "devices.count: 1000 devices cannot share a 8 x 8 x 8 grid in transforms of auto: slabs take at most 3 "
-            "devices (8 planes in y, 3 in kz), pencils at most 5 x 3 (8 in x and 5 in ky by 8 in y and 3 in kz); "
-            "jaxdecomp does not pad: slabs need z and x or y divisible by the devices, pencils on R x C devices need "
-            "x and y divisible by R, y and z by C. Possible: devices.count: 64",
+            *((8, 8, 8), 1000, "auto", "auto"),
+            (
+                "of auto: slabs take at most 3 devices",
+                "; jaxdecomp does not pad: ",
+                "Possible: devices.count: 64",
+            ),
         ),
     ],
 )
-def test_refusals_give_the_numbers_and_what_works(modes, count, backend, decomposition, message):
+def test_refusals_give_the_numbers_and_what_works(shape, count, backend, decomposition, parts):
     with pytest.raises(UserError) as refused:
-        choose(modes, count, backend, decomposition)
-    assert str(refused.value) == message
+        choose(Modes(Grid(shape)), count, backend, decomposition)
+    assert all(part in str(refused.value) for part in parts)
 
 
 def test_a_block_of_jaxdecomp_is_refused():
-    with pytest.raises(
-        UserError, match=r"^fft\.block: jaxdecomp visits physical space whole; remove the key or "
-    ):
+    with pytest.raises(UserError, match=r"^fft\.block: jaxdecomp visits physical space whole"):
         make_transform(Grid((8, 8, 8)), jax.devices()[:2], backend="jaxdecomp", block=2)
 
 
 def test_jaxdecomp_is_imported_only_when_chosen():
-    import subprocess
-
     code = (
         "import sys, jax; from simulator.spectral import Grid, make_transform;"
         "make_transform(Grid((8, 8, 8)), jax.devices()[:1]).forward;"
         "assert 'jaxdecomp' not in sys.modules"
     )
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env={"JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"}
-    )
+    environ = {"JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ)

@@ -3,25 +3,16 @@
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 from peers.published_transform import published_transform
-from spectral_cases import SHAPES, Case
+from spectral_cases import PLANS, SHAPES
 
 from simulator.cluster.mesh import make_mesh
 from simulator.spectral import Grid, Local, Modes, make_transform
 from simulator.spectral.backends import build, candidates
-from simulator.spectral.collectives import KINDS, NONE, Collective, collectives, describe
+from simulator.spectral.collectives import KINDS, NONE, Collective, collectives
 
-EACH = [
-    (plan, devices)
-    for plan, counts in (
-        (("custom_partitioning", "z_xy"), (2, 4, 8)),
-        (("custom_partitioning", "zx_y"), (2, 4, 8)),
-        (("custom_partitioning", "z_y_x"), (4, 8)),
-        (("jaxdecomp", "slab"), (2, 4, 8)),
-        (("jaxdecomp", "pencil"), (4, 8)),
-    )
-    for devices in counts
-]
+EACH = [(PLANS[0], 4), (PLANS[1], 2), (PLANS[1], 8), (PLANS[2], 8), (PLANS[3], 2), (PLANS[4], 4)]
 
 
 def counts(found) -> dict[str, int]:
@@ -61,8 +52,7 @@ def test_one_exchange_per_stage_and_nothing_else(plan, devices):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("devices", [2, 4, 8])
-@pytest.mark.parametrize(("decomposition", "most"), [("z_xy", 0.17), ("zx_y", 0.115)])
+@pytest.mark.parametrize(("devices", "decomposition", "most"), [(2, "z_xy", 0.17), (8, "zx_y", 0.115)])
 def test_bytes_against_the_published_transform(devices, decomposition, most):
     """At 96^3 (32 planes of kz, no padding) truncation before the exchange, real data and no way back leave
     1/2 x 1/2 x 2/3 of the bytes in z_xy, and 65/96 of that (65 modes in x) more in zx_y."""
@@ -114,16 +104,12 @@ def test_every_form_of_a_collective_is_read():
     assert found["collective-permute"] == Collective(1, 3)
     assert found["reduce-scatter"] == Collective(1, 8 * 3)
     assert found["collective-broadcast"] == NONE
-    assert describe({"all-to-all": Collective(2, 1_500_000), "all-gather": NONE}) == "2 all-to-all (1.5 MB)"
-    assert describe({}) == "none"
 
 
 def test_a_gather_is_seen():
     """A program that does gather is reported: the counts above would fail."""
-    case = Case(devices=4)
-    mesh = make_mesh(jax.devices()[: case.devices], (4,), ("slab",))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("slab"))
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    mesh = make_mesh(jax.devices()[:4], (4,), ("slab",))
+    sharding, whole = (NamedSharding(mesh, PartitionSpec(*over)) for over in (["slab"], []))
     gather = jax.jit(lambda x: x + 1, out_shardings=whole)
     found = collectives(gather.lower(jax.ShapeDtypeStruct((64,), float, sharding=sharding)).compile())
     assert counts(found) == {"all-gather": 1} and found["all-gather"].bytes == 64 * 8 * 3 // 4

@@ -23,7 +23,7 @@ GPU = [
     Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks")
     for n, b in ((1, 5), (4, 2))
 ]
-QUICK = (REAL[0], REAL[1], REAL[4], COMPLEX[1], XLA[0], GPU[0])
+QUICK = (REAL[1], REAL[4], COMPLEX[1], XLA[0])
 CASES = [
     pytest.param(case, id=str(case), marks=[] if case in QUICK else pytest.mark.slow)
     for case in REAL + COMPLEX + XLA + GPU

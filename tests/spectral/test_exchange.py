@@ -1,18 +1,14 @@
 """Narrow exchanges: what they send, how far off they are, and that derivatives pass through them."""
 
-from functools import cache
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import Case, error, put, sample
+from spectral_cases import Case, compiled, error, put, sample, transform
 
 from simulator.spectral import Local, native
-from simulator.spectral.backends import build, candidates
 from simulator.spectral.collectives import collectives
 
-SENT = {"full": 1.0, "single": 0.5, "half_scaled": 0.25}
 EXACT = {"full": 1e-13, "single": 1e-6, "half_scaled": 1e-2}
 """Relative errors of products: 2^-24 and 2^-11 in each of two exchanges, and in the two factors of a product."""
 CASES = [
@@ -22,17 +18,6 @@ CASES = [
 ]
 
 
-@cache
-def transform(case: Case, kind):
-    choice = candidates(case.modes, case.devices, *case.plan)[0]
-    devices = jax.devices()[: case.devices]
-    if case.on_gpu:
-        return build(
-            case.modes, choice, devices, case.dtype, None, "blocks" in case.kernels, "gpu", "xla", kind
-        )
-    return build(case.modes, choice, devices, case.dtype, kernels=case.kernels, exchange=kind)
-
-
 def products(t, u):
     def pointwise(values, points, parameters):
         return Local({"p": jnp.stack([values["u"][0] * values["u"][1], values["u"][2]])})
@@ -40,44 +25,36 @@ def products(t, u):
     return t.evaluate({"u": u}, pointwise).products["p"]
 
 
-def start(case: Case):
-    t = transform(case, "full")
-    return jax.jit(t.forward)(put(case, sample(case, 3)))
-
-
 @pytest.mark.spmd
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_bytes_and_errors(case):
     """Half and a quarter of the bytes, and a two-byte exponent for each plane; errors of the numbers sent."""
-    u = start(case)
-    compiled = {k: jax.jit(lambda a, k=k: products(transform(case, k), a)).lower(u).compile() for k in SENT}
-    sent = {k: collectives(c)["all-to-all"].bytes for k, c in compiled.items()}
-    exact = compiled["full"](u)
+    values = put(case, sample(case, 3))
+    u = compiled(case, "forward")(values)
+    programs = {k: jax.jit(lambda a, k=k: products(transform(case, k), a)).lower(u).compile() for k in EXACT}
+    sent = {k: collectives(c)["all-to-all"].bytes for k, c in programs.items()}
+    exact = programs["full"](u)
     assert sent["single"] == 0.5 * sent["full"]
     assert 0.25 < sent["half_scaled"] / sent["full"] < 0.27
-    for kind, c in compiled.items():
-        assert error(c(u), exact) < EXACT[kind]
-    assert error(compiled["single"](u), exact) > 1e-10  # what was sent was narrow
+    for kind, program in programs.items():
+        assert error(program(u), exact) < EXACT[kind]
+    assert error(programs["single"](u), exact) > 1e-10  # what was sent was narrow
+    # Whole transforms, which make what is stored and drawn, send full numbers.
+    whole = [
+        compiled(case, "forward").lower(values),
+        jax.jit(transform(case, "single").forward).lower(values),
+    ]
+    assert len({collectives(p.compile())["all-to-all"].bytes for p in whole}) == 1
 
 
 @pytest.mark.spmd
-def test_whole_transforms_send_full_numbers():
-    """They make what is stored and drawn."""
-    case = CASES[0]
-    values = put(case, sample(case, 3))
-    sent = {
-        k: collectives(jax.jit(transform(case, k).forward).lower(values).compile())["all-to-all"].bytes
-        for k in SENT
-    }
-    assert len(set(sent.values())) == 1
-
-
-@pytest.mark.spmd
-@pytest.mark.parametrize("kind", ["single", "half_scaled"])
-@pytest.mark.parametrize("case", CASES[1:3], ids=str)
+@pytest.mark.parametrize(
+    ("case", "kind"), list(zip(CASES[1:3], ("single", "half_scaled"), strict=True)), ids=str
+)
 def test_derivatives(case, kind):
     """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap stacks."""
-    u, t, full = start(case), transform(case, kind), transform(case, "full")
+    u = compiled(case, "forward")(put(case, sample(case, 3)))
+    t, full = transform(case, kind), transform(case)
     other = u[::-1]
     tolerance = EXACT[kind]
 

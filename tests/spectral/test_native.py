@@ -77,36 +77,34 @@ def test_a_stage_leaves_no_loop_of_xla_around_it() -> None:
         assert loop not in text, loop
 
 
-def without_compiler(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    keep = {k: v for k, v in os.environ.items() if k != "CXX"}
-    environ = keep | {"PATH": str(folder), "SIMULATOR_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        env=environ,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def python(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A Python process without CXX, with further variables of the environment."""
+    environ = {k: v for k, v in os.environ.items() if k != "CXX"} | {"PYTHONPATH": str(ROOT)} | environ
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
-def test_without_a_compiler_xla_does_the_work(tmp_path) -> None:
-    done = without_compiler(tmp_path, "simulator", "doctor", CONFIG, "devices.platform=cpu")
-    assert done.returncode == 0
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("kernels"))
-    assert "xla (no C++ compiler (g++, clang++, c++) is on PATH: apt-get install g++" in line
-
-
-def test_native_without_a_compiler_is_refused(tmp_path) -> None:
-    done = without_compiler(tmp_path, "simulator", "doctor", CONFIG, "fft.kernels=native")
-    assert done.returncode == 2
-    assert done.stderr.startswith("command line: fft.kernels: native: no C++ compiler")
-    assert "apt-get install g++" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_a_set_up_without_a_compiler_is_no_failure(tmp_path) -> None:
-    done = without_compiler(tmp_path, "simulator.spectral.native")
-    assert done.returncode == 0 and "apt-get install g++" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (
+            ["simulator", "doctor", CONFIG, "devices.platform=cpu"],
+            0,
+            "xla (no C++ compiler (g++, clang++, c++) is on",
+        ),
+        (
+            ["simulator", "doctor", CONFIG, "fft.kernels=native"],
+            2,
+            "command line: fft.kernels: native: no C++ comp",
+        ),
+        (["simulator.spectral.native"], 0, "apt-get install g++"),
+    ],
+    ids=["xla does the work", "native is refused", "a set-up is no failure"],
+)
+def test_without_a_compiler(tmp_path, arguments, code: int, told: str) -> None:
+    done = python(tmp_path, "-m", *arguments, PATH=str(tmp_path), SIMULATOR_CACHE=str(tmp_path))
+    (line,) = (line for line in (done.stdout + done.stderr).splitlines() if told in line)
+    assert done.returncode == code and "apt-get install g++" in line
 
 
 def test_a_compiler_that_fails_is_named(tmp_path) -> None:
@@ -133,14 +131,9 @@ def test_a_library_that_others_may_write_is_not_loaded(tmp_path, which: str) -> 
     path.chmod(path.stat().st_mode | 0o002)
     with pytest.raises(build.Unavailable, match=f"others may write to {path}; empty it, then: chmod go-w"):
         build.library(environ)
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator", "doctor", CONFIG, "devices.platform=cpu"],
-        env={k: v for k, v in os.environ.items() if k != "CXX"} | environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0 and f"xla (others may write to {path}" in done.stdout
+    if which == "library":
+        done = python(tmp_path, "-m", "simulator", "doctor", CONFIG, "devices.platform=cpu", **environ)
+        assert done.returncode == 0 and f"xla (others may write to {path}" in done.stdout
 
 
 def test_gpus_have_no_native_kernels() -> None:
@@ -165,14 +158,7 @@ def test_a_damaged_library_is_built_again(tmp_path) -> None:
     made = build.library(environ)
     made.write_bytes(made.read_bytes()[:1000])
     probe = "from simulator.spectral import native; print(native.load().variant)"
-    keep = {k: v for k, v in os.environ.items() if k != "CXX"}
-    done = subprocess.run(
-        [sys.executable, "-c", probe],
-        env=keep | environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = python(tmp_path, "-c", probe, **environ)
     assert done.stdout.strip() in build.VARIANTS, done.stderr
     assert made.stat().st_size > 1000
 

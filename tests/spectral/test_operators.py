@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from spectral_cases import PLANS, Case, coefficients, error, points, put, sample, transform
+from spectral_cases import PLANS, Case, coefficients, coordinates, error, points, put, sample, transform
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral import operators as op
@@ -14,7 +14,7 @@ from simulator.spectral.bins import Bins
 from simulator.spectral.operators import solve_poisson
 from simulator.spectral.random import gaussian
 
-DEFAULT = ("z_xy", "z_y_x", "slab")
+DEFAULT = ("zx_y", "pencil")
 CASES = [
     pytest.param(case, id=str(case), marks=[] if case.plan[1] in DEFAULT else pytest.mark.slow)
     for case in (Case(p, *((3, "odd") if p[1] in ("zx_y", "z_xy") else (4, "even"))) for p in PLANS)
@@ -25,9 +25,7 @@ def known(case: Case):
     """f = sin(a x) cos(b y) + sin(c z), its gradient and its Laplacian, at grid points."""
     t = transform(case)
     a, b, c = (m * k for m, k in zip((1, 2, 2), t.grid.fundamental, strict=True))
-    x, y, z = np.meshgrid(
-        *(np.arange(n) * h for n, h in zip(t.grid.shape, t.grid.spacing, strict=True)), indexing="ij"
-    )
+    x, y, z = coordinates(case)
     f = np.sin(a * x) * np.cos(b * y) + np.sin(c * z)
     gradient = a * np.cos(a * x) * np.cos(b * y), -b * np.sin(a * x) * np.sin(b * y), c * np.cos(c * z)
     laplacian = -(a**2 + b**2) * np.sin(a * x) * np.cos(b * y) - c**2 * np.sin(c * z)
@@ -145,7 +143,7 @@ def test_sums_and_shells(case):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES[:3])
+@pytest.mark.parametrize("case", CASES)
 def test_physical_means_leave_padding_out(case):
     t = transform(case)
     values = put(case, sample(case, 1)[0] - 5)
@@ -175,20 +173,13 @@ def test_random_fields_are_the_same_everywhere():
     modes, draws = Modes(Grid((12, 16, 24))), {}
 
     def drawn(t, seed=3):
-        draw = draws.setdefault(
-            (t.name, t.grid.shape, t.layout.mesh.size), jax.jit(lambda seed: gaussian(t.layout, seed, 2))
-        )
-        found = draw(np.uint32(seed))
+        key = t.name, t.grid.shape, t.layout.mesh.size
+        found = draws.setdefault(key, jax.jit(lambda seed: gaussian(t.layout, seed, 2)))(np.uint32(seed))
         assert found.sharding.is_equivalent_to(t.layout.sharding(4), 4)
         return by_label(t.layout, found)
 
     reference = drawn(make_transform(modes.grid, jax.devices()[:1]))
-    others = [
-        ("custom_partitioning", "zx_y", 3),
-        ("custom_partitioning", "z_y_x", 8),
-        ("jaxdecomp", "slab", 4),
-    ]
-    for backend, decomposition, devices in others:
+    for (backend, decomposition), devices in ((PLANS[1], 3), (PLANS[2], 8), (PLANS[3], 4)):
         t = make_transform(modes.grid, jax.devices()[:devices], backend=backend, decomposition=decomposition)
         same = drawn(t)
         for key, value in reference.items():

@@ -19,12 +19,11 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize("case", LAYOUTS, ids=str)
-@pytest.mark.parametrize("mode", [(1, 0, 0), (1, -2, 3)], ids=str)
-def test_one_mode_is_exact(case: Case, mode: tuple[int, int, int]) -> None:
+def test_one_mode_is_exact(case: Case) -> None:
     """lap Phi = cos(k . x + 1) + 3 has the solution -cos(k . x + 1) / k^2: the mean attracts nothing. Measured in
     the norm of the source: round-off of a transform is 1e-14 of its largest value, and Phi divides it by k^2 >= 1."""
     t = transform(case)
-    k = np.array(mode) * t.grid.fundamental
+    k = np.array((1, -2, 3)) * t.grid.fundamental
     phase = sum(q * p for q, p in zip(k, t.physical.coordinates(), strict=True)) + 1
     wave = np.broadcast_to(np.cos(np.asarray(phase)), t.physical.shape)[tuple(map(slice, t.grid.shape))]
     solve = jax.jit(lambda s: t.inverse(solve_poisson(t.layout, t.forward(s))))
@@ -40,9 +39,8 @@ def test_the_finite_difference_solution_solves_the_difference_equation() -> None
     source = sample(case, 1)[0]
     solve = jax.jit(lambda s: t.inverse(solve_poisson(t.layout, t.forward(s), "finite_difference")))
     phi = points(case, solve(put(case, source)))
-    found = sum(
-        (np.roll(phi, 1, a) - 2 * phi + np.roll(phi, -1, a)) / h**2 for a, h in enumerate(t.grid.spacing)
-    )
+    axes = enumerate(t.grid.spacing)
+    found = sum((np.roll(phi, 1, a) - 2 * phi + np.roll(phi, -1, a)) / h**2 for a, h in axes)
     assert error(found, source - source.mean()) < 1e-12
 
 
@@ -55,7 +53,7 @@ def test_nyquist_planes_count_with_their_wavenumber() -> None:
     assert t.layout.order[0] == "z" and np.isclose(symbol[z, 0, 0], k**2)
 
 
-@pytest.mark.parametrize("case", [*LAYOUTS[:4], LAYOUTS[5]], ids=str)
+@pytest.mark.parametrize("case", [*LAYOUTS[1:4], LAYOUTS[5]], ids=str)
 def test_the_hermitian_part_is_what_is_seen(case: Case) -> None:
     """It is exact (a second time changes no bit), leaves values alone, and takes away what is invisible."""
     t = transform(case)

@@ -6,7 +6,7 @@ import gravity_cases as cases
 import jax
 import numpy as np
 import pytest
-from gravity_cases import marching, measured
+from gravity_cases import by_id, measured, source, stepped
 
 from simulator.physics.models import State
 from simulator.physics.models.cosmology import Background, CosmologySettings
@@ -23,12 +23,6 @@ time: {stop: 3.0, dt: 0.1}
 """.replace("GRAVITY", str(3 / (8 * math.pi)))
 
 
-def by_id(particles) -> dict[str, np.ndarray]:
-    ids = np.asarray(particles.id)
-    order = np.argsort(ids[ids >= 0])
-    return {name: np.asarray(a)[..., ids >= 0][..., order] for name, a in particles.records.items()}
-
-
 @pytest.mark.parametrize("side", [4, pytest.param(32, marks=pytest.mark.slow)])
 def test_a_pancake_before_it_is_folded(side: int) -> None:
     """In an expanding box without a cosmological constant the displacements grow like a: from 0.1 to 0.8 of those at
@@ -36,9 +30,9 @@ def test_a_pancake_before_it_is_folded(side: int) -> None:
     text = PANCAKE.replace("COUNT", str(32 * side**2)).replace("SIDE", str(side))
     run = cases.simulation(text.replace("WIDTH", str(side / 32)))
     background = Background(CosmologySettings(start=0.1, matter=1.0, hubble=1.0))
-    duration, march, places = background.time_of(0.8), marching(run), []
+    duration, places = background.time_of(0.8), []
     for steps in (16, 32, 128):
-        position = by_id(march(run.state, duration, steps).particles["dark"])["position"]
+        position = by_id(stepped(run, run.state, duration, steps).particles["dark"])["position"]
         x = position[0].reshape(32, side, side)
         assert np.ptp(x, axis=(1, 2)).max() < 1e-10
         places.append(x[:, 0, 0])
@@ -67,7 +61,7 @@ time: {{stop: 21.6388, dt: 0.25}}
 """
     )
     background = run.model.background
-    end = marching(run)(run.state, background.time_of(1.0), 87)
+    end = stepped(run, run.state, background.time_of(1.0), 87)
     begun, grown = (
         np.asarray(run.spectra(s)["dark_density_power"])[1 : side // 4 + 1] for s in (run.state, end)
     )
@@ -91,9 +85,8 @@ time: {stop: 20.0, dt: 0.05}
 """
     )
     background = run.model.background
-    duration, march, state = background.time_of(0.5), marching(run), run.state
-    begun = measured(run, state)
-    end = measured(run, march(state, duration, 200))
+    begun = measured(run)
+    end = measured(run, stepped(run, run.state, background.time_of(0.5), 200))
     assert begun["energy_residual"] == 0
     assert end["max_density"] > 10 * begun["max_density"]
     assert abs(end["energy"]) > 10 * abs(begun["energy"])
@@ -108,12 +101,6 @@ def build(id):
     way = jnp.zeros_like(q).at[0].set(-SIZE * jnp.sin(q[0]))
     return {"position": q + way, "velocity": GAMMA * way, "mass": RHO * (jnp.pi / 8) ** 3 + 0 * q[0]}
 """
-
-
-def source(text: str) -> str:
-    path = cases.folder() / f"matter_{abs(hash(text))}.py"
-    path.write_text("import jax.numpy as jnp\n\n" + text)
-    return str(path)
 
 
 @pytest.mark.smoke
@@ -155,7 +142,7 @@ initial:
 time: {{stop: 1.0, dt: 0.01}}
 """
     )
-    march, state, found = marching(run), run.state, []
+    state, found = run.state, []
     layout = run.model.transform.layout
     first = (layout.integers("x") == 1) & (layout.integers("y") == 0) & (layout.integers("z") == 0)
 
@@ -167,6 +154,6 @@ time: {{stop: 1.0, dt: 0.01}}
     for _ in range(2):
         sizes = waves_of(state)
         found.append(np.array([float(sizes[name]) for name in run.model.parts]) / rho)
-        state = march(state, 2 / gamma, round(2 / gamma / 0.01))
+        state = stepped(run, state, 2 / gamma, round(2 / gamma / 0.01))
     np.testing.assert_allclose(np.log(found[1] / found[0]) / 2, 1, rtol=0, atol=1e-3)
     np.testing.assert_allclose(found[1] / found[1][0], mode / mode[0], rtol=1e-3)

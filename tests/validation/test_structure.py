@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from gravity_cases import GAS, WAVE, coefficient, measured, stepped
 
-from simulator.errors import UserError
 from simulator.physics.models.cosmology import Background, CosmologySettings
 
 COSMOLOGY = "{start: 0.02, matter: 1.0, hubble: 1.0}"
@@ -94,20 +93,6 @@ def test_the_field_has_the_spectrum_asked_for() -> None:
     assert abs(ones[0] / ones[1] - 1) < 1e-2  # the square root mixes modes
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ((EXPANDING, SEEDS.replace("1e-4", "1e7")), "beyond the linear regime"),
-        ((SEEDS,), "cosmological needs model.cosmology"),
-        ((EXPANDING, "initial={kind: cosmological}"), "give one of table"),
-    ],
-)
-def test_refusals(overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError) as refused:
-        _ = cases.simulation(WAVE, *overrides).state
-    assert message in str(refused.value) and "\n" not in str(refused.value)
-
-
 ASTRONOMICAL = (
     "model={kind: schrodinger_poisson, units: kpc_km_s_msun, particle_mass: 1, "
     "cosmology: {start: 0.01, matter: 0.31, hubble: 0.0677}}"
@@ -157,25 +142,3 @@ def test_a_box_of_the_library_s_spectrum() -> None:
     modes = np.exp(np.interp(np.log(radius[radius > 0]), np.log(k), np.log(power)))
     growth = background.growth(0.01) / background.growth(1.0)
     assert (rho / mean).var() == pytest.approx(modes.sum() * growth**2 / 2e4**3, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("model", "installed", "message"),
-    [
-        (EXPANDING, True, "initial: library: camb needs model.units: kpc_km_s_msun"),
-        (
-            ASTRONOMICAL,
-            False,
-            "initial.library: camb is not installed; pip install 'simulator[cosmology]' brings it",
-        ),
-    ],
-)
-def test_where_the_library_cannot_be_used(
-    monkeypatch: pytest.MonkeyPatch, model: str, installed: bool, message: str
-) -> None:
-    monkeypatch.setattr(
-        "simulator.physics.initial.cosmological.find_spec", lambda name: name if installed else None
-    )
-    with pytest.raises(UserError) as refused:
-        _ = cases.simulation(WAVE, model, LIBRARY).state
-    assert message in str(refused.value) and "\n" not in str(refused.value)

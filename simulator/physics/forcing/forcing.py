@@ -56,7 +56,7 @@ def needs_velocity(model: Model, kind: str) -> None:
 class PythonForcingSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A PythonForcing file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
     """function(x, y, z, t, **parameters) gives a dict of accelerations by field; in two dimensions
     function(x, y, t, ...)."""

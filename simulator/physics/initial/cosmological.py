@@ -1,7 +1,6 @@
 """Linear structure: a Zel'dovich wave in gas or particles, and a Gaussian random density in an expanding box whose
 power spectrum is a power law, a table, or that of a library."""
 
-import io
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, from_values
 from simulator.physics.initial.lattice import Motion, arranged, at_lattice, lattice_shift
+from simulator.physics.initial.random import interpolated, tabulated
 from simulator.physics.initial.soliton import wave_model
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.particle_component import ParticleComponent
@@ -25,8 +25,7 @@ from simulator.spectral.grid import AXES
 from simulator.spectral.operators import gradient, translate
 from simulator.spectral.random import gaussian
 
-Power = Callable[[jax.Array], jax.Array]
-"""Function from k (1/length) to P(k) (length^3)."""
+Power = Callable[[jax.Array], jax.Array]  # Function from k (1/length) to P(k) (length^3).
 
 
 def _installed(library: str | None) -> str | None:
@@ -58,9 +57,8 @@ class LinearPowerSettings(Settings):
     @model_validator(mode="after")
     def _one_spectrum(self) -> Self:
         if sum(given is not None for given in (self.table, self.amplitude, self.library)) != 1:
-            raise wrong(
-                "table", "give one of table (a file with k and P), amplitude (of a power law) and library"
-            )
+            given = "table (a file with k and P), amplitude (of a power law) and library"
+            raise wrong("table", f"give one of {given}")
         return self
 
 
@@ -72,30 +70,17 @@ def linear_power(settings: LinearPowerSettings, model: Any, files: StartFiles) -
                 f"library: {settings.library} needs model.units: kpc_km_s_msun; "
                 f"in other units give a table of k and P"
             )
-        power = _interpolated(*camb_spectrum(settings, model.settings.cosmology, model.transform.grid))
+        power: Power = interpolated(*camb_spectrum(settings, model.settings.cosmology, model.transform.grid))
     elif settings.table is not None:
-        power = _interpolated(*_table(settings, files))
+        power = tabulated(files, settings.table, "P")
     else:
         power = _power_law(settings.amplitude or 0.0, settings.index)
-    return power if settings.cutoff is None else _damped(power, settings.cutoff)
+    cutoff = settings.cutoff
+    return power if cutoff is None else lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
 
 
 def _power_law(size: float, index: float) -> Power:
     return lambda k: size * k**index
-
-
-def _damped(power: Power, cutoff: float) -> Power:
-    return lambda k: power(k) * jnp.exp(-((k / cutoff) ** 2))
-
-
-def _table(settings: LinearPowerSettings, files: Any) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        table = np.loadtxt(io.BytesIO(files.read(str(settings.table))), ndmin=2)
-    except ValueError as error:
-        raise UserError(f"table: {settings.table}: {error}") from None
-    if table.shape[1] != 2 or len(table) < 2 or (table <= 0).any() or (np.diff(table[:, 0]) <= 0).any():
-        raise UserError(f"table: {settings.table}: two columns of positive numbers with rising k are needed")
-    return table[:, 0], table[:, 1]
 
 
 def camb_spectrum(
@@ -128,17 +113,6 @@ def camb_spectrum(
         raise UserError(f"library: camb: {str(error).splitlines()[0]}") from None
     scale = (settings.sigma8 / float(results.get_sigma8_0())) ** 2
     return k * h / 1e3, power[0] * scale * (1e3 / h) ** 3
-
-
-def _interpolated(k: np.ndarray, power: np.ndarray) -> Power:
-    """A power law between entries; beyond them the spectrum is unknown and taken as zero."""
-    log_k, log_power = jnp.asarray(np.log(k)), jnp.asarray(np.log(power))
-    low, high = float(k[0]), float(k[-1])
-
-    def interpolated(k: jax.Array) -> jax.Array:
-        return jnp.where((k >= low) & (k <= high), jnp.exp(jnp.interp(jnp.log(k), log_k, log_power)), 0)
-
-    return interpolated
 
 
 class ZeldovichWaveSettings(Settings):

@@ -35,8 +35,7 @@ class Stored(Protocol):
     """Fields on disk, on their own grid; passed in by the run."""
 
     grid: Grid
-    components: Mapping[str, tuple[int, ...]]
-    """Fields with their leading shapes."""
+    components: Mapping[str, tuple[int, ...]]  # Fields with their leading shapes.
 
     def coefficients(self, name: str, transform: Transform) -> jax.Array:
         """A field's modes in the layout of `transform`, which may have another resolution: modes that are not stored
@@ -114,10 +113,8 @@ def from_values(transform: Transform, values: Callable[..., Mapping[str, Any]]) 
         physical = transform.physical
         fields = values(*seen_coordinates(transform))
         whole = {n: v if hasattr(v, "ndim") else jnp.stack(list(v)) for n, v in fields.items()}
-        held = {
-            n: physical.constrain(jnp.where(physical.inside(), physical.from_seen(v), 0))
-            for n, v in whole.items()
-        }
+        seen = {n: jnp.where(physical.inside(), physical.from_seen(v), 0) for n, v in whole.items()}
+        held = {n: physical.constrain(v) for n, v in seen.items()}
         return {n: transform.layout.constrain(transform.forward(v)) for n, v in held.items()}
 
     return build()

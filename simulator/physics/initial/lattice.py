@@ -10,11 +10,10 @@ import jax.numpy as jnp
 from simulator.physics.models.particle_component import ParticleComponent
 from simulator.physics.particles import ParticleSet
 from simulator.physics.particles.interpolation import Sampler
-from simulator.physics.particles.start import lattice_positions, lattice_shape, random_positions
+from simulator.physics.particles.start import Positions, lattice_positions, lattice_shape, random_positions
 from simulator.spectral.operators import gradient, solve_poisson
 
-Motion = tuple[jax.Array, jax.Array]
-"""Displacements and velocities (3, entries)."""
+Motion = tuple[jax.Array, jax.Array]  # Displacements and velocities (3, entries).
 
 
 def arranged(
@@ -43,17 +42,18 @@ def arranged(
 
 def lattice(matter: ParticleComponent, mass: float) -> ParticleSet:
     """Particles of equal masses at rest on a cubic lattice."""
-    points = lattice_positions(matter.population.count, matter.domain)
+    return matter.population.made(_resting(lattice_positions(matter.population.count, matter.domain), mass))
+
+
+def _resting(places: Positions, mass: float) -> Callable[[jax.Array], dict[str, jax.Array]]:
+    """The start of particles of equal masses at these places."""
 
     def start(ids: jax.Array) -> dict[str, jax.Array]:
-        position = points(ids)["position"]
-        return {
-            "position": position,
-            "velocity": jnp.zeros_like(position),
-            "mass": jnp.full(ids.shape, mass, jnp.float64),
-        }
+        position = places(ids)["position"]
+        masses = jnp.full(ids.shape, mass, jnp.float64)
+        return {"position": position, "velocity": jnp.zeros_like(position), "mass": masses}
 
-    return matter.population.made(start)
+    return start
 
 
 def lattice_shift(matter: ParticleComponent) -> tuple[float, float, float]:
@@ -91,14 +91,6 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
     # Components of one name differ from others, and a run from none of its restarts.
     places = random_positions(crc32(population.name.encode()), matter.domain)
 
-    def start(ids: jax.Array) -> dict[str, jax.Array]:
-        position = places(ids)["position"]
-        return {
-            "position": position,
-            "velocity": jnp.zeros_like(position),
-            "mass": jnp.full(ids.shape, mass, jnp.float64),
-        }
-
     mean = mass * population.count / transform.grid.volume
 
     def push(particles: ParticleSet) -> ParticleSet:
@@ -117,7 +109,7 @@ def glass(matter: ParticleComponent, mass: float) -> ParticleSet:
 
         return jax.lax.while_loop(unfinished, lambda carry: (push(carry[0]), carry[1] + 1), (particles, step))
 
-    particles, step = population.made(start), jnp.int32(0)
+    particles, step = population.made(_resting(places, mass)), jnp.int32(0)
     while int(step) < STEPS:
         particles, step = pushed(particles, step)
         particles = population.homed(particles)

@@ -1,4 +1,4 @@
-"""Fields from a user's PythonStart function."""
+"""Fields from a user's function."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from simulator.spectral import Transform
 class PythonStartSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A PythonStart file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
     function: str
     """function(x, y, z, **parameters) gives a dict of fields by name; in two dimensions function(x, y, ...). For
     particles function(id, **parameters) gives a dict of position (3, n), velocity (3, n), mass (n,) for ids (n,)."""
@@ -43,9 +43,8 @@ class PythonStart(Initial):
         def values(*points):
             result = function(*points)
             if not isinstance(result, Mapping) or not result:
-                raise function.refused(
-                    f"returned {type(result).__name__}; a dict of fields by name is needed"
-                )
+                problem = f"returned {type(result).__name__}; a dict of fields by name is needed"
+                raise function.refused(problem)
             fields = {}
             for name, value in result.items():
                 if name not in wanted:
@@ -62,10 +61,8 @@ class PythonStart(Initial):
         def start(ids: jax.Array) -> dict[str, jax.Array]:
             found = dict(function(ids))
             if "mass" not in found:
-                s = self.settings
-                raise UserError(
-                    f"{s.path}: {s.function}: gives no mass; a dict with position and mass is needed"
-                )
+                place = f"{self.settings.path}: {self.settings.function}"
+                raise UserError(f"{place}: gives no mass; a dict with position and mass is needed")
             return {"velocity": jnp.zeros_like(found["position"]), **found}
 
         return matter.population.made(start)
@@ -94,9 +91,8 @@ def _spread(value: jax.Array, points: tuple[int, ...], padded: tuple[int, ...]) 
     """Broadcasts over the points; an array that was made for the grid without its padding is padded."""
     lead = value.shape[: max(value.ndim - len(points), 0)]
     if value.shape[len(lead) :] == points:
-        value = jnp.pad(
-            value, [(0, 0)] * len(lead) + [(0, m - n) for n, m in zip(points, padded, strict=True)]
-        )
+        ends = [(0, m - n) for n, m in zip(points, padded, strict=True)]
+        value = jnp.pad(value, [(0, 0)] * len(lead) + ends)
     return jnp.broadcast_to(value, (*lead, *padded))
 
 

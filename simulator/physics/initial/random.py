@@ -1,8 +1,9 @@
 """Isotropic random fields with a spectrum given by name or as a table: a solenoidal velocity, noise in any field."""
 
+import io
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,7 @@ from simulator.spectral import Layout, Transform
 from simulator.spectral.operators import curl, project, squared
 from simulator.spectral.random import gaussian
 
-Shape = Callable[[jax.Array], jax.Array]
-"""E(k), up to a factor, as a function of |k| > 0."""
+Shape = Callable[[jax.Array], jax.Array]  # E(k), up to a factor, as a function of |k| > 0.
 
 
 class SpectrumSettings(Settings):
@@ -85,27 +85,27 @@ def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
                 (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
             )
         case "table":
-            return _table(settings, files)
+            assert settings.table is not None
+            return tabulated(files, settings.table, "E(k)")
 
 
-def _table(settings: SpectrumSettings, files: StartFiles) -> Shape:
-    path = str(settings.table)
+def tabulated(files: StartFiles, table: InputPath, name: str) -> Shape:
+    """The spectrum in a text file with two columns, k and `name`."""
     try:
-        rows = np.array(
-            [line.split() for line in files.read(path).decode().splitlines() if _row(line)], float
-        )
-        if rows.ndim != 2 or rows.shape[1] != 2 or len(rows) < 2:
-            raise ValueError("two columns, k and E(k), and two rows or more are needed")
+        rows = np.loadtxt(io.BytesIO(files.read(str(table))), ndmin=2)
+        if rows.shape[1] != 2 or len(rows) < 2:
+            raise ValueError(f"two columns, k and {name}, and two rows or more are needed")
         if not (np.diff(rows[:, 0]) > 0).all() or (rows <= 0).any():
-            raise ValueError("k has to rise, and k and E(k) have to be above zero")
+            raise ValueError(f"k has to rise, and k and {name} have to be above zero")
     except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
-    log_k, log_e = np.log(rows).T
-    return lambda k: jnp.exp(jnp.interp(jnp.log(k), log_k, log_e, left=-jnp.inf, right=-jnp.inf))
+        raise UserError(f"table: {table}: {error}") from None
+    return interpolated(*rows.T)
 
 
-def _row(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
+def interpolated(k: np.ndarray, values: np.ndarray) -> Shape:
+    """A power law between entries, and zero beyond them, where the spectrum is unknown."""
+    log_k, log_values = np.log(k), np.log(values)
+    return lambda k: jnp.exp(jnp.interp(jnp.log(k), log_k, log_values, left=-jnp.inf, right=-jnp.inf))
 
 
 def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: str) -> jax.Array:
@@ -113,9 +113,8 @@ def _draw(layout: Layout, shape: Shape, seed: int, components: int, normalise: s
     k^2, in two dimensions the length k, of a shell."""
     k = jnp.sqrt(layout.k_squared())
     waves = jnp.where(k > 0, k, 1)
-    density = (
-        shape(waves) / waves ** (len(layout.grid.axes) - 1) if normalise == "total" else jnp.ones_like(k)
-    )
+    area = waves ** (len(layout.grid.axes) - 1)
+    density = shape(waves) / area if normalise == "total" else jnp.ones_like(k)
     return jnp.sqrt(jnp.where(k > 0, density, 0)) * gaussian(layout, seed, components)
 
 
@@ -164,8 +163,16 @@ def noise(
     return _scale(layout, field, shape, variance, normalise).reshape(*lead, *layout.shape)
 
 
-STREAMS = 0x9E3779B9
-"""Distance between the seeds of fields that are drawn for the same run."""
+STREAMS = 0x9E3779B9  # Distance between the seeds of fields that are drawn for the same run.
+
+
+def _of(
+    name: str, s: SpectrumSettings, number: int, seed: int, wanted: Mapping[str, Any], files: StartFiles
+) -> tuple[Shape, int]:
+    """Spectrum and seed of the field that is drawn as the number-th."""
+    if name not in wanted:
+        raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
+    return shape_of(s, files), (s.seed + seed + number * STREAMS) % 2**32
 
 
 def add_random_fields(
@@ -183,11 +190,7 @@ def add_random_fields(
         requested["magnetic"] = settings.magnetic
     result = dict(fields)
     for number, (name, s) in enumerate(sorted(requested.items()), 1):
-        if name not in wanted:
-            known = ", ".join(wanted)
-            raise UserError(f"{name} is not a field of this model; its fields are {known}")
-        shape = shape_of(s, files)
-        stream = (s.seed + seed + number * STREAMS) % 2**32
+        shape, stream = _of(name, s, number, seed, wanted, files)
         uniform = ()
         if isinstance(s, MagneticSettings):
             check_helicity(transform, s.helicity, "magnetic.helicity")
@@ -201,8 +204,7 @@ def add_random_fields(
                 field = jnp.where(layout.k_squared() == 0, jnp.where(layout.mask, mean, 0), field)
             else:
                 assert isinstance(s, ScalarSettings)
-                field = _draw(layout, shape, stream, 1, s.normalise)
-                field = _scale(layout, field, shape, s.variance, s.normalise)[0]
+                field = noise(layout, shape, stream, (), s.variance, s.normalise)
             return layout.constrain(field.astype(kind))
 
         result[name] = build()
@@ -246,10 +248,10 @@ class Random(Initial):
         dimensions = len(transform.grid.axes)
         if wanted.get("velocity") != (dimensions,):
             number = ("two", "three")[dimensions - 2]
+            example = f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
             raise UserError(
                 f"random makes a velocity with {number} components, which this model does not have; name the "
-                "fields that are noisy, e.g. "
-                f"initial: {{kind: random, fields: {{{next(iter(wanted))}: {{variance: 0.01}}}}}}"
+                f"fields that are noisy, e.g. {example}"
             )
         shape = shape_of(s, files)
         check_helicity(transform, s.helicity, "helicity")
@@ -265,20 +267,16 @@ class Random(Initial):
         self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
     ) -> Fields:
         fields: Fields = {}
+        kind = jnp.result_type(transform.dtype, jnp.complex64)
         for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):
-            if name not in wanted:
-                raise UserError(f"{name} is not a field of this model; its fields are {', '.join(wanted)}")
-            stream = (s.seed + self.settings.seed + number * STREAMS) % 2**32
-            shape, lead = shape_of(s, files), wanted[name]
+            (shape, stream), lead = _of(name, s, number, self.settings.seed, wanted, files), wanted[name]
 
             @jax.jit
             def build(s: NoiseSettings = s, shape=shape, stream=stream, lead=lead) -> jax.Array:
                 values = noise(transform.layout, shape, stream, lead, s.variance, s.normalise)
                 at_zero = transform.layout.k_squared() == 0
                 values = jnp.where(at_zero, jnp.where(transform.layout.mask, s.mean, 0), values)
-                return transform.layout.constrain(
-                    values.astype(jnp.result_type(transform.dtype, jnp.complex64))
-                )
+                return transform.layout.constrain(values.astype(kind))
 
             fields[name] = build()
         return add_random_fields(transform, WithRandomFields(), wanted, files, fields)

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from simulator.errors import UserError
 from simulator.physics.initial.initial import Fields, Initial, StartFiles, three_dimensional
+from simulator.physics.models.density import from_center
 from simulator.physics.models.schrodinger_poisson import SchrodingerPoisson
 from simulator.settings import Few, Flag, NonNegative, Positive, Real, Seed, Settings, wrong
 
@@ -115,10 +116,8 @@ class SolitonMerger(Initial):
         # The mass is proportional to 1 / core radius.
         core = 1 / rng.uniform(1 / max(s.core_radius), 1 / min(s.core_radius), s.count)
         phases = rng.uniform(0, 2 * math.pi, s.count)
-        solitons = [
-            OneSoliton(core_radius=float(c), position=(float(p[0]), float(p[1]), float(p[2])), phase=float(a))
-            for c, p, a in zip(core, box / 2 + direction, phases, strict=True)
-        ]
+        each = zip(core.tolist(), (box / 2 + direction).tolist(), phases.tolist(), strict=True)
+        solitons = [OneSoliton(core_radius=c, position=tuple(p), phase=a) for c, p, a in each]
         return {"psi": superposed(wave, solitons, relaxed=s.relax)}
 
 
@@ -177,11 +176,7 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
         )
 
     def distances() -> list[jax.Array]:
-        points = transform.physical.coordinates(transform.dtype)
-        return [
-            jnp.mod(q - p + length / 2, length) - length / 2
-            for q, p, length in zip(points, place, grid.box, strict=True)
-        ]
+        return from_center(grid, transform.physical.coordinates(transform.dtype), place)
 
     @jax.jit
     def resting() -> jax.Array:
@@ -192,9 +187,8 @@ def _one(model: SchrodingerPoisson, soliton: OneSoliton, relaxed: bool) -> jax.A
 
     @jax.jit
     def moving(psi: jax.Array) -> jax.Array:
-        angle = soliton.phase + sum(
-            v / model.hbar * d for v, d in zip(soliton.velocity, distances(), strict=True)
-        )
+        shifts = zip(soliton.velocity, distances(), strict=True)
+        angle = soliton.phase + sum(v / model.hbar * d for v, d in shifts)
         boosted = transform.inverse(psi) * jnp.exp(1j * angle)
         return transform.layout.constrain(transform.forward(boosted))
 
@@ -218,12 +212,9 @@ class RadialState:
 
     radius: np.ndarray
     amplitude: np.ndarray
-    core: float
-    """Radius at which the density f^2 is half of its central value."""
-    mass: float
-    """4 pi integral of f^2 s^2 ds."""
-    decay: float
-    """q in the asymptotic form f ~ exp(-q s)."""
+    core: float  # Radius at which the density f^2 is half of its central value.
+    mass: float  # 4 pi integral of f^2 s^2 ds.
+    decay: float  # q in the asymptotic form f ~ exp(-q s).
 
 
 @cache

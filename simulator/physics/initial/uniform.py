@@ -55,9 +55,11 @@ class Uniform(Initial):
         velocity = jnp.asarray(given, jnp.float64)[:, None]
         if not any(self.settings.velocity):
             return arranged(matter, self.settings.density)
-        return arranged(
-            matter, self.settings.density, lambda q: (jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape))
-        )
+
+        def motion(q: jax.Array) -> Motion:
+            return jnp.zeros_like(q), jnp.broadcast_to(velocity, q.shape)
+
+        return arranged(matter, self.settings.density, motion)
 
 
 class JeansWaveSettings(Settings):
@@ -96,7 +98,6 @@ class JeansWave(Initial):
         k = self._wave_vector(transform)
         k2 = sum(q * q for q in k)
         growth = math.sqrt(max(0.0, -model.jeans_frequency_squared(k2, s.density)))
-
         shape = transform.physical.seen_shape
 
         def values(*points):
@@ -108,9 +109,7 @@ class JeansWave(Initial):
             density = s.density * (1 + wave)
             if "psi" in model.fields:
                 # v = (hbar/m) grad S, and div v = -delta_t.
-                velocity_phase = (
-                    growth * jnp.broadcast_to(s.amplitude * jnp.cos(phase), density.shape) / (k2 * model.hbar)
-                )
+                velocity_phase = growth * wave / (k2 * model.hbar)
                 return {"psi": jnp.sqrt(density) * jnp.exp(1j * velocity_phase)}
             return {"density": density, "velocity": jnp.stack(velocity)}
 

@@ -8,17 +8,10 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
+from simulator.physics.models import fluid
 from simulator.physics.models.fields import BUOYANCY, Fields, along_axes
 from simulator.physics.models.flow import absent, ratio
-from simulator.physics.models.fluid import (
-    FlowSettings,
-    along,
-    constant,
-    power,
-    scalar_fluxes,
-    transfer,
-    variance_modes,
-)
+from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.physics.models.normal_modes import energy_parts
@@ -78,22 +71,19 @@ class Boussinesq(NavierStokes):
 
     def buoyancy_force(self, fields: Fields) -> jax.Array:
         """b e."""
-        return fields["buoyancy"] * constant(self.up, fields["buoyancy"].real.dtype)
+        return fields["buoyancy"] * fluid.constant(self.up, fields["buoyancy"].real.dtype)
 
     def linear_force(self, fields: Fields) -> jax.Array:
         return super().linear_force(fields) + self.buoyancy_force(fields)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout = self.transform.layout
-        if (
-            self.settings.stratification < 0
-        ):  # the part that is invisible on the grid would grow without limit
+        if self.settings.stratification < 0:
+            # The part that is invisible on the grid would grow without limit.
             fields = {name: hermitian(layout, field) for name, field in fields.items()}
-        background = self.settings.stratification * along(self.up, fields["velocity"])
-        return {
-            **super().combine(products, fields),
-            "buoyancy": -divergence(layout, products["buoyancy"]) - background,
-        }
+        background = self.settings.stratification * fluid.along(self.up, fields["velocity"])
+        change = -divergence(layout, products["buoyancy"]) - background
+        return {**super().combine(products, fields), "buoyancy": change}
 
     def linear(self) -> Fields:
         k2 = self.transform.layout.k_squared(self.transform.dtype)
@@ -107,44 +97,28 @@ class Boussinesq(NavierStokes):
 
     def _buoyancy_flux(self, fields: Fields) -> jax.Array:
         """<b u . e>: the rate at which buoyancy adds kinetic energy."""
-        return self.transform.layout.inner(fields["buoyancy"], along(self.up, fields["velocity"]))
+        return self.transform.layout.inner(fields["buoyancy"], fluid.along(self.up, fields["velocity"]))
+
+    @property
+    def energy_weights(self) -> dict[str, float]:
+        """Kinetic plus potential energy; the kinetic energy alone if N^2 is not positive."""
+        return {"velocity": 1.0} | ({"buoyancy": 1 / self.settings.stratification} if self.stable else {})
 
     def balance(self, fields: Fields) -> Balance:
-        """The balance of kinetic plus potential energy; of the kinetic energy alone if N^2 is not positive."""
-        layout, u, b = self.transform.layout, fields["velocity"], fields["buoyancy"]
-        linear, square = self.linear(), self.settings.stratification
-        kinetic, loss = 0.5 * power(layout, 1.0, u), power(layout, -linear["velocity"], u)
-        if self.closure is not None:
-            loss = loss + self.energy_loss(self.subgrid_losses(fields))
-        if not self.stable:
-            return Balance(kinetic, self._buoyancy_flux(fields), loss)
-        potential = 0.5 * power(layout, 1.0, b) / square
-        return Balance(kinetic + potential, 0.0, loss + power(layout, -linear["buoyancy"], b) / square)
-
-    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
-        kinetic = super().energy_loss(losses)
-        if not self.stable:
-            return kinetic
-        return kinetic + 0.5 * losses["buoyancy_subgrid_dissipation"] / self.settings.stratification
-
-    def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        weights = {"velocity": 1.0, "buoyancy": 1 / self.settings.stratification if self.stable else 0.0}
-        inner = self.transform.layout.inner
-        return jnp.asarray(
-            sum(weights[n] * inner(fields[n], f).sum() for n, f in forces.items() if n in weights)
-        )
+        found = super().balance(fields)
+        return found if self.stable else found._replace(production=self._buoyancy_flux(fields))
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         layout, b = self.transform.layout, fields["buoyancy"]
         flow = super().diagnostics(fields, time)
-        diffused = 2 * power(layout, -self.linear()["buoyancy"], b)
+        diffused = 2 * fluid.power(layout, -self.linear()["buoyancy"], b)
         potential = {"potential_energy": flow["energy"] - flow["kinetic_energy"]} if self.stable else {}
         return {
             **flow,
             **potential,
             "buoyancy_flux": self._buoyancy_flux(fields),
             "buoyancy_mean": layout.at_zero(b).real,
-            "buoyancy_variance": layout.sum(variance_modes(layout, b)),
+            "buoyancy_variance": layout.sum(fluid.variance_modes(layout, b)),
             "buoyancy_dissipation": diffused,
             **(self._stratified(flow, diffused) if self.stable else {}),
         }
@@ -173,12 +147,12 @@ class Boussinesq(NavierStokes):
         if self.stable:
             other = {"potential_energy": 0.5 * abs(b) ** 2 / self.settings.stratification}
         else:
-            other = {"buoyancy_variance": variance_modes(self.transform.layout, b)}
+            other = {"buoyancy_variance": fluid.variance_modes(self.transform.layout, b)}
         return {**super().spectral_energies(fields), **other}
 
     def cospectra(self, fields: Fields) -> Fields:
         """Those of scalars, the buoyancy among them, and the energy of waves."""
-        return {**super().cospectra(fields), **scalar_fluxes(self.transform.layout, ["buoyancy"], fields)}
+        return super().cospectra(fields) | fluid.scalar_fluxes(self.transform.layout, ["buoyancy"], fields)
 
     def wave_parts(self, fields: Fields) -> Fields:
         if not self.stable:
@@ -189,13 +163,10 @@ class Boussinesq(NavierStokes):
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """Transfers by advection, and `buoyancy_flux`, the energy that buoyancy adds to modes of the velocity."""
-        mixing = transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
+        mixing = fluid.transfer(fields["buoyancy"], -divergence(self.transform.layout, products["buoyancy"]))
         if self.stable:
             other = {"potential_energy": mixing / self.settings.stratification}
         else:
             other = {"buoyancy_variance": 2 * mixing}
-        return {
-            **super().transfers_of(products, fields),
-            **other,
-            "buoyancy_flux": transfer(fields["velocity"], self.buoyancy_force(fields)),
-        }
+        other["buoyancy_flux"] = fluid.transfer(fields["velocity"], self.buoyancy_force(fields))
+        return super().transfers_of(products, fields) | other

@@ -55,22 +55,17 @@ PARTICLES = "particles"
 class Gravity:
     """What all matter of a composite shares."""
 
-    constant: float
-    """G, length^3 / (mass time^2)."""
-    cosmology: CosmologySettings | None = None
-    """The expanding background; None: a static box."""
+    constant: float  # G, length^3 / (mass time^2).
+    cosmology: CosmologySettings | None = None  # The expanding background; None: a static box.
 
 
 @dataclass(frozen=True)
 class Potential:
     """The potential of all matter at one moment."""
 
-    transform: Transform
-    """The transform of real fields with all their modes."""
-    modes: jax.Array
-    """Coefficients of Phi, without mean; in an expanding background of a Phi."""
-    fall: jax.Array
-    """sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse."""
+    transform: Transform  # The transform of real fields with all their modes.
+    modes: jax.Array  # Coefficients of Phi, without mean; in an expanding background of a Phi.
+    fall: jax.Array  # sqrt(4 pi G rho) at the densest point: the rate (1/time, double) of its collapse.
 
     @cached_property
     def values(self) -> jax.Array:
@@ -140,23 +135,13 @@ class Component:
 class FieldComponent(Component):
     """Matter that consists of fields. Its model without gravity measures it."""
 
-    free: Any
-    """The model of this matter alone without gravity."""
+    free: Any  # The model of this matter alone without gravity.
 
-    def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
-        return self.free.diagnostics(fields, time)
-
-    def spectra(self, fields: Fields) -> dict[str, jax.Array]:
-        return self.free.spectra(fields)
-
-    def derived(self) -> Mapping[str, DerivedField]:
-        return self.free.derived()
-
-    def trouble(self, fields: Fields) -> tuple[str, str] | None:
-        return self.free.trouble(fields)
-
-    def warnings(self, row: Mapping[str, float]) -> list[str]:
-        return self.free.warnings(row)
+    def __init__(self, model: Callable[[float], Any], gravity: Gravity):
+        """`model` makes the model of this matter alone with a gravitational constant."""
+        self.alone, self.free = model(gravity.constant), model(0.0)
+        for name in ("diagnostics", "spectra", "derived", "trouble", "warnings"):
+            setattr(self, name, getattr(self.free, name))
 
 
 def _alone(kind: type[_Settings], shared: type[Settings], settings: Settings, **gravity: Any) -> _Settings:
@@ -194,14 +179,12 @@ class GasComponent(FieldComponent):
             own = _alone(SelfGravitatingGasSettings, GasSettings, settings, gravitational_constant=constant)
             return SelfGravitatingGas(own, self.transform)
 
-        self.alone, self.free = gas(gravity.constant), gas(0.0)
+        super().__init__(gas, gravity)
 
     def source(self, fields: Fields) -> tuple[jax.Array, None]:
         return self.transform.inverse(fields["density"]), None
 
-    def kick(
-        self, fields: Fields, work: None, potential: Potential, time: jax.Array, duration: jax.Array
-    ) -> tuple[Fields, jax.Array]:
+    def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
         layout, rho, m = self.transform.layout, fields["density"], fields["momentum"]
         grad_phi = gradient(layout, self.transform.forward(potential.values))
 
@@ -254,16 +237,14 @@ class WaveComponent(FieldComponent):
             own = _alone(SchrodingerPoissonSettings, WaveSettings, settings, **shared)
             return SchrodingerPoisson(own, self.transform, real, files)
 
-        self.alone, self.free = wave(gravity.constant), wave(0.0)
+        super().__init__(wave, gravity)
 
     def source(self, fields: Fields) -> tuple[jax.Array, jax.Array]:
         """|psi|^2, and the values of psi."""
         psi = self.transform.inverse(fields["psi"])
         return psi.real**2 + psi.imag**2, psi
 
-    def kick(
-        self, fields: Fields, work: jax.Array, potential: Potential, time: jax.Array, duration: jax.Array
-    ) -> tuple[Fields, jax.Array]:
+    def kick(self, fields, work, potential, time, duration) -> tuple[Fields, jax.Array]:
         density = work.real**2 + work.imag**2
         v = self.free.phase_rate(density, time) + potential.values / self.free.hbar
         return self.free.rotated(work, v, duration)

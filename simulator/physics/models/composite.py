@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from pydantic import Field, model_validator
 
 from simulator.errors import UserError
+from simulator.physics.models import fields as specs
 from simulator.physics.models.component import (
     PARTICLES,
     Component,
@@ -23,14 +24,7 @@ from simulator.physics.models.component import (
 )
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.density import center, density_power
-from simulator.physics.models.fields import (
-    DENSITY,
-    POTENTIAL,
-    DerivedField,
-    Fields,
-    by_name,
-    check_arrangement,
-)
+from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.model import SplitModel, State
 from simulator.physics.models.particle_component import ParticleComponent, ParticleComponentSettings
 from simulator.physics.particles.particle_set import ParticleSet
@@ -44,6 +38,7 @@ COMPONENTS: dict[str, type[Any]] = {
     "schrodinger_poisson": WaveComponent,
     "particles": ParticleComponent,
 }
+CENTER = ("center_x", "center_y", "center_z")
 SHARED = ("energy", "potential_energy", "virial_ratio", "rate", "scale_factor")
 """Columns that only the composite can compute, such as the total energy."""
 EXPECTED = "expected_energy"
@@ -52,18 +47,14 @@ and the slope dE/da of the last kick, and those of the kick before."""
 _Result = TypeVar("_Result")
 
 
+AnyComponentSettings = Annotated[
+    GasComponentSettings | WaveComponentSettings | ParticleComponentSettings, Field(discriminator="kind")
+]
+
+
 class CompositeSettings(Settings):
     kind: Literal["composite"] = "composite"
-    components: Annotated[
-        tuple[
-            Annotated[
-                GasComponentSettings | WaveComponentSettings | ParticleComponentSettings,
-                Field(discriminator="kind"),
-            ],
-            ...,
-        ],
-        Field(max_length=10),
-    ]
+    components: Annotated[tuple[AnyComponentSettings, ...], Field(max_length=10)]
     """The kinds of matter, each with the keys of its own model except those of gravity."""
     gravitational_constant: NonNegative = 1.0
     """G, length^3 / (mass time^2); 0 turns gravity off."""
@@ -80,21 +71,17 @@ class CompositeSettings(Settings):
         names = [c.name for c in self.components]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise wrong(
-                    f"components.{index}.name", f"{name} is taken; give each component a name of its own"
-                )
+                problem = f"{name} is taken; give each component a name of its own"
+                raise wrong(f"components.{index}.name", problem)
         return self
 
 
 class Matter(NamedTuple):
     """All matter at one moment."""
 
-    values: dict[str, jax.Array]
-    """The density of every component on the grid (x, y, z)."""
-    works: dict[str, Any]
-    """The part of the work for the densities that the components' kicks can use."""
-    modes: jax.Array
-    """Coefficients of the density that attracts."""
+    values: dict[str, jax.Array]  # The density of every component on the grid (x, y, z).
+    works: dict[str, Any]  # The part of the work for the densities that the components' kicks can use.
+    modes: jax.Array  # Coefficients of the density that attracts.
     potential: Potential
 
 
@@ -117,16 +104,10 @@ class Composite(SplitModel):
     def __init__(self, settings: CompositeSettings, parts: Mapping[str, Component], real: Transform):
         """`real`: the transform of real fields with all their modes."""
         for part in parts.values():
-            check_arrangement(part.transform, real, "the components")
-        super().__init__(
-            settings,
-            real,
-            [
-                replace(spec.of_component(name), transform=part.transform)
-                for name, part in parts.items()
-                for spec in part.fields
-            ],
-        )
+            specs.check_arrangement(part.transform, real, "the components")
+        own = [(name, part.transform, spec) for name, part in parts.items() for spec in part.fields]
+        fields = [replace(spec.of_component(name), transform=transform) for name, transform, spec in own]
+        super().__init__(settings, real, fields)
         self._parts = dict(parts)
         self.background = Background(settings.cosmology) if settings.cosmology else None
 
@@ -161,7 +142,7 @@ class Composite(SplitModel):
 
     @property
     def stored(self) -> tuple[str, ...]:
-        return (*self.fields, *(f"{name}_{DENSITY.name}" for name in self.populations))
+        return (*self.fields, *(f"{name}_{specs.DENSITY.name}" for name in self.populations))
 
     # ---- the equation ------------------------------------------------------------------------------------
 
@@ -312,10 +293,7 @@ class Composite(SplitModel):
             "mass": summed("mass"),
             "max_density": self.transform.physical.max(total(values.values())),
             **{f"mean_momentum_{axis}": summed(f"mean_momentum_{axis}") for axis in "xyz"},
-            **{
-                f"center_{axis}": x
-                for axis, x in zip("xyz", center(layout, total(modes.values())), strict=True)
-            },
+            **dict(zip(CENTER, center(layout, total(modes.values())), strict=True)),
         }
         if self.background is not None:
             columns["scale_factor"] = self.background.scale_factor(time)
@@ -333,9 +311,7 @@ class Composite(SplitModel):
     def warnings(self, row: Mapping[str, float]) -> list[str]:
         lines = []
         for name, part in self.parts.items():
-            columns = {
-                key.removeprefix(f"{name}_"): x for key, x in row.items() if key.startswith(f"{name}_")
-            }
+            columns = {k.removeprefix(f"{name}_"): x for k, x in row.items() if k.startswith(f"{name}_")}
             lines += [f"{name}: {line}" for line in part.warnings(columns)]
         return lines
 
@@ -366,19 +342,18 @@ class Composite(SplitModel):
 
     def derived(self) -> Mapping[str, DerivedField]:
         def of(name: str, field: DerivedField) -> DerivedField:
-            return DerivedField(
-                field.spec.of_component(name), lambda fields: field.values(self.of(name, fields))
-            )
+            spec = field.spec.of_component(name)
+            return DerivedField(spec, lambda fields: field.values(self.of(name, fields)))
 
         parts = [
             of(name, field)
             for name, part in self.parts.items()
             for field in part.derived().values()
-            if field.spec.name != POTENTIAL.name
+            if field.spec.name != specs.POTENTIAL.name
         ]
-        density = DerivedField(DENSITY, lambda fields: total(self.densities(fields)[0].values()))
-        potential = DerivedField(POTENTIAL, lambda fields: self.moment(fields).potential.values)
-        return by_name(density, potential, *parts)
+        density = DerivedField(specs.DENSITY, lambda fields: total(self.densities(fields)[0].values()))
+        potential = DerivedField(specs.POTENTIAL, lambda fields: self.moment(fields).potential.values)
+        return specs.by_name(density, potential, *parts)
 
 
 def continued(carried: jax.Array, scale_factor: jax.Array, slope: jax.Array) -> jax.Array:

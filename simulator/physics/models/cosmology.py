@@ -15,8 +15,7 @@ from pydantic import Field
 
 from simulator.settings import Positive, Settings
 
-LARGEST_SCALE_FACTOR = 4.0
-"""The end of the table. tau tends to a finite value as a grows without bound."""
+LARGEST_SCALE_FACTOR = 4.0  # The end of the table. tau tends to a finite value as a grows without bound.
 
 
 class CosmologySettings(Settings):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,12 +34,10 @@ def by_axis(grid: Grid, name: str, values: Sequence[jax.Array]) -> dict[str, jax
     return {f"{name}_{axis}": value for axis, value in zip(AXES, grid.seen(values), strict=False)}
 
 
-def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[jax.Array]) -> list[jax.Array]:
+def from_center(grid: Grid, points: Sequence[jax.Array], place: Sequence[Any]) -> list[jax.Array]:
     """x - c along each axis, to the nearest periodic image: coordinates in the box centred on c."""
-    return [
-        jnp.mod(x - c.astype(x.dtype) + length / 2, length) - length / 2
-        for x, c, length in zip(points, place, grid.box, strict=True)
-    ]
+    sides = zip(points, place, grid.box, strict=True)
+    return [jnp.mod(x - jnp.asarray(c, x.dtype) + h / 2, h) - h / 2 for x, c, h in sides]
 
 
 def center_velocity(layout: Layout, density: jax.Array, momentum: jax.Array) -> jax.Array:

@@ -1,10 +1,10 @@
 """Equations in a few lines: a `Model` whose fields and parameters are declared in the class."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
@@ -17,7 +17,6 @@ from simulator.physics.models.fields import VECTOR, DerivedField, Fields, FieldS
 from simulator.physics.models.model import Model
 from simulator.settings import Flag, Integer, Real, Settings
 from simulator.spectral import Evaluated, Local, Points, Transform
-from simulator.spectral.moved import Shift
 from simulator.spectral.operators import cross, fluctuation, hermitian, squared
 from simulator.spectral.transform import Tree
 
@@ -36,12 +35,9 @@ class Field:
     name: str
     vector: bool | int = False
     """True: one component for each axis of the grid; a number: this many components."""
-    complex: bool = False
-    """The values are complex. All fields of an equation are real, or all are complex."""
-    solenoidal: bool = False
-    """The divergence of initial conditions is removed."""
-    units: str = ""
-    """Units in words, e.g. "length/time"."""
+    complex: bool = False  # The values are complex. All fields of an equation are real, or all are complex.
+    solenoidal: bool = False  # The divergence of initial conditions is removed.
+    units: str = ""  # Units in words, e.g. "length/time".
 
     def spec(self, dimensions: int) -> FieldSpec:
         """The specification of the field on a grid with `dimensions` axes."""
@@ -109,9 +105,8 @@ class Equation(Model):
     def parameters(self, time: jax.Array) -> Tree:
         """The equation's parameters that are traced, by which a run is differentiated or of which an ensemble has
         many: a pointwise function must not close over them."""
-        return {
-            n: v for n in type(self.settings).model_fields if isinstance(v := getattr(self, n, None), Tracer)
-        }
+        values = {n: getattr(self, n, None) for n in type(self.settings).model_fields}
+        return {n: v for n, v in values.items() if isinstance(v, Tracer)}
 
     def with_parameters(self, parameters: Mapping[str, jax.Array]) -> Self:
         """The equation with these values of parameters."""
@@ -129,14 +124,7 @@ class Equation(Model):
         term."""
         return dict(products)
 
-    def tendency(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
-        keep: Collection[str] = (),
-    ) -> tuple[Fields, Evaluated]:
+    def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
         if jax.tree.leaves(self._product_shapes):
             rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
             return self._whole(rates), evaluated
@@ -176,9 +164,7 @@ class Equation(Model):
         if not self.growing:
             return fields
         layout = self.transform.layout
-        return jax.jit(lambda fields: {n: layout.constrain(hermitian(layout, f)) for n, f in fields.items()})(
-            fields
-        )
+        return jax.jit(lambda f: {n: layout.constrain(hermitian(layout, a)) for n, a in f.items()})(fields)
 
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         """The advective rate, and at least the growth rate of the linear term. Without `advection` there is no limit,
@@ -289,13 +275,12 @@ class Equation(Model):
             if spec.complex or spec.components:
                 word = "magnitude" if spec.components else "modulus"
                 size = FieldSpec(f"{name}_{word}", units=spec.units)
-                derived[size.name] = DerivedField(
-                    size, lambda f, name=name, spec=spec: self._size(f[name], spec)
-                )
+                values = partial(self._size, name, spec)
+                derived[size.name] = DerivedField(size, values)
         return derived
 
-    def _size(self, field: jax.Array, spec: FieldSpec) -> jax.Array:
-        values = self.transform.inverse(field)
+    def _size(self, name: str, spec: FieldSpec, fields: Fields) -> jax.Array:
+        values = self.transform.inverse(fields[name])
         return jnp.sqrt(squared(values if spec.components else values[None]))
 
     @property
@@ -357,6 +342,5 @@ def largest_of(model: Model, size: Callable[[jax.Array], jax.Array]) -> jax.Arra
     layout, dtype = model.transform.layout, model.transform.dtype
     rates = [jnp.zeros((1, 1, 1), dtype), *model.linear().values()]
     sizes = (jnp.where(layout.mask, size(jnp.asarray(rate)), 0) for rate in rates)
-    return jnp.stack(
-        [layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))).max() for r in sizes]
-    ).max()
+    whole = (layout.constrain(jnp.broadcast_to(r, (*r.shape[:-3], *layout.shape))) for r in sizes)
+    return jnp.stack([rates.max() for rates in whole]).max()

@@ -9,68 +9,63 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from simulator.errors import UserError, shown
+from simulator.physics.models import fields as specs
 from simulator.physics.models.closures import SubgridSettings
-from simulator.physics.models.fields import (
-    DISSIPATION_RATE,
-    SPEED,
-    VORTICITY,
-    VORTICITY_MAGNITUDE,
-    DerivedField,
-    Fields,
-    FieldSpec,
-    along_axes,
-    by_name,
-)
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.flow import Damping
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Settings, Vector, wrong
-from simulator.spectral import Grid, Layout, Local, Transform
-from simulator.spectral.operators import (
-    cross,
-    curl,
-    divergence,
-    dot,
-    fluctuation,
-    gradient,
-    squared,
-    symmetric_pairs,
-    wavenumbers,
-)
+from simulator.spectral import Grid, Layout, Local, Transform, operators
 
 RESERVED = frozenset(
-    (
-        *("velocity", "magnetic", "buoyancy", "density", "momentum", "psi"),
-        *(
-            "vorticity",
-            "vorticity_magnitude",
-            "current",
-            "current_magnitude",
-            "pressure",
-            "potential",
-            "speed",
-            "dissipation_rate",
-        ),
-        *("energy", "kinetic_energy", "magnetic_energy", "potential_energy"),
-        *("lorentz", "induction", "buoyancy_flux", "longitudinal_gradient", "transverse_gradient"),
-        *("viscous", "ohmic", "drag", "subgrid"),
-        *("stress", "force", "emf", "strain", "gradient"),
-        *(
-            "Q",
-            "R",
-            "step",
-            "time",
-            "dt",
-            "cfl",
-            "x",
-            "y",
-            "z",
-            "k",
-            "r",
-            "r_outer",
-            "sigma",
-            "contrast",
-            "axis",
-        ),
-    )
+    [
+        "velocity",
+        "magnetic",
+        "buoyancy",
+        "density",
+        "momentum",
+        "psi",
+        "vorticity",
+        "vorticity_magnitude",
+        "current",
+        "current_magnitude",
+        "pressure",
+        "potential",
+        "speed",
+        "dissipation_rate",
+        "energy",
+        "kinetic_energy",
+        "magnetic_energy",
+        "potential_energy",
+        "lorentz",
+        "induction",
+        "buoyancy_flux",
+        "longitudinal_gradient",
+        "transverse_gradient",
+        "viscous",
+        "ohmic",
+        "drag",
+        "subgrid",
+        "stress",
+        "force",
+        "emf",
+        "strain",
+        "gradient",
+        "Q",
+        "R",
+        "step",
+        "time",
+        "dt",
+        "cfl",
+        "x",
+        "y",
+        "z",
+        "k",
+        "r",
+        "r_outer",
+        "sigma",
+        "contrast",
+        "axis",
+    ]
 )
 """Names of fields, spectra and quantities of some model, and of coordinates of tables and series, and of
 what is computed at points. `viscous`, `ohmic`, `drag` and `subgrid` are reserved because of the columns
@@ -82,15 +77,9 @@ def free_name(name: str) -> bool:
     """Whether `name` may name fields, columns and files. Names of carried arrays begin with `memory_`, `history_` and
     `series_`, quantities of histograms end with `_deviation` and `_gradient`, a scalar's loss to a closure with
     `_subgrid`, and fields made from a scalar as in `scalar_fields`."""
-    return (
-        name.isidentifier()
-        and len(name) <= LONGEST_NAME
-        and name not in RESERVED
-        and not name.startswith(("memory", "history", "series"))
-        and not name.endswith(
-            ("_deviation", "_gradient", "_subgrid", "_gradient_magnitude", "_dissipation_rate")
-        )
-    )
+    endings = ("_deviation", "_gradient", "_subgrid", "_gradient_magnitude", "_dissipation_rate")
+    taken = name.startswith(("memory", "history", "series")) or name.endswith(endings) or name in RESERVED
+    return name.isidentifier() and len(name) <= LONGEST_NAME and not taken
 
 
 class Hyperdiffusion(Settings):
@@ -157,9 +146,8 @@ class FlowSettings(Settings):
         if closure.kind == "python" and closure.flux is None and self.transports_scalars:
             raise wrong("subgrid.flux", "is required, a function for the subgrid flux of the scalars")
         if closure.kind == "smagorinsky" and not self.magnetic and closure.resistive_coefficient is not None:
-            raise wrong(
-                "subgrid.resistive_coefficient", "has no effect without a magnetic field; leave it out"
-            )
+            problem = "has no effect without a magnetic field; leave it out"
+            raise wrong("subgrid.resistive_coefficient", problem)
         return self
 
     @property
@@ -182,11 +170,9 @@ def check_plane(settings: FlowSettings) -> None:
 
 def scalars_on(grid: Grid, scalars: Iterable[Scalar]) -> tuple[Scalar, ...]:
     """The scalars of the settings, their gradients with one number for each axis of the grid."""
+    keys = ((s, f"scalars.{i}.mean_gradient") for i, s in enumerate(scalars))
     return tuple(
-        s.model_copy(
-            update={"mean_gradient": along_axes(grid, f"scalars.{i}.mean_gradient", s.mean_gradient)}
-        )
-        for i, s in enumerate(scalars)
+        s.model_copy(update={"mean_gradient": specs.along_axes(grid, k, s.mean_gradient)}) for s, k in keys
     )
 
 
@@ -212,7 +198,7 @@ def power(layout: Layout, rate: jax.Array | float, field: jax.Array) -> jax.Arra
 def transfer(field: jax.Array, rate: jax.Array) -> jax.Array:
     """Re f* . r of each mode: the rate at which the tendency r adds to |f|^2 / 2. Components are summed."""
     if field.ndim > 3:
-        return dot(field.real, rate.real) + dot(field.imag, rate.imag)
+        return operators.dot(field.real, rate.real) + operators.dot(field.imag, rate.imag)
     return field.real * rate.real + field.imag * rate.imag
 
 
@@ -220,7 +206,7 @@ def coriolis(velocity: jax.Array, rotation: Sequence[float]) -> jax.Array | floa
     """-2 Omega x u; 0 without rotation."""
     if not any(rotation):
         return 0.0
-    return cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
+    return operators.cross(velocity, jnp.asarray(2 * constant(rotation, velocity.real.dtype)))
 
 
 # ---- linear damping --------------------------------------------------------------------------------------
@@ -272,7 +258,7 @@ def scalar_tendencies(
     """-div(u theta) - u . G."""
     tendencies = {}
     for s in scalars:
-        tendencies[s.name] = -divergence(layout, products[s.name])
+        tendencies[s.name] = -operators.divergence(layout, products[s.name])
         if any(s.mean_gradient):
             tendencies[s.name] -= along(s.mean_gradient, velocity)
     return tendencies
@@ -294,20 +280,19 @@ def scalar_diagnostics(layout: Layout, scalars: Iterable[Scalar], fields: Fields
     columns = {}
     for s in scalars:
         theta = fields[s.name]
-        k2, fluctuations = layout.k_squared(theta.real.dtype), fluctuation(layout, theta)
+        k2, fluctuations = layout.k_squared(theta.real.dtype), operators.fluctuation(layout, theta)
         columns[f"{s.name}_mean"] = layout.at_zero(theta).real
         columns[f"{s.name}_variance"] = layout.inner(fluctuations, fluctuations)
         columns[f"{s.name}_dissipation"] = 2 * s.diffusivity * power(layout, k2, theta)
         if any(s.mean_gradient):
-            columns[f"{s.name}_production"] = -2 * layout.inner(
-                fluctuations, along(s.mean_gradient, fields["velocity"])
-            )
+            carried = along(s.mean_gradient, fields["velocity"])
+            columns[f"{s.name}_production"] = -2 * layout.inner(fluctuations, carried)
     return columns
 
 
 def variance_modes(layout: Layout, field: jax.Array) -> jax.Array:
     """|f|^2 of each mode except k = 0; their sum is the variance of a scalar."""
-    return abs(fluctuation(layout, field)) ** 2
+    return abs(operators.fluctuation(layout, field)) ** 2
 
 
 def scalar_spectra(layout: Layout, scalars: Iterable[Scalar], fields: Fields) -> Fields:
@@ -319,7 +304,7 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Field
     """Re theta* u_i of each mode but k = 0, as `NAME_flux_x` and so on: summed, <theta' u_i'>."""
     found = {}
     for name in names:
-        own = fluctuation(layout, fields[name])
+        own = operators.fluctuation(layout, fields[name])
         for i, axis in enumerate(layout.grid.names.values()):
             found[f"{name}_flux_{axis}"] = transfer(own, fields["velocity"][i])
     return found
@@ -328,7 +313,7 @@ def scalar_fluxes(layout: Layout, names: Iterable[str], fields: Fields) -> Field
 def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields, fields: Fields) -> Fields:
     """The rate at which advection adds to the variance of each mode, as `NAME_variance`."""
     return {
-        f"{s.name}_variance": 2 * transfer(fields[s.name], -divergence(layout, products[s.name]))
+        f"{s.name}_variance": 2 * transfer(fields[s.name], -operators.divergence(layout, products[s.name]))
         for s in scalars
     }
 
@@ -339,12 +324,14 @@ def scalar_transfers(layout: Layout, scalars: Iterable[Scalar], products: Fields
 def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, DerivedField]:
     """The speed, the vorticity and, if that is a vector, its magnitude."""
     inverse, layout = transform.inverse, transform.layout
-    speed = DerivedField(SPEED, lambda f: jnp.sqrt(squared(inverse(f[name]))))
+    speed = DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(inverse(f[name]))))
 
     def vorticity(fields: Fields) -> jax.Array:
-        return inverse(curl(layout, fields[name]))
+        return inverse(operators.curl(layout, fields[name]))
 
-    return by_name(*curl_fields(transform, vorticity, VORTICITY, VORTICITY_MAGNITUDE), speed)
+    return specs.by_name(
+        *curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE), speed
+    )
 
 
 def curl_fields(
@@ -354,14 +341,14 @@ def curl_fields(
     curl_itself = DerivedField(spec.on(transform.grid), values)
     if transform.grid.planar:
         return [curl_itself]
-    return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(squared(values(f))))]
+    return [curl_itself, DerivedField(magnitude, lambda f: jnp.sqrt(operators.squared(values(f))))]
 
 
 def strain_rate(layout: Layout, velocity: jax.Array) -> jax.Array:
     """Coefficients (6, *order) of S_ij = (du_i/dx_j + du_j/dx_i) / 2: xx, yy, zz, xy, xz, yz; in a plane (3, *order):
     xx, yy, xy."""
-    k, u = wavenumbers(layout, velocity.real.dtype), velocity
-    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in symmetric_pairs(len(k))])
+    k, u = operators.wavenumbers(layout, velocity.real.dtype), velocity
+    return 0.5j * jnp.stack([k[j] * u[i] + k[i] * u[j] for i, j in operators.symmetric_pairs(len(k))])
 
 
 def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> DerivedField:
@@ -370,9 +357,9 @@ def dissipation_rate(transform: Transform, viscosity: float | jax.Array) -> Deri
     def values(fields: Fields) -> jax.Array:
         s = transform.inverse(strain_rate(transform.layout, fields["velocity"]))
         diagonal, others = s[: len(fields["velocity"])], s[len(fields["velocity"]) :]
-        return 2 * viscosity * (squared(diagonal) + 2 * squared(others))
+        return 2 * viscosity * (operators.squared(diagonal) + 2 * operators.squared(others))
 
-    return DerivedField(DISSIPATION_RATE, values)
+    return DerivedField(specs.DISSIPATION_RATE, values)
 
 
 def scalar_fields(transform: Transform, diffusivities: Mapping[str, float]) -> dict[str, DerivedField]:
@@ -380,7 +367,7 @@ def scalar_fields(transform: Transform, diffusivities: Mapping[str, float]) -> d
     mean is the column `NAME_dissipation`."""
 
     def squares(name: str, fields: Fields) -> jax.Array:
-        return squared(transform.inverse(gradient(transform.layout, fields[name])))
+        return operators.squared(transform.inverse(operators.gradient(transform.layout, fields[name])))
 
     found = []
     for name, diffusivity in diffusivities.items():
@@ -390,7 +377,7 @@ def scalar_fields(transform: Transform, diffusivities: Mapping[str, float]) -> d
                 FieldSpec(f"{name}_dissipation_rate"), lambda f, n=name, d=diffusivity: 2 * d * squares(n, f)
             ),
         ]
-    return by_name(*found)
+    return specs.by_name(*found)
 
 
 def pressure(
@@ -406,10 +393,13 @@ def pressure(
     """
 
     def head(values, points, parameters):
-        return Local({"force": pointwise_force(values), "kinetic": 0.5 * squared(values["velocity"])})
+        return Local(
+            {"force": pointwise_force(values), "kinetic": 0.5 * operators.squared(values["velocity"])}
+        )
 
     layout = transform.layout
     products = transform.evaluate(inputs, head).products
     inverse_k2 = layout.inverse_k_squared(transform.dtype)
     fluctuation = jnp.where(inverse_k2 == 0, 0, products["kinetic"])
-    return transform.inverse(-inverse_k2 * divergence(layout, products["force"] + linear_force) - fluctuation)
+    forced = operators.divergence(layout, products["force"] + linear_force)
+    return transform.inverse(-inverse_k2 * forced - fluctuation)

@@ -7,43 +7,12 @@ import jax
 import jax.numpy as jnp
 from pydantic import model_validator
 
-from simulator.physics.models.advection import (
-    Momentum,
-    divergence_of_stress,
-    products_are_exact,
-    stress_without_trace,
-)
-from simulator.physics.models.fields import (
-    CURRENT,
-    CURRENT_MAGNITUDE,
-    MAGNETIC,
-    PRESSURE,
-    DerivedField,
-    Fields,
-    by_name,
-)
-from simulator.physics.models.flow import (
-    Cascade,
-    Damping,
-    absent,
-    dissipation_scale,
-    mean_and_rms,
-    products_about,
-    tail_fraction,
-)
-from simulator.physics.models.fluid import (
-    FlowSettings,
-    Hyperdiffusion,
-    advection_rate,
-    curl_fields,
-    damping,
-    damping_rate,
-    fluxes,
-    power,
-    scalar_transfers,
-    transfer,
-)
-from simulator.physics.models.model import Balance
+from simulator.physics.models import fields as specs
+from simulator.physics.models import flow, fluid
+from simulator.physics.models.advection import Momentum, Rotational, advection_of
+from simulator.physics.models.fields import DerivedField, Fields
+from simulator.physics.models.flow import Damping
+from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.navier_stokes import NavierStokes
 from simulator.settings import Flag, NonNegative, wrong
 from simulator.spectral import Layout, Local, Points, Transform
@@ -54,7 +23,7 @@ class MhdSettings(FlowSettings):
     kind: Literal["mhd"] = "mhd"
     resistivity: NonNegative
     """Magnetic diffusivity, length^2 / time."""
-    hyperresistivity: Hyperdiffusion | None = None
+    hyperresistivity: fluid.Hyperdiffusion | None = None
     """Further damping of the magnetic field at the rate coefficient * k^(2 order)."""
     kinematic: Flag = False
     """The velocity keeps its initial value: the kinematic dynamo problem."""
@@ -83,37 +52,6 @@ class MhdSettings(FlowSettings):
         return self
 
 
-class StressForce(Momentum):
-    """-div(u u - b b) up to a gradient: 6 + 8 transforms per tendency with the electromotive force. Used if products
-    are exact, because aliased products of this form do not conserve energy (compare `advection.BasdevantStress`)."""
-
-    fields = ("velocity", "magnetic")
-
-    def products(self, values: Fields) -> Fields:
-        stress = stress_without_trace(values["velocity"]) - stress_without_trace(values["magnetic"])
-        return {"stress": stress}
-
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
-        return -divergence_of_stress(layout, products["stress"])
-
-
-class RotationalForce(Momentum):
-    """u x omega + j x b: 12 + 6 transforms per tendency with the electromotive force. With u x b it conserves energy
-    even with aliased products."""
-
-    fields = ("velocity", "magnetic")
-
-    def inputs(self, layout: Layout, fields: Fields) -> Fields:
-        return {"vorticity": curl(layout, fields["velocity"]), "current": curl(layout, fields["magnetic"])}
-
-    def products(self, values: Fields) -> Fields:
-        advection = cross(values["velocity"], values["vorticity"])
-        return {"force": advection + cross(values["current"], values["magnetic"])}
-
-    def force(self, layout: Layout, products: Fields) -> jax.Array:
-        return products["force"]
-
-
 class PrescribedVelocity(Momentum):
     """No force: 6 + 3 transforms per tendency for the electromotive force alone."""
 
@@ -136,16 +74,15 @@ class Mhd(NavierStokes):
     """
 
     Settings = MhdSettings
-    exact_force = RotationalForce()
+    exact_force = Rotational(magnetic=True)
 
     def __init__(self, settings: MhdSettings, transform: Transform):
-        super().__init__(settings, transform, [MAGNETIC])  # type: ignore[arg-type] - has all keys of a flow
+        super().__init__(settings, transform, [specs.MAGNETIC])  # type: ignore[arg-type] - has all keys of a flow
         if settings.kinematic:
             self.unforced = "has no effect: model.kinematic prescribes the velocity"
             self.budget = "none"
-            self.momentum = PrescribedVelocity()
-        else:
-            self.momentum = StressForce() if products_are_exact(transform.grid) else RotationalForce()
+        solved = advection_of(transform.grid, magnetic=True)
+        self.momentum = PrescribedVelocity() if settings.kinematic else solved
 
     # ---- the equation ------------------------------------------------------------------------------------
 
@@ -167,13 +104,10 @@ class Mhd(NavierStokes):
     def _of_products(self, products: Fields) -> Fields:
         return {**super()._of_products(products), "magnetic": curl(self.transform.layout, products["emf"])}
 
-    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
-        return super().energy_loss(losses) + losses["magnetic_subgrid_dissipation"]
-
     def _rate(self, u: jax.Array, b: jax.Array) -> jax.Array:
         """Rate of the flow and, unless the run is kinematic, of Alfven waves."""
         waves = () if self.settings.kinematic else (b,)
-        return advection_rate(self.transform.grid, u, *waves)
+        return fluid.advection_rate(self.transform.grid, u, *waves)
 
     def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
         if self.settings.kinematic:  # nothing to project
@@ -185,63 +119,55 @@ class Mhd(NavierStokes):
         return {**super().combine(products, fields), "magnetic": induction}
 
     def _resistive_damping(self) -> Damping:
-        return damping(self.settings.resistivity, self.settings.hyperresistivity)
+        return fluid.damping(self.settings.resistivity, self.settings.hyperresistivity)
 
     def linear(self) -> Fields:
         dtype = self.transform.dtype
         found = super().linear()
         if self.settings.kinematic:
             found["velocity"] = jnp.zeros((1, 1, 1), dtype)
-        return {**found, "magnetic": -damping_rate(self.transform.layout, self._resistive_damping(), dtype)}
+        rate = fluid.damping_rate(self.transform.layout, self._resistive_damping(), dtype)
+        return {**found, "magnetic": -rate}
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
-    def balance(self, fields: Fields) -> Balance:
-        layout, linear, names = self.transform.layout, self.linear(), ("velocity", "magnetic")
-        lost = jnp.asarray(sum(power(layout, -linear[n], fields[n]) for n in names))
-        if self.closure is not None:
-            lost = lost + self.energy_loss(self.subgrid_losses(fields))
-        return Balance(jnp.asarray(sum(0.5 * power(layout, 1.0, fields[n]) for n in names)), 0.0, lost)
-
-    def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        inner = self.transform.layout.inner
-        return jnp.asarray(
-            sum(inner(fields[n], forces[n]).sum() for n in ("velocity", "magnetic") if n in forces)
-        )
+    @property
+    def energy_weights(self) -> dict[str, float]:
+        return {"velocity": 1.0, "magnetic": 1.0}
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
-        ohmic = power(layout, -self.linear()["magnetic"], b)
+        ohmic = fluid.power(layout, -self.linear()["magnetic"], b)
         current = curl(layout, b)
 
         def exchange(values, points, parameters) -> Local:
             u, b, j = values["velocity"], values["magnetic"], values["current"]
             strength = jnp.sqrt(squared(b))
             maxima = {"field": strength, "divergence": abs(values["divergence"]), "rate": self._rate(u, b)}
-            means = {"lorentz": dot(u, cross(j, b)), **products_about(parameters, b, "magnetic")}
+            means = {"lorentz": dot(u, cross(j, b)), **flow.products_about(parameters, b, "magnetic")}
             return Local({}, maxima, means)
 
         inputs = {"velocity": u, "magnetic": b, "current": current, "divergence": divergence(layout, b)}
         mean = layout.at_zero(b).real
         evaluated = self.transform.evaluate(inputs, exchange, mean)
-        flow = super().diagnostics(fields, time)
+        columns = super().diagnostics(fields, time)
         return {
-            **flow,
-            **self._magnetic_numbers(flow),
-            "magnetic_energy": 0.5 * power(layout, 1.0, b),
+            **columns,
+            **self._magnetic_numbers(columns),
+            "magnetic_energy": 0.5 * fluid.power(layout, 1.0, b),
             "ohmic_dissipation": ohmic,
             "lorentz_work": evaluated.means["lorentz"],
             "cross_helicity": layout.inner(u, b).sum(),
             **{name: layout.sum(modes) for name, modes in self._topology(b).items()},
-            **mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
+            **flow.mean_and_rms(mean, evaluated.means, "magnetic", "b_rms", "maxwell_stress"),
             **self._magnetic_scales(current, ohmic),
             "max_magnetic": evaluated.maxima["field"],
             "max_magnetic_divergence": evaluated.maxima["divergence"],
-            "rate": self.rate(evaluated.maxima) if self.closure is None else flow["rate"],
+            "rate": self.rate(evaluated.maxima) if self.closure is None else columns["rate"],
         }
 
-    def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> Cascade:
-        return Cascade("energy", viscous)
+    def _cascaded(self, viscous: jax.Array, vorticity: jax.Array) -> flow.Cascade:
+        return flow.Cascade("energy", viscous)
 
     def _topology(self, b: jax.Array) -> Fields:
         """The third quantity of each mode that ideal flow conserves, by name: Re a* . b with curl a = b, or in two
@@ -249,14 +175,14 @@ class Mhd(NavierStokes):
         potential = inverse_curl(self.transform.layout, b)
         if self.transform.grid.planar:
             return {"square_potential": squared(potential)}
-        return {"magnetic_helicity": transfer(potential, b)}
+        return {"magnetic_helicity": fluid.transfer(potential, b)}
 
-    def _magnetic_numbers(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    def _magnetic_numbers(self, columns: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         resistivity = self.settings.resistivity
-        if absent(resistivity):
+        if flow.absent(resistivity):
             return {}
         return {
-            "magnetic_reynolds": flow["u_rms"] * flow["integral_scale"] / resistivity,
+            "magnetic_reynolds": columns["u_rms"] * columns["integral_scale"] / resistivity,
             "magnetic_prandtl": jnp.asarray(self.settings.viscosity / resistivity),
         }
 
@@ -266,12 +192,12 @@ class Mhd(NavierStokes):
         layout = self.transform.layout
         scales = {
             "magnetic_enstrophy": 0.5 * layout.inner(current, current).sum(),
-            "edge_magnetic_enstrophy": tail_fraction(layout, squared(current), 0.0),
+            "edge_magnetic_enstrophy": flow.tail_fraction(layout, squared(current), 0.0),
         }
-        present = [(n, eta) for n, eta in self._resistive_damping() if not absent(eta)]
+        present = [(n, eta) for n, eta in self._resistive_damping() if not flow.absent(eta)]
         # Where the cascade of a flow with a closure would end is not on the grid.
         if present and not self.settings.kinematic and self.closure is None:
-            scale = dissipation_scale(present, ohmic)
+            scale = flow.dissipation_scale(present, ohmic)
             scales["resistive_scale"] = scale
             scales["k_max_resistive"] = self.transform.grid.largest_wavenumber * scale
         return scales
@@ -289,7 +215,7 @@ class Mhd(NavierStokes):
         u, b = fields["velocity"], fields["magnetic"]
         return {
             **super().cospectra(fields),
-            "cross_helicity": transfer(u, b),
+            "cross_helicity": fluid.transfer(u, b),
             **self._topology(b),
             "elsasser_plus": 0.25 * squared(u + b),
             "elsasser_minus": 0.25 * squared(u - b),
@@ -307,16 +233,16 @@ class Mhd(NavierStokes):
             u, b = values["velocity"], values["magnetic"]
             advection, lorentz = cross(u, values["vorticity"]), cross(values["current"], b)
             products = {"advection": advection, "lorentz": lorentz, "emf": cross(u, b)}
-            return Local({**products, **fluxes(self.mean_gradients, values)})
+            return Local({**products, **fluid.fluxes(self.mean_gradients, values)})
 
         layout, u, b = self.transform.layout, fields["velocity"], fields["magnetic"]
         inputs = {**fields, **self.exact_force.inputs(layout, fields)}
         products = self.transform.evaluate(inputs, terms).products
         return {
-            "kinetic_energy": transfer(u, products["advection"]),
-            "lorentz": transfer(u, products["lorentz"]),
-            "induction": transfer(b, curl(layout, products["emf"])),
-            **scalar_transfers(layout, scalars, products, fields),
+            "kinetic_energy": fluid.transfer(u, products["advection"]),
+            "lorentz": fluid.transfer(u, products["lorentz"]),
+            "induction": fluid.transfer(b, curl(layout, products["emf"])),
+            **fluid.scalar_transfers(layout, scalars, products, fields),
             **self.subgrid_transfers(fields),
         }
 
@@ -326,10 +252,8 @@ class Mhd(NavierStokes):
         def current(fields: Fields) -> jax.Array:
             return inverse(curl(layout, fields["magnetic"]))
 
-        derived = {
-            **super().derived(),
-            **by_name(*curl_fields(self.transform, current, CURRENT, CURRENT_MAGNITUDE)),
-        }
+        currents = fluid.curl_fields(self.transform, current, specs.CURRENT, specs.CURRENT_MAGNITUDE)
+        derived = {**super().derived(), **specs.by_name(*currents)}
         if self.settings.kinematic:
-            del derived[PRESSURE.name]
+            del derived[specs.PRESSURE.name]
         return derived

@@ -1,43 +1,21 @@
 """Incompressible Navier-Stokes equations in three or two dimensions, with rotation and passive scalars."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import hypot
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 
+from simulator.physics.models import fluid
 from simulator.physics.models.advection import Momentum, Rotational, advection_of, divergence_of_stress
 from simulator.physics.models.closures import Closure, make_closure
 from simulator.physics.models.fields import PRESSURE, VELOCITY, DerivedField, Fields, FieldSpec, by_name
 from simulator.physics.models.flow import Cascade, flow_scalars, ratio, unresolved
-from simulator.physics.models.fluid import (
-    FlowSettings,
-    advection_rate,
-    check_plane,
-    constant,
-    coriolis,
-    damping_rate,
-    dissipation_rate,
-    drag_rate,
-    flow_fields,
-    fluxes,
-    power,
-    pressure,
-    scalar_diagnostics,
-    scalar_fields,
-    scalar_fluxes,
-    scalar_linear,
-    scalar_spectra,
-    scalar_tendencies,
-    scalar_transfers,
-    scalars_on,
-    transfer,
-    viscous_damping,
-)
+from simulator.physics.models.fluid import FlowSettings
 from simulator.physics.models.model import Balance, Model
 from simulator.physics.models.normal_modes import energy_parts
 from simulator.spectral import Evaluated, Local, Points, Transform
-from simulator.spectral.moved import Shift
 from simulator.spectral.operators import curl, divergence, gradient, project, squared
 
 
@@ -73,10 +51,10 @@ class NavierStokes(Model):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         grid = transform.grid
         if grid.planar:
-            check_plane(settings)
+            fluid.check_plane(settings)
         scalars = [FieldSpec(s.name) for s in settings.scalars]
         super().__init__(settings, transform, [spec.on(grid) for spec in (VELOCITY, *further, *scalars)])
-        self.scalars = scalars_on(grid, settings.scalars)
+        self.scalars = fluid.scalars_on(grid, settings.scalars)
         self.momentum: Momentum = advection_of(grid)
         self.closure: Closure | None = None
 
@@ -121,12 +99,12 @@ class NavierStokes(Model):
 
     def _resolved(self, values: Fields, points: Points, parameters: Any) -> Local:
         """`pointwise` without a closure."""
-        products = {**self.momentum.products(values), **fluxes(self.mean_gradients, values)}
-        return Local(products, {"rate": advection_rate(self.transform.grid, values["velocity"])})
+        products = {**self.momentum.products(values), **fluid.fluxes(self.mean_gradients, values)}
+        return Local(products, {"rate": fluid.advection_rate(self.transform.grid, values["velocity"])})
 
     def linear_force(self, fields: Fields) -> jax.Array | float:
         """The accelerations of the velocity that are linear in the fields, before the projection."""
-        return coriolis(fields["velocity"], self.settings.rotation)
+        return fluid.coriolis(fields["velocity"], self.settings.rotation)
 
     def acceleration(self, products: Fields, fields: Fields) -> jax.Array:
         """N of the velocity: its accelerations without the pressure, projected."""
@@ -137,25 +115,19 @@ class NavierStokes(Model):
         return project(layout, force)
 
     def combine(self, products: Fields, fields: Fields) -> Fields:
-        scalars = scalar_tendencies(self.transform.layout, self.scalars, products, fields["velocity"])
+        scalars = fluid.scalar_tendencies(self.transform.layout, self.scalars, products, fields["velocity"])
         return {"velocity": self.acceleration(products, fields), **scalars}
 
     def linear(self) -> Fields:
         layout, dtype, s = self.transform.layout, self.transform.dtype, self.settings
-        velocity = damping_rate(layout, viscous_damping(s), dtype) + drag_rate(layout, s, dtype)
-        return {"velocity": -velocity, **scalar_linear(layout, s.scalars, dtype)}
+        viscous = fluid.damping_rate(layout, fluid.viscous_damping(s), dtype)
+        velocity = viscous + fluid.drag_rate(layout, s, dtype)
+        return {"velocity": -velocity, **fluid.scalar_linear(layout, s.scalars, dtype)}
 
     def rate(self, maxima: Mapping[str, jax.Array]) -> jax.Array:
         return maxima["rate"] + 2 * hypot(*self.settings.rotation)
 
-    def tendency(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
-        keep: Collection[str] = (),
-    ) -> tuple[Fields, Evaluated]:
+    def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
         """Includes the rates of a modal closure; the stress of other closures is among the products."""
         rates, evaluated = super().tendency(fields, time, accelerations, shift, keep)
         if self.closure is None or not self.closure.modal:
@@ -180,7 +152,7 @@ class NavierStokes(Model):
         closure, found = self.closure, {}
         assert closure is not None
         for name, mean in self.mean_gradients.items():
-            whole = values[f"gradient/{name}"] + constant(mean, values[name].dtype)
+            whole = values[f"gradient/{name}"] + fluid.constant(mean, values[name].dtype)
             found[name] = closure.flux(values, values[name], whole)
         return {SUBGRID_STRESS: closure.stress(values), **found}
 
@@ -190,10 +162,8 @@ class NavierStokes(Model):
         assert closure is not None
         if closure.modal:
             of_velocity, of_scalars = closure.modal_damping(fields["velocity"])
-            return {
-                "velocity": -of_velocity * fields["velocity"],
-                **{name: -of_scalars * fields[name] for name in scalars},
-            }
+            rates = dict.fromkeys(scalars, of_scalars) | {"velocity": of_velocity}
+            return {name: -rate * fields[name] for name, rate in rates.items()}
         inputs = {**self._subgrid_inputs(fields), **{name: fields[name] for name in scalars}}
 
         def products(values: Fields, points: Points, parameters: Any) -> Local:
@@ -204,52 +174,54 @@ class NavierStokes(Model):
     def _of_products(self, products: Fields) -> Fields:
         """`subgrid_tendencies` from the coefficients of `_subgrid_products`."""
         layout = self.transform.layout
-        return {
-            "velocity": -divergence_of_stress(layout, products[SUBGRID_STRESS]),
-            **{name: -divergence(layout, products[name]) for name in self.mean_gradients},
-        }
+        scalars = {name: -divergence(layout, products[name]) for name in self.mean_gradients}
+        return {"velocity": -divergence_of_stress(layout, products[SUBGRID_STRESS]), **scalars}
 
     def subgrid_losses(self, fields: Fields) -> dict[str, jax.Array]:
         """What goes to scales below the grid per time, by column: kinetic energy, the variance of each scalar, and
         the energy of a further field."""
         inner, found = self.transform.layout.inner, {}
         for name, rate in self.subgrid_tendencies(fields).items():
-            column = "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"
-            found[column] = -self._weight(name) * inner(fields[name], rate).sum()
+            found[_loss(name)] = -self._weight(name) * inner(fields[name], rate).sum()
         return found
 
     def _weight(self, name: str) -> float:
         """1 for f^2 / 2 of a field, 2 for the variance of a scalar."""
         return 2.0 if name in self.mean_gradients else 1.0
 
-    def energy_loss(self, losses: Mapping[str, jax.Array]) -> jax.Array:
-        """The part of `subgrid_losses` that is energy."""
-        return losses["subgrid_dissipation"]
+    @property
+    def energy_weights(self) -> dict[str, float]:
+        """w of the energy, the sum of w <f . f> / 2 over some evolved fields f."""
+        return {"velocity": 1.0}
 
     # ---- diagnostics --------------------------------------------------------------------------------------
 
     def balance(self, fields: Fields) -> Balance:
-        u, layout = fields["velocity"], self.transform.layout
-        lost = power(layout, -self.linear()["velocity"], u)
+        layout, linear, weights = self.transform.layout, self.linear(), self.energy_weights
+        energy = sum(0.5 * w * fluid.power(layout, 1.0, fields[n]) for n, w in weights.items())
+        lost = sum(w * fluid.power(layout, -linear[n], fields[n]) for n, w in weights.items())
         if self.closure is not None:
-            lost = lost + self.energy_loss(self.subgrid_losses(fields))
-        return Balance(0.5 * power(layout, 1.0, u), 0.0, lost)
+            losses = self.subgrid_losses(fields)
+            lost += sum(w / self._weight(n) * losses[_loss(n)] for n, w in weights.items())
+        return Balance(jnp.asarray(energy), 0.0, jnp.asarray(lost))
 
     def work(self, fields: Fields, forces: Fields) -> jax.Array:
-        return self.transform.layout.inner(fields["velocity"], forces["velocity"]).sum()
+        weights, inner = self.energy_weights, self.transform.layout.inner
+        terms = (w * inner(fields[n], forces[n]).sum() for n, w in weights.items() if n in forces)
+        return jnp.asarray(sum(terms))
 
     def diagnostics(self, fields: Fields, time: jax.Array) -> dict[str, jax.Array]:
         layout, u, s = self.transform.layout, fields["velocity"], self.settings
         balance = self.balance(fields)
-        damping = viscous_damping(s)
-        viscous = power(layout, damping_rate(layout, damping, u.real.dtype), u)
-        drag = {"drag_dissipation": power(layout, drag_rate(layout, s, u.real.dtype), u)} if s.drag else {}
+        damping = fluid.viscous_damping(s)
+        viscous = fluid.power(layout, fluid.damping_rate(layout, damping, u.real.dtype), u)
+        dragged = fluid.power(layout, fluid.drag_rate(layout, s, u.real.dtype), u)
         flow = flow_scalars(
             self.transform,
             u,
             damping,
             self._cascaded(viscous, curl(layout, u)),
-            lambda v: advection_rate(self.transform.grid, v),
+            lambda v: fluid.advection_rate(self.transform.grid, v),
         )
         subgrid: dict[str, jax.Array] = {}
         if self.closure is not None:
@@ -259,14 +231,14 @@ class NavierStokes(Model):
             flow["rate"] = self.tendency(fields, time)[1].maxima["rate"]
         return {
             "energy": balance.energy,
-            "kinetic_energy": 0.5 * power(layout, 1.0, u),
+            "kinetic_energy": 0.5 * fluid.power(layout, 1.0, u),
             "dissipation": balance.dissipation,
             "viscous_dissipation": viscous,
-            **drag,
+            **({"drag_dissipation": dragged} if s.drag else {}),
             **subgrid,
             **flow,
             **self._rossby(flow),
-            **scalar_diagnostics(layout, self.scalars, fields),
+            **fluid.scalar_diagnostics(layout, self.scalars, fields),
             "rate": self.rate(flow),
         }
 
@@ -275,8 +247,8 @@ class NavierStokes(Model):
         if not self.transform.grid.planar:
             return Cascade("energy", viscous)
         layout, s = self.transform.layout, self.settings
-        rate = damping_rate(layout, viscous_damping(s), vorticity.real.dtype)
-        return Cascade("enstrophy", power(layout, rate, vorticity))
+        rate = fluid.damping_rate(layout, fluid.viscous_damping(s), vorticity.real.dtype)
+        return Cascade("enstrophy", fluid.power(layout, rate, vorticity))
 
     def _rossby(self, flow: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         if not any(self.settings.rotation):
@@ -289,15 +261,13 @@ class NavierStokes(Model):
 
     def spectral_energies(self, fields: Fields) -> Fields:
         kinetic = 0.5 * squared(fields["velocity"])
-        return {
-            "kinetic_energy": kinetic,
-            **scalar_spectra(self.transform.layout, self.settings.scalars, fields),
-        }
+        variances = fluid.scalar_spectra(self.transform.layout, self.settings.scalars, fields)
+        return {"kinetic_energy": kinetic, **variances}
 
     def cospectra(self, fields: Fields) -> Fields:
         """The flux u_i theta of every scalar along each axis; of rotating flows the energy of waves."""
         layout, scalars = self.transform.layout, [s.name for s in self.settings.scalars]
-        return {**scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
+        return {**fluid.scalar_fluxes(layout, scalars, fields), **self.wave_parts(fields)}
 
     def wave_parts(self, fields: Fields) -> Fields:
         """The energy of waves and of the rest, if the linear terms make waves."""
@@ -316,19 +286,16 @@ class NavierStokes(Model):
     def subgrid_transfers(self, fields: Fields) -> Fields:
         if self.closure is None:
             return {}
-        return {
-            "subgrid" if n == "velocity" else f"{n}_subgrid": self._weight(n) * transfer(fields[n], rate)
-            for n, rate in self.subgrid_tendencies(fields).items()
-        }
+        rates = self.subgrid_tendencies(fields).items()
+        found = {n: self._weight(n) * fluid.transfer(fields[n], rate) for n, rate in rates}
+        return {"subgrid" if n == "velocity" else f"{n}_subgrid": rate for n, rate in found.items()}
 
     def transfers_of(self, products: Fields, fields: Fields) -> Fields:
         """`transfers` from the coefficients of the products."""
         layout = self.transform.layout
-        scalars = scalar_transfers(layout, self.settings.scalars, products, fields)
-        return {
-            "kinetic_energy": transfer(fields["velocity"], self.momentum.force(layout, products)),
-            **scalars,
-        }
+        scalars = fluid.scalar_transfers(layout, self.settings.scalars, products, fields)
+        kinetic = fluid.transfer(fields["velocity"], self.momentum.force(layout, products))
+        return {"kinetic_energy": kinetic, **scalars}
 
     @property
     def diffusivities(self) -> dict[str, float]:
@@ -336,19 +303,24 @@ class NavierStokes(Model):
         return {s.name: s.diffusivity for s in self.settings.scalars}
 
     def derived(self) -> Mapping[str, DerivedField]:
-        found = flow_fields(self.transform)
+        found = fluid.flow_fields(self.transform)
         # Of a stress only what accelerates the flow is known; a modal force has no divergence.
         if self.closure is None or self.closure.modal:
             found[PRESSURE.name] = DerivedField(PRESSURE, self._pressure)
         return {
             **found,
-            **by_name(dissipation_rate(self.transform, self.settings.viscosity)),
-            **scalar_fields(self.transform, self.diffusivities),
+            **by_name(fluid.dissipation_rate(self.transform, self.settings.viscosity)),
+            **fluid.scalar_fields(self.transform, self.diffusivities),
         }
 
     def _pressure(self, fields: Fields) -> jax.Array:
         force = self.exact_force
         inputs = {n: fields[n] for n in force.fields} | force.inputs(self.transform.layout, fields)
-        return pressure(
+        return fluid.pressure(
             self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields)
         )
+
+
+def _loss(name: str) -> str:
+    """The column of what a closure takes from a field."""
+    return "subgrid_dissipation" if name == "velocity" else f"{name}_subgrid_dissipation"

@@ -15,10 +15,8 @@ from simulator.spectral.operators import cross, dot, squared, wavenumbers
 class _Linear(NamedTuple):
     """The linear problem of each mode; all arrays broadcast against a spectral array."""
 
-    coriolis: jax.Array
-    """2 Omega . k / |k|, the only part of the rotation that acts on a mode."""
-    frequency: jax.Array
-    """omega >= 0 (1/time), 0 where it is round-off."""
+    coriolis: jax.Array  # 2 Omega . k / |k|, the only part of the rotation that acts on a mode.
+    frequency: jax.Array  # omega >= 0 (1/time), 0 where it is round-off.
     rise: jax.Array
     """1, -1 or 0: the sign of the group velocity of the wave exp(i (k . x - omega t)) along the axis."""
 

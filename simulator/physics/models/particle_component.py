@@ -124,9 +124,7 @@ class ParticleComponent(Component):
         found = self.assignment.interpolated(pull, particles.records["position"])
         return jnp.where(particles.valid, found, 0).astype(jnp.float64)
 
-    def kick(
-        self, fields: Any, work: None, potential: Potential, time: jax.Array, duration: jax.Array
-    ) -> tuple[Any, jax.Array]:
+    def kick(self, fields, work, potential, time, duration) -> tuple[Any, jax.Array]:
         particles = fields[PARTICLES]
         velocity = particles.records["velocity"] + duration * self.acceleration(particles, potential)
         new = particles.with_records({"velocity": velocity})

@@ -1,4 +1,4 @@
-"""An equation from a user's PythonModel file."""
+"""An equation from a user's Python file."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,7 +28,7 @@ _TAKEN = frozenset(("step", "time", "dt", "cfl", "x", "y", "z", "k", "rate"))
 class PythonModelSettings(Settings):
     kind: Literal["python"] = "python"
     path: InputPath
-    """A PythonModel file; the run keeps a copy of it, and the copy is what runs."""
+    """A Python file; the run keeps a copy of it, and the copy is what runs."""
     equation: str
     """The class in it: a subclass of `simulator.equations.Equation`."""
     parameters: dict[str, Any] = Key(default_factory=dict)

@@ -11,31 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import model_validator
 
+from simulator.physics.models import fields as specs
+from simulator.physics.models import wave_functions
 from simulator.physics.models.cosmology import Background, CosmologySettings
 from simulator.physics.models.density import by_axis, center, density_power, from_center
-from simulator.physics.models.fields import (
-    DENSITY,
-    PHASE,
-    POTENTIAL,
-    PSI,
-    SPEED,
-    VELOCITY,
-    DerivedField,
-    Fields,
-    FieldSpec,
-    by_name,
-    check_arrangement,
-)
+from simulator.physics.models.fields import DerivedField, Fields, FieldSpec
 from simulator.physics.models.flow import UNDER_RESOLVED, tail_fraction
 from simulator.physics.models.model import SplitModel
-from simulator.physics.models.wave_functions import (
-    AbsorberSettings,
-    ExternalSettings,
-    absorption,
-    external_potential,
-    phase_factor,
-    pierced_faces,
-)
 from simulator.settings import NonNegative, Positive, Real, Settings, wrong
 from simulator.spectral import Evaluated, Local, Points, Transform
 from simulator.spectral.operators import Green, gradient, project, solve_poisson, squared
@@ -54,9 +36,9 @@ class WaveSettings(Settings):
     """hbar / m, length^2 / time; 1 by default."""
     self_interaction: Real = 0.0
     """g in the potential g |psi|^2; negative values attract."""
-    external_potential: ExternalSettings | None = None
+    external_potential: wave_functions.ExternalSettings | None = None
     """A trap: {kind: harmonic, frequency: [x, y, z]} or {kind: python, path, function}."""
-    absorber: AbsorberSettings | None = None
+    absorber: wave_functions.AbsorberSettings | None = None
     """An absorbing layer at the faces of the box."""
 
 
@@ -118,16 +100,17 @@ class SchrodingerPoisson(SplitModel):
     ):
         """`transform` is that of the complex wave function, `real` that of density and potential, both with all
         modes."""
-        super().__init__(settings, transform, [PSI])
+        super().__init__(settings, transform, [specs.PSI])
         self.real = real
-        check_arrangement(transform, real, "wave function and potential")
+        specs.check_arrangement(transform, real, "wave function and potential")
         self.hbar, self.gravity = settings.hbar, settings.gravity
         self.background = Background(settings.cosmology) if settings.cosmology else None
         self._external = self._absorption = None
         if settings.external_potential is not None:
-            self._external = external_potential(settings.external_potential, transform.grid, files)
+            external = settings.external_potential
+            self._external = wave_functions.external_potential(external, transform.grid, files)
         if settings.absorber is not None:
-            self._absorption = absorption(settings.absorber, transform.grid)
+            self._absorption = wave_functions.absorption(settings.absorber, transform.grid)
 
     @classmethod
     def create(cls, settings: SchrodingerPoissonSettings, make: Callable[..., Transform], files: Any) -> Self:
@@ -170,7 +153,7 @@ class SchrodingerPoisson(SplitModel):
 
     def rotated(self, psi: jax.Array, v: jax.Array, duration: jax.Array) -> tuple[Fields, jax.Array]:
         """The state after a kick of the values `psi` at the phase rate v (1/time)."""
-        psi = psi * phase_factor(v * duration.astype(v.dtype))
+        psi = psi * wave_functions.phase_factor(v * duration.astype(v.dtype))
         if self._absorption is not None:
             points = self.real.physical.coordinates(v.dtype)
             psi = psi * jnp.exp(-self._absorption(*points) * duration.astype(v.dtype))
@@ -254,15 +237,14 @@ class SchrodingerPoisson(SplitModel):
         }
         if held:
             binding = abs(gravity) + evaluated.means.get("tension", 0.0)
-            columns["virial_ratio"] = 1 + evaluated.means["virial"] / jnp.where(
-                binding == 0, jnp.inf, binding
-            )
+            binding = jnp.where(binding == 0, jnp.inf, binding)
+            columns["virial_ratio"] = 1 + evaluated.means["virial"] / binding
         columns |= {
             "mass": evaluated.means["density"] * self.transform.grid.volume,
             "max_density": evaluated.maxima["largest"],
             **by_axis(self.transform.grid, "mean_momentum", momentum),
             **by_axis(self.transform.grid, "center", place),
-            "vortex_faces": pierced_faces(self.transform, psi),
+            "vortex_faces": wave_functions.pierced_faces(self.transform, psi),
             "edge_energy": self._edge(psi, evaluated.means["density"]),
         }
         if self.background is not None:
@@ -314,12 +296,9 @@ class SchrodingerPoisson(SplitModel):
         density_rate = 2 * (jnp.conj(psi) * change).real
         total = jnp.zeros_like(density_rate)
         for i in range(3):
-            momentum_rate = (
-                jnp.conj(change) * values["gradient"][i] + jnp.conj(psi) * values["change_gradient"][i]
-            )
-            total = total + away[i] * (
-                self.hbar * momentum_rate.imag - drift[i].astype(total.dtype) * density_rate
-            )
+            turned = jnp.conj(change) * values["gradient"][i] + jnp.conj(psi) * values["change_gradient"][i]
+            rate = self.hbar * turned.imag - drift[i].astype(total.dtype) * density_rate
+            total = total + away[i] * rate
         return total
 
     def _edge(self, psi: jax.Array, density: jax.Array) -> jax.Array:
@@ -356,9 +335,8 @@ class SchrodingerPoisson(SplitModel):
         the flow, |w|^2 / 2 with w = sqrt(rho) v, in its `solenoidal` part, that of vortices, and its `compressive`
         part; and `quantum_energy`, hbar^2 |grad sqrt(rho)|^2 / 2. The mean of w belongs to the first."""
         real = self.real
-        wave, slope = (
-            self.transform.inverse(f) for f in (fields["psi"], gradient(self.transform.layout, fields["psi"]))
-        )
+        both = fields["psi"], gradient(self.transform.layout, fields["psi"])
+        wave, slope = map(self.transform.inverse, both)
         modulus = jnp.sqrt(_squared(wave))
         empty = modulus <= 0
         rate = jnp.where(empty, 0, self.hbar * jnp.conj(wave) * slope / jnp.where(empty, 1, modulus))
@@ -384,12 +362,12 @@ class SchrodingerPoisson(SplitModel):
         def potential(fields: Fields) -> jax.Array:
             return self.real.inverse(self.potential(self.real.forward(density(fields))))
 
-        return by_name(
-            DerivedField(DENSITY, density),
-            DerivedField(replace(VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
-            DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
-            DerivedField(PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
-            DerivedField(POTENTIAL, potential),
+        return specs.by_name(
+            DerivedField(specs.DENSITY, density),
+            DerivedField(replace(specs.VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
+            DerivedField(specs.SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
+            DerivedField(specs.PHASE, lambda f: jnp.angle(inverse(f["psi"]))),
+            DerivedField(specs.POTENTIAL, potential),
         )
 
 

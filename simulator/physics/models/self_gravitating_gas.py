@@ -10,41 +10,17 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from simulator.errors import UserError
+from simulator.physics.models import fields as specs
 from simulator.physics.models.density import by_axis, center, center_velocity, density_power, faces
-from simulator.physics.models.fields import (
-    DENSITY,
-    MOMENTUM,
-    POTENTIAL,
-    PRESSURE,
-    SPEED,
-    VELOCITY,
-    VORTICITY,
-    VORTICITY_MAGNITUDE,
-    DerivedField,
-    Fields,
-    along_axes,
-    by_name,
-)
+from simulator.physics.models.fields import DerivedField, Fields
 from simulator.physics.models.flow import tail_fraction
 from simulator.physics.models.fluid import advection_rate, curl_fields, transfer
-from simulator.physics.models.model import Balance, Model, Shift
+from simulator.physics.models.model import Balance, Model
 from simulator.settings import AxisVector, Integer, NonNegative, Positive, Real, Settings
-from simulator.spectral import Layout, Local, Points, Transform
+from simulator.spectral import Layout, Local, Points, Transform, operators
 from simulator.spectral.bins import shell_spectra
 from simulator.spectral.grid import AXES
-from simulator.spectral.operators import (
-    Green,
-    curl,
-    divergence,
-    dot,
-    gradient,
-    hermitian,
-    project,
-    solve_poisson,
-    squared,
-    symmetric_pairs,
-    wavenumbers,
-)
+from simulator.spectral.operators import Green
 from simulator.spectral.transform import Evaluated
 
 
@@ -112,8 +88,8 @@ class SelfGravitatingGas(Model):
 
     def __init__(self, settings: SelfGravitatingGasSettings, transform: Transform):
         grid = transform.grid
-        super().__init__(settings, transform, [DENSITY, MOMENTUM.on(grid)])
-        self.pull = along_axes(grid, "external_acceleration", settings.external_acceleration)
+        super().__init__(settings, transform, [specs.DENSITY, specs.MOMENTUM.on(grid)])
+        self.pull = specs.along_axes(grid, "external_acceleration", settings.external_acceleration)
         self.viscous = bool(settings.viscosity or settings.bulk_viscosity)
         self.isothermal = settings.polytropic_exponent == 1
 
@@ -144,13 +120,12 @@ class SelfGravitatingGas(Model):
 
         @jax.jit
         def begun(fields: Fields) -> Fields:
-            m = (
-                fields["momentum"]
-                if "momentum" in fields
-                else self.transform.evaluate(fields, product).products
+            evolved = {"density": fields["density"]}
+            given = "momentum" in fields
+            evolved["momentum"] = (
+                fields["momentum"] if given else self.transform.evaluate(fields, product).products
             )
-            evolved = {"density": fields["density"], "momentum": m}
-            return {name: layout.constrain(hermitian(layout, field)) for name, field in evolved.items()}
+            return {n: layout.constrain(operators.hermitian(layout, field)) for n, field in evolved.items()}
 
         return begun(fields)
 
@@ -168,14 +143,7 @@ class SelfGravitatingGas(Model):
 
     # ---- the equation ------------------------------------------------------------------------------------
 
-    def tendency(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        accelerations: Fields | None = None,
-        shift: Shift | None = None,
-        keep: Collection[str] = (),
-    ) -> tuple[Fields, Evaluated]:
+    def tendency(self, fields, time, accelerations=None, shift=None, keep=()) -> tuple[Fields, Evaluated]:
         """The explicit part of the right-hand side, and the rate that limits dt, NaN if the run has to stop.
 
         An acceleration acts on the density at every point, as gravity does, so it is added to grad Phi in the
@@ -191,18 +159,18 @@ class SelfGravitatingGas(Model):
     def inputs(self, fields: Fields) -> Fields:
         inputs = {"density": fields["density"], "momentum": fields["momentum"]}
         if self.settings.gravitational_constant:
-            inputs["grad_phi"] = gradient(self.transform.layout, self.potential(fields["density"]))
+            inputs["grad_phi"] = operators.gradient(self.transform.layout, self.potential(fields["density"]))
         return inputs
 
     def potential(self, density: jax.Array) -> jax.Array:
         """Coefficients of Phi."""
-        s = self.settings
-        return solve_poisson(self.transform.layout, 4 * math.pi * s.gravitational_constant * density, s.green)
+        source = 4 * math.pi * self.settings.gravitational_constant * density
+        return operators.solve_poisson(self.transform.layout, source, self.settings.green)
 
     def pointwise(self, values: Fields, points: Points, parameters: Mapping[str, jax.Array]) -> Local:
         rho, m = values["density"], values["momentum"]
         v = m / rho
-        products = {"flux": jnp.stack([m[i] * v[j] for i, j in symmetric_pairs(len(m))])}
+        products = {"flux": jnp.stack([m[i] * v[j] for i, j in operators.symmetric_pairs(len(m))])}
         if not self.isothermal:
             products["pressure"] = self._pressure(rho, parameters["background"])
         if "grad_phi" in values:
@@ -220,9 +188,9 @@ class SelfGravitatingGas(Model):
     def combine(self, products: Fields, fields: Fields) -> Fields:
         layout, s = self.transform.layout, self.settings
         rho, m, flux = fields["density"], fields["momentum"], products["flux"]
-        k = wavenumbers(layout, rho.real.dtype)
+        k = operators.wavenumbers(layout, rho.real.dtype)
         pressure = s.sound_speed**2 * rho if self.isothermal else products["pressure"]
-        stress = dict(zip(symmetric_pairs(len(k)), flux, strict=True))
+        stress = dict(zip(operators.symmetric_pairs(len(k)), flux, strict=True))
         stress = {(i, j): part + pressure if i == j else part for (i, j), part in stress.items()}
         rows = ((stress[min(i, j), max(i, j)] for j in range(len(k))) for i in range(len(k)))
         force = -1j * jnp.stack([sum(q * part for q, part in zip(k, row, strict=True)) for row in rows])
@@ -232,13 +200,12 @@ class SelfGravitatingGas(Model):
             force = force + jnp.stack([a * rho for a in self.pull])
         if self.viscous:
             velocity = self._background(fields) * products["velocity"]
-            stretch = (s.viscosity / 3 + s.bulk_viscosity) * sum(
-                q * c for q, c in zip(k, velocity, strict=True)
-            )
+            spread = sum(q * c for q, c in zip(k, velocity, strict=True))
+            stretch = (s.viscosity / 3 + s.bulk_viscosity) * spread
             force = force - s.viscosity * layout.k_squared(rho.real.dtype) * (velocity - m)
             force = force - jnp.stack([q * stretch for q in k])
         # Gravity makes waves grow, so the part of the plane kz = 0 that is invisible in physical space must be zero.
-        return {"density": -divergence(layout, m), "momentum": hermitian(layout, force)}
+        return {"density": -operators.divergence(layout, m), "momentum": operators.hermitian(layout, force)}
 
     def linear(self) -> Fields:
         s, k2 = self.settings, self.transform.layout.k_squared(self.transform.dtype)
@@ -270,10 +237,10 @@ class SelfGravitatingGas(Model):
         # Round-off of the fluxes: from sound, bulk motion, and gravitational acceleration across the box.
         s, length = self.settings, max(self.transform.grid.seen(self.transform.grid.box))
         mean = layout.at_zero(fields["density"]).real
-        speed = s.sound_speed + jnp.sqrt(squared(drift))
+        speed = s.sound_speed + jnp.sqrt(operators.squared(drift))
         speed = speed + length * jnp.sqrt(s.gravitational_constant * abs(mean))
         noise = 1e3 * jnp.finfo(m.real.dtype).eps * speed * mean
-        return tail_fraction(layout, squared(relative), noise**2)
+        return tail_fraction(layout, operators.squared(relative), noise**2)
 
     def trouble(self, fields: Fields) -> tuple[str, str] | None:
         """Why a run cannot continue from these fields, and a remedy."""
@@ -331,17 +298,17 @@ class SelfGravitatingGas(Model):
                 thermal = pressure / (gamma - 1)
             sound = s.sound_speed * jnp.maximum(ratio, 0) ** ((gamma - 1) / 2)
             means = {
-                "kinetic": 0.5 * dot(m, v),
+                "kinetic": 0.5 * operators.dot(m, v),
                 "thermal": thermal,
                 "pressure": pressure,
-                "mach": jnp.where(sound > 0, squared(relative) / jnp.where(sound > 0, sound, 1) ** 2, 0),
+                "mach": jnp.where(sound > 0, (relative**2).sum(0) / jnp.where(sound > 0, sound, 1) ** 2, 0),
             }
             if "grad_phi" in values:
                 stresses = self._normal_stresses(values, relative, pressure, parameters["mean"])
                 at = zip(points, parameters["faces"], grid.spacing, grid.shape, strict=True)
                 weights = [jnp.where(jnp.rint(x / h) == face, n, 0) for x, face, h, n in at]
                 means["surface"] = sum(w * t for w, t in zip(weights, stresses, strict=True))
-            maxima = {"speed": jnp.sqrt(squared(v)), "densest": rho, "thinnest": -rho}
+            maxima = {"speed": jnp.sqrt(operators.squared(v)), "densest": rho, "thinnest": -rho}
             return Local({"velocity": v}, maxima, means)
 
         parameters = {
@@ -359,7 +326,7 @@ class SelfGravitatingGas(Model):
         """T_xx, T_yy, T_zz with dm_i/dt = -d_j T_ij apart from viscosity and forcing. The gravitational part,
         (2 g_i g_j - g^2 delta_ij) / (8 pi G) + <rho> Phi delta_ij, has the divergence rho grad Phi."""
         grad_phi, g = values["grad_phi"], 8 * math.pi * self.settings.gravitational_constant
-        same = pressure + mean * values["potential"] - squared(grad_phi) / g
+        same = pressure + mean * values["potential"] - operators.squared(grad_phi) / g
         return [same + values["density"] * velocity[i] ** 2 + 2 * grad_phi[i] ** 2 / g for i in range(3)]
 
     def _gravity(self, rho: jax.Array) -> jax.Array:
@@ -369,7 +336,7 @@ class SelfGravitatingGas(Model):
     def _dissipation(self, fields: Fields, velocity: jax.Array) -> jax.Array:
         """The rate at which viscosity and hyperviscosity remove energy."""
         layout, s, m = self.transform.layout, self.settings, fields["momentum"]
-        k2, stretch = layout.k_squared(m.real.dtype), divergence(layout, velocity)
+        k2, stretch = layout.k_squared(m.real.dtype), operators.divergence(layout, velocity)
         shear = s.viscosity * layout.inner(velocity, k2 * velocity).sum()
         spread = (s.viscosity / 3 + s.bulk_viscosity) * layout.inner(stretch, stretch)
         lost = self._background(fields) * (shear + spread)
@@ -396,12 +363,12 @@ class SelfGravitatingGas(Model):
         grid, attraction, virial = self.transform.grid, None, {}
         if self.settings.gravitational_constant and not grid.planar:  # rods have another virial theorem
             phi = self.potential(rho)
-            attraction = {"potential": phi, "grad_phi": gradient(layout, phi)}
+            attraction = {"potential": phi, "grad_phi": operators.gradient(layout, phi)}
         measured, gravity = self._measured(fields, attraction), self._gravity(rho)
         means, momentum = measured.means, layout.at_zero(fields["momentum"]).real
         if attraction:
             # In the frame of the centre of mass.
-            motion = 2 * means["kinetic"] - dot(momentum, momentum) / layout.at_zero(rho).real
+            motion = 2 * means["kinetic"] - operators.dot(momentum, momentum) / layout.at_zero(rho).real
             binding = jnp.where(gravity == 0, jnp.inf, abs(gravity))
             virial["virial_ratio"] = (motion + 3 * means["pressure"] - means["surface"]) / binding
         return {
@@ -431,18 +398,16 @@ class SelfGravitatingGas(Model):
         sqrt(rho) v, the co-spectrum ends with the modes of the momentum, so that no part of it is truncated."""
         layout = self.transform.layout
         energy = 0.5 * transfer(fields["momentum"], self.velocity(fields))
-        return {
-            **shell_spectra(layout, {"kinetic_energy": energy}),
-            "density_power": density_power(layout, fields["density"]),
-        }
+        power = density_power(layout, fields["density"])
+        return {**shell_spectra(layout, {"kinetic_energy": energy}), "density_power": power}
 
     def cospectra(self, fields: Fields) -> Fields:
         """|v|^2 / 2 of the velocity v = m / rho, whose modes beyond those of the state are left out, in its
         `solenoidal` and its `compressive` part, k (k . v) / k^2; the mean velocity belongs to the former."""
         velocity = self.velocity(fields)
-        solenoidal = project(self.transform.layout, velocity)
+        solenoidal = operators.project(self.transform.layout, velocity)
         parts = {"solenoidal": solenoidal, "compressive": velocity - solenoidal}
-        return {f"{name}_energy": 0.5 * squared(part) for name, part in parts.items()}
+        return {f"{name}_energy": 0.5 * operators.squared(part) for name, part in parts.items()}
 
     def transfers(self, fields: Fields) -> Fields:
         """The rate of change of Re(m* . v) / 2, the kinetic energy of a mode, by advection (`kinetic_energy`), by the
@@ -458,19 +423,21 @@ class SelfGravitatingGas(Model):
                 return Local({"pressure": self._pressure(values["density"], parameters)})
 
             pressure = self.transform.evaluate({"density": rho}, of_density, background).products["pressure"]
-        slope = gradient(layout, pressure)
+        slope = operators.gradient(layout, pressure)
         inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
         axes = self.transform.grid.axes
-        inputs |= {f"gradient_{axis}": gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)}
+        inputs |= {
+            f"gradient_{axis}": operators.gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)
+        }
         if self.settings.gravitational_constant:
-            inputs["grad_phi"] = gradient(layout, self.potential(rho))
+            inputs["grad_phi"] = operators.gradient(layout, self.potential(rho))
 
         def terms(values, points, parameters) -> Local:
             density, m = values["density"], values["momentum"]
             v = m / density
             products = {
                 "flux": jnp.stack([a * b for a in m for b in v]),
-                "advection": jnp.stack([dot(v, values[f"gradient_{axis}"]) for axis in axes]),
+                "advection": jnp.stack([operators.dot(v, values[f"gradient_{axis}"]) for axis in axes]),
                 "push": values["slope"] / density,
             }
             if "grad_phi" in values:
@@ -480,7 +447,7 @@ class SelfGravitatingGas(Model):
         products, m = self.transform.evaluate(inputs, terms).products, fields["momentum"]
         flux = products["flux"]
         rows = flux.reshape(len(axes), len(axes), *flux.shape[1:])
-        outflow = jnp.stack([divergence(layout, row) for row in rows])
+        outflow = jnp.stack([operators.divergence(layout, row) for row in rows])
         found = {
             "kinetic_energy": -0.5 * (transfer(velocity, outflow) + transfer(m, products["advection"])),
             "pressure": -0.5 * (transfer(velocity, slope) + transfer(m, products["push"])),
@@ -502,7 +469,7 @@ class SelfGravitatingGas(Model):
             return inverse(f["momentum"]) / jnp.where(inside(), inverse(f["density"]), 1)
 
         def vorticity(f: Fields) -> jax.Array:
-            return inverse(curl(layout, self.transform.forward(velocity(f))))
+            return inverse(operators.curl(layout, self.transform.forward(velocity(f))))
 
         def pressure(f: Fields) -> jax.Array:
             rho = inverse(f["density"])
@@ -510,10 +477,10 @@ class SelfGravitatingGas(Model):
                 return self.settings.sound_speed**2 * rho
             return self._pressure(rho, self._background(f))
 
-        return by_name(
-            DerivedField(replace(VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
-            DerivedField(SPEED, lambda f: jnp.sqrt(squared(velocity(f)))),
-            *curl_fields(self.transform, vorticity, VORTICITY, VORTICITY_MAGNITUDE),
-            DerivedField(PRESSURE, pressure),
-            DerivedField(POTENTIAL, lambda f: inverse(self.potential(f["density"]))),
+        return specs.by_name(
+            DerivedField(replace(specs.VELOCITY.on(self.transform.grid), solenoidal=False), velocity),
+            DerivedField(specs.SPEED, lambda f: jnp.sqrt(operators.squared(velocity(f)))),
+            *curl_fields(self.transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE),
+            DerivedField(specs.PRESSURE, pressure),
+            DerivedField(specs.POTENTIAL, lambda f: inverse(self.potential(f["density"]))),
         )

@@ -82,8 +82,7 @@ def _(primals, tangents):
     return value, -1j * tangents[0] * value
 
 
-EMPTY = 1e-8
-"""Density, relative to the mean, below which the phase is dominated by round-off."""
+EMPTY = 1e-8  # Density, relative to the mean, below which the phase is dominated by round-off.
 
 
 def pierced_faces(transform: Transform, psi: jax.Array) -> jax.Array:
@@ -180,9 +179,8 @@ def external_potential(settings: Any, grid: Grid, files: Any) -> PointFunction:
     def potential(x, y, z):
         values = jnp.asarray(function(*grid.seen((x, y, z))))
         shape = jnp.broadcast_shapes(x.shape, y.shape, z.shape)
-        if values.ndim > 3 or any(
-            n not in (1, m) for n, m in zip(values.shape[::-1], shape[::-1], strict=False)
-        ):
+        extents = zip(values.shape[::-1], shape[::-1], strict=False)
+        if values.ndim > 3 or any(n not in (1, m) for n, m in extents):
             own = values.shape[1:] if grid.planar else values.shape
             raise function.refused(f"has shape {own}; {grid.seen(shape)} is needed")
         return values

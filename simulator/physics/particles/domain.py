@@ -22,10 +22,8 @@ class _Round(NamedTuple):
 
     pairs: tuple[tuple[int, int], ...]
     first: int
-    planes: np.ndarray
-    """(devices, planes): planes of the sender's own block."""
-    receives: np.ndarray
-    """(devices,): True for devices that receive."""
+    planes: np.ndarray  # (devices, planes): planes of the sender's own block.
+    receives: np.ndarray  # (devices,): True for devices that receive.
 
 
 @dataclass(frozen=True)
@@ -34,13 +32,10 @@ class Cut:
     may own fewer than `extent`, or none."""
 
     axis: int
-    name: str
-    """Name of the mesh's axis."""
-    planes: int
-    """Number of planes without padding."""
+    name: str  # Name of the mesh's axis.
+    planes: int  # Number of planes without padding.
     parts: int
-    extent: int
-    """Number of planes per device, padding included."""
+    extent: int  # Number of planes per device, padding included.
 
     @property
     def owners(self) -> int:
@@ -95,8 +90,7 @@ class Domain:
     """The parts of the box that the devices own, for particles and for blocks (..., x, y, z) of one device."""
 
     physical: PhysicalLayout
-    native: bool = False
-    """Whether particles are sorted and selected in native code."""
+    native: bool = False  # Whether particles are sorted and selected in native code.
 
     @classmethod
     def of(cls, transform: Transform) -> Self:
@@ -205,11 +199,8 @@ def after(array: jax.Array, before: jax.Array) -> jax.Array:
     XLA cannot know.
     """
     first = before.ravel()[0]
-    never = (
-        first == jnp.iinfo(first.dtype).min
-        if jnp.issubdtype(first.dtype, jnp.integer)
-        else jnp.isneginf(first)
-    )
+    whole = jnp.issubdtype(first.dtype, jnp.integer)
+    never = first == jnp.iinfo(first.dtype).min if whole else jnp.isneginf(first)
     return jnp.where(never, jnp.zeros((), array.dtype), array)
 
 

@@ -20,17 +20,13 @@ from simulator.spectral.operators import gradient
 Interpolation = Literal["cubic_spline", "linear"]
 """Between points of the grid, for particles that move with a fluid."""
 Weights = Literal["cubic_spline", "quadratic_spline", "linear"]
-REACH = 2
-"""The number of planes by which a particle may leave its device's planes within a step."""
+REACH = 2  # The number of planes by which a particle may leave its device's planes within a step.
 
 
 class _Kernel(NamedTuple):
-    below: int
-    """Points used below the base point."""
-    points: int
-    """Along each axis."""
-    nearest: bool = False
-    """The base point is the nearest one, else the one at or below the particle."""
+    below: int  # Points used below the base point.
+    points: int  # Along each axis.
+    nearest: bool = False  # The base point is the nearest one, else the one at or below the particle.
 
 
 KERNELS: Mapping[Weights, _Kernel] = {
@@ -79,8 +75,7 @@ class Sampler:
 
     transform: Transform
     kind: Weights
-    reach: int = REACH
-    """Planes that a particle may be away from its device's own."""
+    reach: int = REACH  # Planes that a particle may be away from its device's own.
 
     @property
     def domain(self) -> Domain:
@@ -261,10 +256,8 @@ class SpectralFluid(NamedTuple):
     sampler: Sampler
     velocity: jax.Array
     rate: jax.Array
-    fields: Fields
-    """Scalar fields by name."""
-    values: jax.Array | None = None
-    """Values (3, *kept_order) of the velocity on the grid, if they are known."""
+    fields: Fields  # Scalar fields by name.
+    values: jax.Array | None = None  # Values (3, *kept_order) of the velocity on the grid, if they are known.
 
     def __call__(self, names: Collection[str], position: jax.Array) -> dict[str, jax.Array]:
         if self.values is not None and self.sampler.takes_values and tuple(names) == (VELOCITY,):

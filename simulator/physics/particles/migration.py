@@ -27,11 +27,9 @@ class _Travellers(NamedTuple):
     """Migrating particles. Their destinations travel with them, so that all devices agree."""
 
     records: dict[str, jax.Array]
-    home: tuple[jax.Array, ...]
-    """For each cut axis the owner of each particle's plane, (entries,)."""
+    home: tuple[jax.Array, ...]  # For each cut axis the owner of each particle's plane, (entries,).
     id: jax.Array
-    held: Any
-    """(devices,): the number of particles on each device."""
+    held: Any  # (devices,): the number of particles on each device.
 
 
 _Round = tuple[_Travellers, jax.Array, jax.Array]
@@ -41,8 +39,7 @@ _Round = tuple[_Travellers, jax.Array, jax.Array]
 class _Messages(NamedTuple):
     """One device's part of a round, before anything is written."""
 
-    received: jax.Array
-    """(rows, 2 messages): the particles of both neighbours, as `_packed`."""
+    received: jax.Array  # (rows, 2 messages): the particles of both neighbours, as `_packed`.
     left: jax.Array
     """(2 messages,): the entries of the particles that were sent, ascending, padded with the capacity."""
 
@@ -223,8 +220,7 @@ def _unpacked(packed: jax.Array, like: _Travellers) -> _Travellers:
     return _Travellers(records, home, packed[0], None)
 
 
-ORDER = "yzx"
-"""The axis that runs fastest is the one along which native code reads the values of a velocity."""
+ORDER = "yzx"  # The axis that runs fastest is the one along which native code reads the values of a velocity.
 
 
 def sorted_by_cell(particles: ParticleSet, domain: Domain, due: jax.Array) -> ParticleSet:

@@ -9,10 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-NOBODY = -1
-"""The id of an empty entry."""
-EACH_MOST = 2**31 - 2
-"""The largest number of entries in a device's buffer."""
+NOBODY = -1  # The id of an empty entry.
+EACH_MOST = 2**31 - 2  # The largest number of entries in a device's buffer.
 
 
 @jax.tree_util.register_dataclass

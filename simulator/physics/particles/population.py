@@ -145,8 +145,7 @@ class Population:
         )
 
 
-Populations = Mapping[str, Population]
-"""By the names of their particles."""
+Populations = Mapping[str, Population]  # By the names of their particles.
 
 
 def shardings(particles: ParticleSet, domain: Domain) -> ParticleSet:

@@ -91,9 +91,8 @@ def random_positions(seed: int, domain: Domain) -> Positions:
 
     def one(number: jax.Array) -> jax.Array:
         key = jax.random.fold_in(jax.random.key(seed), (number >> 32).astype(jnp.uint32))
-        return jax.random.uniform(
-            jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32)), (3,), jnp.float64
-        )
+        key = jax.random.fold_in(key, (number & 0xFFFFFFFF).astype(jnp.uint32))
+        return jax.random.uniform(key, (3,), jnp.float64)
 
     return lambda ids: {"position": jax.vmap(one, out_axes=1)(ids) * box}
 
@@ -106,9 +105,8 @@ def lattice_shape(count: int, domain: Domain) -> tuple[int, int, int]:
     n = 0
     while True:
         n += 1
-        shape = [
-            1 if f else max(1, round(n * length / box[first])) for f, length in zip(flat, box, strict=True)
-        ]
+        cells = (max(1, round(n * length / box[first])) for length in box)
+        shape = [1 if f else m for f, m in zip(flat, cells, strict=True)]
         total = shape[0] * shape[1] * shape[2]
         if total == count:
             return (shape[0], shape[1], shape[2])
@@ -152,9 +150,8 @@ def python_positions(start: Any, files: ParticleFiles, takes: Mapping[str, int])
             parts = list(value)
             if len(parts) != takes[name]:
                 raise function.refused(f"{name} has {len(parts)} components; {takes[name]} are needed")
-            records[name] = jnp.stack(
-                [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
-            )
+            whole = [jnp.broadcast_to(jnp.asarray(p, jnp.float64), ids.shape) for p in parts]
+            records[name] = jnp.stack(whole)
         return records
 
     return positions

@@ -9,29 +9,22 @@ import jax.numpy as jnp
 
 from simulator.errors import UserError
 from simulator.physics.particles import PARTICLES
+from simulator.physics.particles import start as starts
 from simulator.physics.particles.domain import Domain
 from simulator.physics.particles.interpolation import Sampler, SpectralFluid
 from simulator.physics.particles.migration import settled, sorted_by_cell
 from simulator.physics.particles.particle_set import ParticleSet
 from simulator.physics.particles.population import Population, Sets
 from simulator.physics.particles.species import Species
-from simulator.physics.particles.start import (
-    LatticePlaces,
-    ParticleFiles,
-    Positions,
-    PythonPlaces,
-    RandomPlaces,
-    StoredParticles,
-    StoredPlaces,
-    lattice_positions,
-    python_positions,
-    random_positions,
-)
+from simulator.physics.particles.start import ParticleFiles, Positions, StoredParticles
 from simulator.spectral import Fields, Transform
 from simulator.spectral.operators import curl
 
 SORT_EVERY = 8
 """Steps after which particles are sorted by their cells. In between they move by a few cells at most."""
+
+
+Memory = Mapping[str, jax.Array]  # The numbers that steps need, by name.
 
 
 class Flow(Protocol):
@@ -52,8 +45,7 @@ class SpeciesRun:
 
     species: Species
     sampler: Sampler
-    stored: StoredParticles | None
-    """The file that it starts from, if any."""
+    stored: StoredParticles | None  # The file that it starts from, if any.
     count: int
 
 
@@ -77,22 +69,22 @@ class Swarm:
         species = PARTICLES[settings.kind](settings)
         start, stored, count = settings.start, None, settings.count
         match start:
-            case StoredPlaces():
+            case starts.StoredPlaces():
                 try:
                     stored = files.particles(str(start.path), start.name or settings.name)
                 except UserError as error:
                     raise UserError(f"start: {error}") from error
                 count = stored.count
-            case LatticePlaces():
-                self._starts[settings.name] = lattice_positions(count, self.domain)
-            case PythonPlaces():
+            case starts.LatticePlaces():
+                self._starts[settings.name] = starts.lattice_positions(count, self.domain)
+            case starts.PythonPlaces():
                 try:
-                    positions = python_positions(start, files, species.starts_with)
+                    positions = starts.python_positions(start, files, species.starts_with)
                 except UserError as error:
                     raise UserError(f"start.function: {error}") from error
                 self._starts[settings.name] = positions
-            case RandomPlaces():
-                self._starts[settings.name] = random_positions(start.seed, self.domain)
+            case starts.RandomPlaces():
+                self._starts[settings.name] = starts.random_positions(start.seed, self.domain)
         self.populations[settings.name] = Population(settings.name, species.records, count, self.domain)
         sampler = Sampler(self.flow.transform, settings.interpolation)
         self.kinds[settings.name] = SpeciesRun(species, sampler, stored, count)
@@ -121,10 +113,8 @@ class Swarm:
         vorticity = jax.jit(self._rms_vorticity)(fields)
         for number, kind in enumerate(self.kinds.values()):
             if kind.species.memory(vorticity) and not bool(vorticity > 0):
-                raise UserError(
-                    f"{number}.stokes_number: the fluid is at rest and has no Kolmogorov time; "
-                    "give relaxation_time"
-                )
+                problem = "the fluid is at rest and has no Kolmogorov time; give relaxation_time"
+                raise UserError(f"{number}.stokes_number: {problem}")
         return jax.jit(self._begun)(sets, fields), self.memory(vorticity)
 
     def memory(self, vorticity: jax.Array) -> dict[str, jax.Array]:
@@ -152,9 +142,8 @@ class Swarm:
         complete = {}
         for name, particles in sets.items():
             kind = self.kinds[name]
-            fluid = SpectralFluid(
-                kind.sampler, self.flow.velocity(fields), self.flow.velocity(fields), fields
-            )
+            velocity = self.flow.velocity(fields)
+            fluid = SpectralFluid(kind.sampler, velocity, velocity, fields)
             records = {**particles.records, **kind.species.begin(particles.records, fluid)}
             for record, n in kind.species.records.items():
                 shape = (n, *particles.id.shape) if n else particles.id.shape
@@ -175,11 +164,8 @@ class Swarm:
 
     def moving(self, sets: Sets) -> Fields:
         """The arrays that the integrator advances in addition to the fields."""
-        return {
-            f"{name}/{record}": sets[name].records[record]
-            for name, kind in self.kinds.items()
-            for record in kind.species.advanced
-        }
+        keys = [(name, record) for name, kind in self.kinds.items() for record in kind.species.advanced]
+        return {f"{name}/{record}": sets[name].records[record] for name, record in keys}
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -187,12 +173,7 @@ class Swarm:
         return ("velocity",) if any(kind.sampler.takes_values for kind in self.kinds.values()) else ()
 
     def rates(
-        self,
-        fields: Fields,
-        rates: Fields,
-        moving: Fields,
-        memory: Mapping[str, jax.Array],
-        values: jax.Array | None = None,
+        self, fields: Fields, rates: Fields, moving: Fields, memory: Memory, values: jax.Array | None = None
     ) -> Fields:
         """Explicit rates of `moving` in one stage, given its fields and their explicit `rates`. `values`: of the
         velocity, (3, *kept_order), if they are known."""
@@ -227,12 +208,7 @@ class Swarm:
         return fluid(tuple(quantities), position)
 
     def motion(
-        self,
-        name: str,
-        fields: Fields,
-        rate: jax.Array,
-        particles: ParticleSet,
-        memory: Mapping[str, jax.Array],
+        self, name: str, fields: Fields, rate: jax.Array, particles: ParticleSet, memory: Memory
     ) -> tuple[jax.Array, jax.Array]:
         """Velocity and acceleration (3, entries) of a species; `rate` as in `sample`."""
         kind = self.kinds[name]

@@ -9,7 +9,7 @@ from math import factorial
 import jax
 import jax.numpy as jnp
 
-from simulator.physics.stepping.integrator import Integrator, Tendency
+from simulator.physics.stepping.integrator import Integrator
 from simulator.physics.stepping.runge_kutta import RungeKutta4
 from simulator.spectral import Fields
 
@@ -35,11 +35,9 @@ def phi_functions(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     closed1 = jnp.expm1(y) / y
     closed2 = (closed1 - 1) / y
     closed3 = (closed2 - 0.5) / y
-    return (
-        jnp.where(small, series1, closed1),
-        jnp.where(small, series2, closed2),
-        jnp.where(small, series, closed3),
-    )
+    pairs = (series1, closed1), (series2, closed2), (series, closed3)
+    phi1, phi2, phi3 = (jnp.where(small, near, far) for near, far in pairs)
+    return phi1, phi2, phi3
 
 
 class ExponentialRungeKutta4(Integrator):
@@ -57,15 +55,7 @@ class ExponentialRungeKutta4(Integrator):
     # Without a linear term this is the classical method.
     max_cfl = RungeKutta4.max_cfl
 
-    def step(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        dt: jax.Array,
-        first: Fields,
-        tendency: Tendency,
-        linear: Fields,
-    ) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
         names = list(fields)
         u, half, whole, p, q, r, s = fields, {}, {}, {}, {}, {}, {}
         for n in names:

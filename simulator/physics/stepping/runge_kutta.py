@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from simulator.physics.stepping.integrator import Integrator, Tendency, growth
+from simulator.physics.stepping.integrator import Integrator, growth
 from simulator.spectral import Fields
 
 Formulas = Callable[..., tuple[Fields, Fields]]
@@ -55,15 +55,7 @@ class RungeKutta4(Integrator):
     # The stability region reaches to 2.83 on the imaginary axis, which is the limit except for none.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 1.35, "spherical": 0.95, "none": 0.4}
 
-    def step(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        dt: jax.Array,
-        first: Fields,
-        tendency: Tendency,
-        linear: Fields,
-    ) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
         half = growth(linear, dt / 2)
         names = list(fields)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
@@ -105,15 +97,7 @@ class RungeKutta3(Integrator):
     # The stability region reaches to sqrt(3) on the imaginary axis; the method's damping there sets the limit.
     max_cfl: ClassVar[Mapping[str, float]] = {"two_thirds": 0.6, "spherical": 0.45, "none": 0.18}
 
-    def step(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        dt: jax.Array,
-        first: Fields,
-        tendency: Tendency,
-        linear: Fields,
-    ) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
         names = list(fields)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}
 
@@ -155,15 +139,7 @@ class RungeKutta2(Integrator):
         "none": 0.15,
     }
 
-    def step(
-        self,
-        fields: Fields,
-        time: jax.Array,
-        dt: jax.Array,
-        first: Fields,
-        tendency: Tendency,
-        linear: Fields,
-    ) -> Fields:
+    def step(self, fields, time, dt, first, tendency, linear) -> Fields:
         names = list(fields)
         e = growth(linear, dt)
         h = {n: dt.astype(fields[n].real.dtype) for n in names}

@@ -27,8 +27,7 @@ class Side:
     *order) that are cut along the axis `split`."""
 
     order: str
-    shape: tuple[int, int, int]
-    """Extents of one message along the axes of `order`."""
+    shape: tuple[int, int, int]  # Extents of one message along the axes of `order`.
     real: bool = False
     messages: int = 1
     split: str | None = None
@@ -77,8 +76,7 @@ class Form:
     """The first plane refers to the source (1), or to the target, which is then filled in part (2), or is unused
     (0)."""
     scale: float = 1.0
-    dtype: str = field(default="float64")
-    """Type of real values."""
+    dtype: str = field(default="float64")  # Type of real values.
 
     @property
     def fills(self) -> bool:

@@ -1,0 +1,219 @@
+"""What a configuration of models, starts, forcings, particles and series gets that cannot be a run: one line with the
+place and the cure."""
+
+import jax.numpy as jnp
+import pytest
+from flow_support import flow
+from gravity_cases import GAS, WAVE, by_id, simulation, source
+
+from simulator.archive.recorder import series_of
+from simulator.errors import RunFailure, UserError
+from simulator.physics.particles import population
+
+FLOW = """\
+model: {kind: navier_stokes, viscosity: 0.1}
+grid: {shape: [8, 8, 8], box: [1, 1, 2]}
+initial: {kind: taylor_green}
+time: {stop: 1}
+"""
+PLANE = FLOW.replace("[8, 8, 8], box: [1, 1, 2]", "[12, 12]")
+BOTH = """\
+model: {kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}, {kind: schrodinger_poisson}]}
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}}}
+time: {stop: 1.0, dt: 0.01}
+"""
+DARK = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 512}]}
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.2, mode: [1, 1, 0]}}}
+time: {stop: 1.0, dt: 0.05}
+"""
+TRACERS = (
+    FLOW
+    + "particles: [{name: tracers, kind: tracer, count: 64}, {name: a, kind: inertial, count: 8, "
+    + ("relaxation_time: 0.5}]\n")
+)
+EXPANDING = "model={kind: schrodinger_poisson, hbar_over_m: 0.005, cosmology: {start: 0.02, matter: 1.0}}"
+FUNCTIONS = """
+def outside(id):
+    return [0.5 + 0 * id, 0.5 + 0 * id, 2.0 + 0 * id]
+
+def flat(id):
+    return [0.5 + 0 * id, 0.5 + 0 * id]
+
+def other(id):
+    return {"position": [0.5 + 0 * id] * 3, "mass": id}
+
+def beyond(id):
+    return {"position": jnp.full((3, id.size), -1.0), "mass": 1.0}
+
+def wind(x, y, z, t):
+    return {"wind": x}
+
+def short(x, y, z, t):
+    return {"velocity": (x, y)}
+
+def broken(x, y, z, t):
+    return {"velocity": (x, y, nothing)}
+
+def made(x, y, z, t):
+    return {"density": jnp.sin(x)}
+"""
+OU = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, "
+SOLITON = "initial={kind: soliton, "
+DARK_START = "initial.components.dark="
+REFUSED = [
+    (WAVE, "time.integrator=rk4", "time.integrator: rk4 does not solve schrodinger_poisson"),
+    (WAVE, "grid.dealias=two_thirds", "grid.dealias: schrodinger_poisson takes none only, not two_thirds"),
+    (WAVE, "forcing={kind: linear, coefficient: 1}", "forcing: schrodinger_poisson cannot be forced; leave the key"),
+    (WAVE, "time.cfl=1.5", "time.cfl: must be at most 1 with drift_kick_drift"),
+    (WAVE, "model.particle_mass=1", "model.particle_mass: needs units: kpc_km_s_msun"),
+    (WAVE, "model.units=kpc_km_s_msun", "model.particle_mass: give either particle_mass"),
+    (WAVE, SOLITON + "core_radius: 1, mass: 2}", "give one of core_radius, mass, central_density"),
+    (WAVE, SOLITON + "phase: 0}", "give one of core_radius, mass, central_density"),
+    (WAVE, SOLITON + "solitons: [{core_radius: 1}], core_radius: 1}", "core_radius: belongs into the entries of"),
+    (WAVE, SOLITON + "core_radius: 8}", "does not fit into the box"),
+    (WAVE, [SOLITON + "core_radius: 1}", "model.gravitational_constant=0"], "held by gravity"),
+    (WAVE, [EXPANDING, "initial={kind: cosmological, amplitude: 1e7}"], "beyond the linear regime"),
+    (WAVE, "initial={kind: cosmological, amplitude: 1}", "cosmological needs model.cosmology"),
+    (WAVE, [EXPANDING, "initial={kind: cosmological}"], "give one of table"),
+    (WAVE, "particles=[{name: a, kind: tracer, count: 3}]", "particles: move with the velocity of a fluid, which sc"),
+    (GAS, "time.integrator=composition4", "composition4 does not solve self_gravitating_gas"),
+    (GAS, "model.sound_speed=-1", "sound_speed: must be at least 0"),
+    (GAS, "initial={kind: random, peak: 2}", "initial: gives no density"),
+    (GAS, "initial={kind: soliton, core_radius: 1}", "needs model.kind: schrodinger_poisson"),
+    (GAS, "initial={kind: jeans_wave, mode: [9, 0, 0]}", "initial: mode: (9, 0, 0) is beyond"),
+    (GAS, "initial={kind: composite, components: {gas: {kind: uniform}}}", "kind: composite needs model.kind: compo"),
+    (GAS, ["grid.dealias=rogallo", "time.integrator=rk2"], "takes two_thirds or spherical or none only"),
+    (GAS, "forcing={kind: python, path: F, function: made}", "returned 'density'; a force on this model acts on vel"),
+    (BOTH, "model.components=[]", "model.components: an empty list"),
+    (BOTH, "model.components=[{kind: schrodinger_poisson}, {kind: schrodinger_poisson}]", "components.1.name: waves"),
+    (BOTH, "model.components=[{kind: navier_stokes}]", "model.components.0.kind: unknown kind 'navier_stokes'"),
+    (BOTH, "model.components.0.gravitational_constant=1", "unknown key, did you mean model.gravitational_constant?"),
+    (BOTH, "time.integrator=composition4", "composition4 does not solve composite; kick_drift_kick or"),
+    (BOTH, "forcing={kind: linear, coefficient: 1}", "forcing: composite cannot be forced; leave the key out"),
+    (BOTH, "initial={kind: uniform}", "initial: kind: uniform gives one kind of matter"),
+    (BOTH, "initial.components={gas: {kind: uniform}}", "initial: components.waves: missing"),
+    (BOTH, "initial.components={gas: {kind: uniform}, stars: {kind: uniform}}", "initial: components.waves: missing"),
+    (BOTH, "initial.components.gas={kind: soliton, core_radius: 1}", "initial: components.gas: kind: soliton gives"),
+    (BOTH, "output={structure_functions: {every: 1}}", "output.structure_functions: needs a velocity, which composi"),
+    (BOTH, "output={transfer: {every: 1}}", "output.transfer: needs energy transfers between modes, which composite"),
+    (DARK, "model.components.0.count=500", "components.dark: count: 500 does not fill a lattice"),
+    (DARK, "model.components.0.assignment=ngp", "model.components.0.assignment: "),
+    (DARK, DARK_START + "{kind: taylor_green}", "components.dark: kind: taylor_green gives fields; particles begin"),
+    (DARK, DARK_START + "{kind: cosmological, amplitude: 1}", "kind: cosmological needs model.cosmology"),
+    (DARK, DARK_START + "{kind: python, path: F, function: beyond}", "components.dark: some particles begin outside"),
+    (DARK, "model.components.0.count=1e14", "model.components.0.count: "),
+    (DARK, ["model.cosmology={start: 0.1}", "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]"],
+     "model.components.0.polytropic_exponent: in supercomoving variables"),
+    (DARK, "output={trajectories: {every: 1, sample: [velocity]}}", "trajectories.sample: dark is matter itself and"),
+    (DARK, "output={trajectories: {every: 1, particles: [tracers]}}", "particles: unknown 'tracers'; known: dark"),
+    (FLOW, "particles=[{name: a, kind: tracer}]", "particles.0.count: missing"),
+    (FLOW, "particles=[{name: a, count: 3}]", "particles.0.kind: missing; one of tracer, inertial"),
+    (FLOW, "particles=[{name: 1 a, kind: tracer, count: 3}]", "cannot name particles"),
+    (FLOW, "particles=[{name: a, kind: inertial, count: 3}]", "give one of relaxation_time and stokes_number"),
+    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: lattic}]", "unknown kind 'lattic', did you mean lat"),
+    (FLOW, "particles=[{name: a, kind: tracer, count: 100, start: lattice}]", "count: 100 does not fill a lattice o"),
+    (FLOW, "particles=[{name: a, kind: tracer, count: 3}, {name: a, kind: tracer, count: 3}]", "1.name: a is taken"),
+    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: outside}}]",
+     "particles.0.start: some particles begin outside the box of 1 x 1 x 2"),
+    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: flat}}]",
+     "position has 2 components; 3 are needed"),
+    (FLOW, "particles=[{name: a, kind: tracer, count: 3, start: {kind: python, path: F, function: other}}]",
+     "gives 'mass'; these particles take position"),
+    (FLOW, ["particles=[{name: a, kind: inertial, count: 3, stokes_number: 1}]", "initial.amplitude=0", "time.dt=1"],
+     "particles.0.stokes_number: the fluid is at rest"),
+    (FLOW, "output={particle_statistics: {every: 1}}", "output.particle_statistics: there are no particles"),
+    (TRACERS, "output={trajectories: {every: 1, particles: [dust]}}", "particles: unknown 'dust'; known: tracers, a"),
+    (TRACERS, "output={trajectories: {every: 1, sample: [heat]}}", "sample: unknown 'heat'; known: velocity, accele"),
+    (TRACERS, "output={snapshots: {sample: [heat]}}", "output.snapshots.sample: unknown 'heat'"),
+    (TRACERS, "output={pair_correlation: {every: 1, range: [0.1, 4]}}", "range: distances reach 4, and only up to h"),
+    (FLOW, "forcing={kind: constant_power, rate: 1, band: [0.2, 0.5]}", "forcing.band: [0.2, 0.5] holds no mode"),
+    (FLOW, OU + "band: [0, 0.1]}", "forcing.band: [0, 0.1] holds no mode"),
+    (FLOW, OU + "solenoidal_weight: 0.5, band: [0, 10]}", "solenoidal_weight: this model's flow is incompressible"),
+    (FLOW, "forcing={kind: kolmogorov, wavenumber: 4}", "the integer wavenumber 4 along y; this grid keeps up to 2"),
+    (FLOW, "forcing={kind: python, path: F, function: wind}", "returned 'wind'; a force on this model acts on veloc"),
+    (FLOW, "forcing={kind: python, path: F, function: short}", "3 components are needed, not 2"),
+    (FLOW, "forcing={kind: python, path: F, function: broken}", "NameError"),
+    (FLOW, "forcing={kind: python, path: F, function: absent}", "has no function 'absent'"),
+    (FLOW, ["model={kind: mhd, viscosity: 0, resistivity: 1, kinematic: true}", "forcing={kind: abc}"],
+     "forcing: has no effect: model.kinematic"),
+    (FLOW, "model={kind: mhd, viscosity: 0, resistivity: 1, kinematic: true, rotation: [0, 0, 1]}",
+     "rotation: has no effect: model.kinematic"),
+    (FLOW, "initial={kind: abc, magnetic: {}}", "magnetic is not a field of this model; its fields are velocity"),
+    (FLOW, "initial={kind: orszag_tang}", "orszag_tang gives magnetic"),
+    (PLANE, "model.rotation=[0, 0, 1]", "model.rotation: has no effect in two dimensions"),
+    (PLANE, "model.subgrid={kind: smagorinsky}", "model.subgrid: closes the three-dim"),
+    (PLANE, "model.scalars=[{name: dye, diffusivity: 1, mean_gradient: [1, 0, 0]}]",
+     "model.scalars.0.mean_gradient: two numbers are needed, one for each axis of the grid, not [1.0, 0.0, 0.0]"),
+    (PLANE, "initial={kind: abc}", "initial: kind: abc is made for three dimensions"),
+    (PLANE, "initial={kind: random, helicity: 1}", "initial: helicity: is zero in two dimensions"),
+    (PLANE, ["model={kind: schrodinger_poisson}", "initial={kind: soliton, mass: 1}"], "kind: soliton is made for t"),
+    (PLANE, "forcing={kind: abc}", "forcing.kind: abc is made for three dimensions"),
+    (PLANE, "output={spectra: {every: 1, axis: z}}", "output.spectra.axis: the grid has no z; give x or y"),
+    (PLANE, "output={helicity: {every: 1}}", "output.helicity: is zero in two dimensions"),
+    (PLANE, "output={joint_histograms: {every: 1}}", "pairs: Q and R are invariants of gradients in three dimension"),
+    (PLANE, "particles=[{name: a, kind: tracer, count: 8}]", "particles: move in three dimensions"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "overrides", "message"), REFUSED)
+def test_a_refusal_is_one_line(text, overrides, message):
+    path = source(FUNCTIONS)
+    given = [
+        o.replace("path: F,", f"path: {path},")
+        for o in ([overrides] if isinstance(overrides, str) else overrides)
+    ]
+    with pytest.raises(UserError) as refused:
+        run = simulation(text, *given)
+        _ = run.state, series_of(run)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_force_that_is_not_finite_at_the_start_is_refused():
+    forcing = {"kind": "constant_power", "rate": 1, "band": [1, 2]}
+    still = flow(8, 8, 8, initial={"kind": "abc", "amplitude": 0}, forcing=forcing)
+    with pytest.raises(UserError, match="forcing: is not finite at the start"):
+        still.check_start()
+
+
+def test_a_fixed_step_beyond_the_relaxation_time_is_refused():
+    run = simulation(TRACERS, "time.dt=0.6")
+    with pytest.raises(UserError, match=r"time\.dt: 0\.6 .* relaxation time 0\.5 of a"):
+        run.check_start()
+
+
+def test_buffers_that_cannot_grow(monkeypatch):
+    """All particles in one cell of two devices, whose buffers may hold most of them, but not all: at the start, and
+    in a run."""
+    monkeypatch.setattr(population, "EACH_MOST", 350)
+    code = source("def heap(id):\n    return [0.5 + 0 * id, 0.5 + 0 * id, 0.5 + 0 * id]\n")
+    heap = f"particles=[{{name: a, kind: tracer, count: 400, start: {{kind: python, path: {code}, function: heap}}}}]"
+    with pytest.raises(
+        UserError, match=r"particles\.0\.start: a: a device would have to hold 400 .*, and 350 are"
+    ):
+        _ = simulation(FLOW, heap, devices=2).state
+    run = simulation(FLOW, "particles=[{name: a, kind: tracer, count: 400}]", devices=2)
+    held = run.populations["a"].homed(run.state.particles["a"])
+    assert len(by_id(held)["position"][0]) == 400
+    monkeypatch.setattr(population, "EACH_MOST", held.capacity)
+    crowded = held.__class__(**{**vars(held), "needed": jnp.int32(held.capacity + 1)})
+    with pytest.raises(RunFailure, match=f"a: a device would have to hold {held.capacity + 1} particles"):
+        run.populations["a"].homed(crowded)
+
+
+@pytest.mark.parametrize(
+    ("units", "installed", "message"),
+    [
+        ("", True, "initial: library: camb needs model.units: kpc_km_s_msun"),
+        ("units: kpc_km_s_msun, particle_mass: 1, ", False, "camb is not installed; pip install 'simulator[cosm"),
+    ],
+)  # fmt: skip
+def test_where_the_library_cannot_be_used(monkeypatch, units, installed, message):
+    find = "simulator.physics.initial.cosmological.find_spec"
+    monkeypatch.setattr(find, lambda name: name if installed else None)
+    with pytest.raises(UserError) as refused:
+        model = EXPANDING.replace("hbar_over_m: 0.005, ", units)
+        _ = simulation(WAVE, model, "initial={kind: cosmological, library: camb, sigma8: 0.8}").state
+    assert message in str(refused.value) and "\n" not in str(refused.value)
