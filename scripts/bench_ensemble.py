@@ -70,9 +70,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--shape", type=int, default=32)
     parser.add_argument("--stop", type=float, default=1.0)
@@ -96,10 +94,7 @@ def _sweep(folder: Path, environ: dict[str, str], command: str, *options: str) -
 
 def _difference(one: list[dict[str, float]], other: list[dict[str, float]]) -> float:
     values = np.array(
-        [
-            [[row[name] for name in ("final.energy", "max.dissipation")] for row in table]
-            for table in (one, other)
-        ]
+        [[[row[name] for name in ("final.energy", "max.dissipation")] for row in table] for table in (one, other)]
     )
     return float(np.abs(values[0] / values[1] - 1).max())
 

@@ -58,9 +58,7 @@ def peers(shape: tuple[int, int, int], devices: Any, dtype: Any) -> Iterator[lis
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="256,256,256", metavar="NX,NY,NZ")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", choices=("single", "double"), default="single")

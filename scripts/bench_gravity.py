@@ -67,9 +67,7 @@ def timed(calls: dict[str, tuple[Callable, tuple]], rounds: int) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=int, default=128)
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", choices=("single", "double"), default="single")
@@ -104,9 +102,7 @@ def main() -> None:
     }
     found = timed(calls, options.rounds)
     step, other = found["ours"] / options.steps, found["theirs"] / options.steps
-    print(
-        f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores"
-    )
+    print(f"{options.shape}^3, {options.precision} precision, {options.devices} devices, {os.cpu_count()} cores")
     print(f"schrodinger_poisson, drift_kick_drift       {1e3 * step:8.1f} ms per step")
     print(f"the same with jaxdecomp's complex transforms {1e3 * other:7.1f} ms per step")
     print(f"ratio {step / other:.2f}")

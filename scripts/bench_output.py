@@ -27,17 +27,13 @@ MODES = ("without", "background", "waiting")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--precision", default="double", choices=("single", "double"))
-    parser.add_argument(
-        "--folder", type=Path, help="where to write; by default the system's temporary folder"
-    )
+    parser.add_argument("--folder", type=Path, help="where to write; by default the system's temporary folder")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=arguments.folder))
     try:
@@ -70,9 +66,7 @@ def _measure(arguments: argparse.Namespace, folder: Path) -> None:
     size = sum(p.stat().st_size for p in (folder / "checkpoints").rglob("*")) / len(copies)
     grid, steps = "x".join(map(str, simulation.grid.shape)), arguments.every // 4 * 4
     kind = simulation.cluster.devices[0].device_kind
-    print(
-        f"{grid}, {arguments.precision}, {arguments.devices} {kind} devices, a checkpoint every {steps} steps"
-    )
+    print(f"{grid}, {arguments.precision}, {arguments.devices} {kind} devices, a checkpoint every {steps} steps")
     print(f"{size / 1e6:.1f} MB each, copied in {statistics.median(copies) * 1e3:.0f} ms")
     print(f"{'checkpoints':12} {'ms per step':>12} {'of the time without':>20} {'share of the run':>17}")
     plain = min(times["without"])

@@ -197,9 +197,7 @@ def check_energies(started: list[Contender]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="128", help="points along each side, e.g. 128,256")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2, help="of the JAX programs (default: 2)")

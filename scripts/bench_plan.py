@@ -56,9 +56,7 @@ def compare(config: RunConfig, devices: int, clock: Callable[[], float], largest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="64,128", help="points along an axis (default: 64,128)")
     parser.add_argument("--devices", default="1,2", help="numbers of devices (default: 1,2)")
     parser.add_argument("--models", default=",".join(CONFIGS), help="default: all")
@@ -92,9 +90,7 @@ def main() -> None:
 def config_of(model: str, side: int, precision: str):
     file = Path(__file__).resolve().parents[1] / "configs" / f"{CONFIGS[model]}.yaml"
     cfl = 0.1 if model == "self_gravitating_gas" else 0.4  # coarse grids do not follow its shocks for long
-    return load_config(
-        file, [f"grid.shape={side},{side},{side}", f"precision={precision}", f"time.cfl={cfl}"]
-    )
+    return load_config(file, [f"grid.shape={side},{side},{side}", f"precision={precision}", f"time.cfl={cfl}"])
 
 
 if __name__ == "__main__":

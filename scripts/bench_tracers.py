@@ -59,9 +59,7 @@ class Loop:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=int, default=128)
     parser.add_argument("--count", type=float, default=1e6)
     parser.add_argument("--devices", type=int, default=2)

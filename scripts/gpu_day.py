@@ -62,9 +62,7 @@ class Part(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("outputs/gpu_day"), metavar="DIR")
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no part after so many (default: 9)")
     parser.add_argument("--platform", choices=("gpu", "cpu"), default="gpu")
@@ -142,9 +140,7 @@ def parts_of(args: argparse.Namespace, sides: list[int]) -> Iterator[Part]:
             bench = [sys.executable, str(ROOT / "scripts" / "bench_fft.py"), *shape, "--devices", "1"]
             wanted = ["--seconds", str(args.seconds), "--json", str(file)]
             yield Part(f"transforms {side} {precision}", [*bench, *wanted], file)
-    yield Part(
-        "largest", [sys.executable, str(Path(__file__).resolve()), "--largest", platform, str(max(sides))]
-    )
+    yield Part("largest", [sys.executable, str(Path(__file__).resolve()), "--largest", platform, str(max(sides))])
     trace = str(args.output.resolve() / "profile")
     given = [config("taylor_green"), trace, platform, f"grid.shape={','.join([str(min(sides))] * 3)}"]
     yield Part("profile", [sys.executable, "-c", PROFILE, *given])
@@ -157,13 +153,9 @@ def config(name: str) -> str:
 def run(part: Part, tries: int) -> dict[str, Any]:
     """What a part gave; it is done when it succeeded, or failed twice."""
     began = time.monotonic()
-    environ = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    }
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     try:
-        done = subprocess.run(
-            part.command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LONGEST
-        )
+        done = subprocess.run(part.command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LONGEST)
         code, output, error = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
         code, output, error = 124, "", f"took longer than {LONGEST} s"
@@ -213,12 +205,7 @@ def largest(platform: str, side: int) -> int:
             "--seconds",
             "1",
         ]
-        if (
-            subprocess.run(
-                [sys.executable, "-m", "simulator", *bench], capture_output=True, cwd=ROOT
-            ).returncode
-            == 0
-        ):
+        if subprocess.run([sys.executable, "-m", "simulator", *bench], capture_output=True, cwd=ROOT).returncode == 0:
             print(json.dumps({"planned": planned, "ran": shape}))
             return 0
         shape = [n * 15 // 16 for n in shape]

@@ -144,18 +144,14 @@ def written(page: str, folder: Path) -> str:
         begin, end = f"<!-- measured: {name} -->", f"<!-- end: {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         if len(pattern.findall(page)) != 1 or not results:
-            raise SystemExit(
-                f"{PAGE.name} needs one part {begin} ... {end}, and {folder} a file {name}_*.json"
-            )
+            raise SystemExit(f"{PAGE.name} needs one part {begin} ... {end}, and {folder} a file {name}_*.json")
         text = "\n".join([begin, *make(results), end])
         page = pattern.sub(lambda _, text=text: text, page)
     return page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page differs")
     args = parser.parse_args(arguments)
     before = PAGE.read_text()

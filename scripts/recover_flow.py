@@ -31,9 +31,7 @@ def inner(a: Any, b: Any) -> float:
     return sum(float(jnp.sum((jnp.conj(x) * y).real)) for x, y in pairs)
 
 
-def descend(
-    gradient: Callable[[Any], tuple[Any, Any]], at: Any, rate: float, steps: int
-) -> tuple[Any, list[float]]:
+def descend(gradient: Callable[[Any], tuple[Any, Any]], at: Any, rate: float, steps: int) -> tuple[Any, list[float]]:
     """The best point of so many steps of descent from `at`, the first at `rate`, and the losses on the way."""
     value, slope = gradient(at)
     losses, best = [float(value)], (float(value), at)
@@ -61,9 +59,7 @@ def recover(size: int = 48, descents: int = DESCENTS) -> dict[str, Any]:
     layout = simulation.transform.layout
     true = simulation.state.fields
     reference = differentiate(simulation, lambda *states: jnp.zeros(()), steps=STEPS, dt=DT)
-    observed = [
-        state.fields["vorticity"] for state in jax.jit(lambda s: reference.states({}, s))(simulation.state)
-    ]
+    observed = [state.fields["vorticity"] for state in jax.jit(lambda s: reference.states({}, s))(simulation.state)]
 
     # Misfits of the velocity: that of the vorticity, divided by k.
     weight = layout.inverse_k_squared()
@@ -124,14 +120,10 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
     with matplotlib.rc_context(RC):
         result = figure(6.4, 2.3)
-        left, middle, right = result.subplots(
-            1, 3, gridspec_kw={"wspace": 0.35, "width_ratios": (1, 1, 1.25)}
-        )
+        left, middle, right = result.subplots(1, 3, gridspec_kw={"wspace": 0.35, "width_ratios": (1, 1, 1.25)})
         top = abs(found["true"]).max()
         for axes, name in ((left, "true"), (middle, "recovered")):
-            axes.imshow(
-                found[name].T, origin="lower", cmap="RdBu_r", vmin=-top, vmax=top, interpolation="bicubic"
-            )
+            axes.imshow(found[name].T, origin="lower", cmap="RdBu_r", vmin=-top, vmax=top, interpolation="bicubic")
             axes.set_title(f"{name} start")
             axes.set_xticks([])
             axes.set_yticks([])

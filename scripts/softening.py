@@ -48,9 +48,7 @@ def simulation(softening: str) -> Simulation:
 def growth(run: Simulation) -> np.ndarray:
     """Growth of the density in shells below the Nyquist wavenumber, over that of linear theory."""
     background = run.model.background
-    end = jax.jit(
-        lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s)
-    )
+    end = jax.jit(lambda s: jax.lax.fori_loop(0, 87, lambda i, s: run.step(s, background.time_of(1.0) / 87), s))
     begun, grown = (np.asarray(run.spectra(s)["dark_density_power"]) for s in (run.state, end(run.state)))
     shells = slice(1, SIDE // 2)
     return np.sqrt(grown[shells] / begun[shells]) * background.growth(0.02) / background.growth(1.0)
@@ -67,9 +65,7 @@ def ewald(away: np.ndarray) -> np.ndarray:
     modes = np.stack(np.meshgrid(*[np.arange(-10, 11)] * 3), -1).reshape(-1, 3)
     k = 2 * np.pi / SIDE * modes[(modes**2).sum(1) > 0]
     k2 = (k**2).sum(1)
-    return force - 4 * np.pi / SIDE**3 * np.sin(away @ k.T) @ (
-        k * (np.exp(-k2 / (4 * alpha**2)) / k2)[:, None]
-    )
+    return force - 4 * np.pi / SIDE**3 * np.sin(away @ k.T) @ (k * (np.exp(-k2 / (4 * alpha**2)) / k2)[:, None])
 
 
 def forces(run: Simulation, repeats: int = 4) -> np.ndarray:

@@ -29,9 +29,7 @@ def declared(group: str) -> Mapping[str, Any]:
     parts: dict[str, Any] = {}
     for point in entry_points(group=group):
         if point.name in parts:
-            raise UserError(
-                f"{_named(point)}: another installed package has that name; uninstall one of them"
-            )
+            raise UserError(f"{_named(point)}: another installed package has that name; uninstall one of them")
         try:
             parts[point.name] = point.load()
         except Exception as error:

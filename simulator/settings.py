@@ -78,9 +78,7 @@ def evaluated(
                 return operators[type(op)](value(left), value(right))
             case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in functions:
                 return functions[name](value(argument))
-        raise TypeError(
-            f"{ast.unparse(node)}: only numbers, + - * / **, {', '.join((*names, *functions))} are known"
-        )
+        raise TypeError(f"{ast.unparse(node)}: only numbers, + - * / **, {', '.join((*names, *functions))} are known")
 
     return value(node)
 
@@ -142,13 +140,9 @@ def _seen_as(bound: FieldInfo) -> Any:
     return Annotated[float, bound] | str
 
 
-Real = Annotated[
-    float, BeforeValidator(_number, json_schema_input_type=float | str), _within(SMALLEST, LARGEST)
-]
+Real = Annotated[float, BeforeValidator(_number, json_schema_input_type=float | str), _within(SMALLEST, LARGEST)]
 """A number or an expression such as `2*pi`; zero, or from 1e-50 to 1e50 in magnitude."""
-_AboveZero = Annotated[
-    float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))
-]
+_AboveZero = Annotated[float, Field(gt=0), BeforeValidator(_number, json_schema_input_type=_seen_as(Field(gt=0)))]
 Positive = Annotated[_AboveZero, _within(SMALLEST, LARGEST)]
 NonNegative = Annotated[
     float,
@@ -192,15 +186,11 @@ def entries(needed: str, *lengths: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Vector = Annotated[
-    tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)
-]
+Vector = Annotated[tuple[Real, Real, Real], entries("three numbers are needed, one for each of x, y and z", 3)]
 """A number for each of x, y and z."""
 TWO_OR_THREE: Any = Field(json_schema_extra={"minItems": 2, "maxItems": 3})
 """The lengths of lists with an entry for each axis of the grid, for the JSON schema."""
-AxisVector = Annotated[
-    tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)
-]
+AxisVector = Annotated[tuple[Real, ...], TWO_OR_THREE, entries("a number for each axis of the grid is needed", 2, 3)]
 """A number for each axis of the grid, two or three; `models.fields.along_axes` compares it with the grid."""
 Flag = Annotated[bool, Strict()]
 """`true` or `false`, without the texts and numbers that pydantic would convert."""

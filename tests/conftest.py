@@ -63,9 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _share_compiled_programs(config: pytest.Config) -> None:
     """One empty compile cache for the workers of a session and all processes that they start."""
     if not hasattr(config, "workerinput"):
-        folder = os.environ.get(
-            "SIMULATOR_TESTS_CACHE", ""
-        )  # kept, for those who run the same tests many times
+        folder = os.environ.get("SIMULATOR_TESTS_CACHE", "")  # kept, for those who run the same tests many times
         if folder:
             os.makedirs(folder, exist_ok=True)
         else:

@@ -88,9 +88,7 @@ class Started:
 def start(arguments: Sequence[object], place: Path, harm: Harm = NONE, name: str = "said") -> Started:
     """`simulator ARGUMENTS` in a process forked from one that has imported everything and started nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__]
-    )
+    context.set_forkserver_preload(["simulator.archive.writer", "storage_support", "simulator.run.execute", __name__])
     said = place / f"{name}.{time.monotonic_ns()}"
     said.touch()
     process = context.Process(target=_child, args=([str(a) for a in arguments], said, harm))
@@ -111,9 +109,7 @@ def start_all(
         free.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{free.getsockname()[1]}"
     many = ["--coordinator", where, "--num-processes", count, "--process-id"]
-    return [
-        start([*arguments, *many, i], place, harm if i == victim else NONE, f"said.{i}") for i in range(count)
-    ]
+    return [start([*arguments, *many, i], place, harm if i == victim else NONE, f"said.{i}") for i in range(count)]
 
 
 def _child(arguments: list[str], said: Path, harm: Harm) -> None:
@@ -219,9 +215,7 @@ def assert_clean(run: Path) -> None:
 
 def assert_blameless(run: Path) -> None:
     """A kill is no damage: whatever was committed verifies."""
-    assert (
-        not run.exists() or not (run / "config.yaml").exists() or main(["verify", str(run), "--quiet"]) == 0
-    )
+    assert not run.exists() or not (run / "config.yaml").exists() or main(["verify", str(run), "--quiet"]) == 0
 
 
 def flip(path: Path, place: float) -> None:

@@ -15,9 +15,7 @@ from simulator.physics.models import State
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-def flow(
-    *shape: int, initial: dict[str, Any], viscosity: float = 0.0, count: int = 1, **blocks: Any
-) -> Simulation:
+def flow(*shape: int, initial: dict[str, Any], viscosity: float = 0.0, count: int = 1, **blocks: Any) -> Simulation:
     """The simulation of a flow on `count` devices; `blocks` are further blocks of a configuration."""
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = run_config_class().model_validate(

@@ -35,9 +35,7 @@ def on_devices(values: np.ndarray, mesh_shape: tuple[int, ...], split: tuple[int
     """`values` over a mesh of the first devices: axis i split along mesh axis `split[i]`, padded with NaN."""
     names = tuple(f"m{i}" for i in range(len(mesh_shape)))
     count = int(np.prod(mesh_shape))
-    mesh = jax.make_mesh(
-        mesh_shape, names, axis_types=(AxisType.Auto,) * len(names), devices=jax.devices()[:count]
-    )
+    mesh = jax.make_mesh(mesh_shape, names, axis_types=(AxisType.Auto,) * len(names), devices=jax.devices()[:count])
     pad = [(0, -n % mesh_shape[m] if m is not None else 0) for n, m in zip(values.shape, split, strict=True)]
     padded = np.pad(values, pad, constant_values=np.nan) if any(p for _, p in pad) else values
     spec = PartitionSpec(*(names[m] if m is not None else None for m in split))

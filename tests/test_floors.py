@@ -80,9 +80,7 @@ def test_no_import_runs_up() -> None:
 
 def test_no_modules_form_a_circle() -> None:
     """Repeatedly leaves out modules that import nothing that is left; what remains is in a circle or above one."""
-    left = {
-        module: {imported for imported, _ in imports(module)} for module in modules() if module != "simulator"
-    }
+    left = {module: {imported for imported, _ in imports(module)} for module in modules() if module != "simulator"}
     while free := [module for module, needs in left.items() if not needs & left.keys()]:
         for module in free:
             del left[module]
@@ -93,9 +91,7 @@ def test_no_packages_form_a_circle() -> None:
     left = {name: set[str]() for name in floors()}
     for module in modules():
         if package(module) in left:
-            left[package(module)] |= {package(imported) for imported, _ in imports(module)} - {
-                package(module)
-            }
+            left[package(module)] |= {package(imported) for imported, _ in imports(module)} - {package(module)}
     while free := [name for name, needs in left.items() if not needs & left.keys()]:
         for name in free:
             del left[name]

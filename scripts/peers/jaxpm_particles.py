@@ -30,9 +30,7 @@ def derivative(kvec, direction, order=1):
 
 
 pm.gradient_kernel = derivative
-cosmo = jc.Cosmology(
-    Omega_c=matter - 0.05, Omega_b=0.05, h=0.7, n_s=0.96, sigma8=0.8, Omega_k=0.0, w0=-1.0, wa=0.0
-)
+cosmo = jc.Cosmology(Omega_c=matter - 0.05, Omega_b=0.05, h=0.7, n_s=0.96, sigma8=0.8, Omega_k=0.0, w0=-1.0, wa=0.0)
 pm.growth_factor_second = lambda cosmo, a: jnp.atleast_1d(jnp.asarray(given["second"]))
 displacement, momentum, _ = pm.lpt(cosmo, contrast, a=start, order=2)
 lattice = jnp.stack(jnp.meshgrid(*[jnp.arange(n, dtype=jnp.float64)] * 3, indexing="ij"), -1)

@@ -82,7 +82,5 @@ def run() -> None:
     u = jax.block_until_ready(advance(u, waves))
 
 
-name = (
-    f"the published JAX way, {settings['precision']}, {settings['devices']} devices (jax {jax.__version__})"
-)
+name = f"the published JAX way, {settings['precision']}, {settings['devices']} devices (jax {jax.__version__})"
 serve(line, {"name": name, "energy": energy, "pid": os.getpid()}, lambda: timed(steps, run))

@@ -296,12 +296,8 @@ def image(manifest: Manifest) -> dict[str, Any]:
         "Version": np.array([1, 0]),
         "Type": np.bytes_("ImageData"),
         "WholeExtent": np.array([end for n in reversed(last) for end in (0, n)]),
-        "Origin": np.array(
-            [a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float
-        ),  # in the run's x, y, z
-        "Spacing": np.array(
-            [a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float
-        ),  # along i, j, k
+        "Origin": np.array([a.origin for a in axes] + [0.0] * layer or 3 * [0.0], float),  # in the run's x, y, z
+        "Spacing": np.array([a.spacing for a in reversed(axes)] + [1.0] * layer or 3 * [1.0], float),  # along i, j, k
         "Direction": along.T.ravel(),
     }
 
@@ -400,15 +396,11 @@ def _fill(file: h5py.File, parent: Path, manifest: Manifest, entries: Sequence[_
         layout = h5py.VirtualLayout((len(entries), *shape), _type(name, entries))
         for number, entry in _with(name, entries):
             file_name = f"{parent.name}/{derived_files(Path(entry.name))[1]}"
-            layout[number] = h5py.VirtualSource(
-                file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name]
-            )
+            layout[number] = h5py.VirtualSource(file_name, f"{ROOT}/PointData/{name}", shape, entry.types[name])
         _create(data, name, layout)
 
 
-def _netcdf(
-    file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]
-) -> h5py.Dataset:
+def _netcdf(file: h5py.File, name: str, field: FieldEntry, parent: Path, entries: Sequence[_Listed]) -> h5py.Dataset:
     """The variable (time, components..., axes...) at the root."""
     layout = h5py.VirtualLayout((len(entries), *field.shape), _type(name, entries))
     for number, entry in _with(name, entries):
@@ -441,7 +433,5 @@ def _type(name: str, entries: Sequence[_Listed]) -> np.dtype:
 def _create(group: h5py.Group, name: str, layout: h5py.VirtualLayout) -> h5py.Dataset:
     kind = layout.dtype
     # A missing source reads as the fill value, which must not look like data.
-    missing = (
-        kind.type(complex(np.nan, np.nan) if kind.kind == "c" else np.nan) if kind.kind in "fc" else None
-    )
+    missing = kind.type(complex(np.nan, np.nan) if kind.kind == "c" else np.nan) if kind.kind in "fc" else None
     return group.create_virtual_dataset(name, layout, fillvalue=missing)

@@ -97,9 +97,7 @@ def read_ledger(folder: Path) -> Records | None:
 class Ledger(Journal):
     """The ledger of a run that is being written. Its methods may be called from several threads."""
 
-    def __init__(
-        self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, folder: Path, own: Iterable[Path] = (), check: Callable[[], None] = lambda: None) -> None:
         """Continue the ledger in `folder`, or begin it.
 
         `own`: the run's files that may exist already; those without a record are recorded as they are. `check` is
@@ -207,9 +205,7 @@ class Audit:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        state = read_state(
-            folder
-        )  # before the ledger, which is never older than a state that was read earlier
+        state = read_state(folder)  # before the ledger, which is never older than a state that was read earlier
         self._saves = state.ledger if state else 0
         found = read_ledger(folder)
         self._records, self._exists = found or Records(), found is not None

@@ -140,9 +140,7 @@ class FieldEntry(_Entry):
 
     def component_paths(self, field: str) -> list[tuple[tuple[int, ...], str]]:
         """Index and path of each component: `(0,), "velocity/x"`; of a scalar field `(), "density"`."""
-        return [
-            (index, f"{field}/{name}" if name else field) for index, name in component_names(self.components)
-        ]
+        return [(index, f"{field}/{name}" if name else field) for index, name in component_names(self.components)]
 
 
 def component_names(components: Sequence[Sequence[str]]) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -199,11 +197,7 @@ class Manifest(_Entry):
                 for b in blocks
             )
             volume = sum(math.prod(b.shape) for b in blocks)
-            if (
-                not inside
-                or len({b.start for b in blocks}) != len(blocks)
-                or volume != math.prod(entry.extents)
-            ):
+            if not inside or len({b.start for b in blocks}) != len(blocks) or volume != math.prod(entry.extents):
                 lines.append(f"the blocks of {name} do not tile {entry.extents}")
         return lines
 
@@ -217,9 +211,7 @@ class Manifest(_Entry):
     def encode(self) -> bytes:
         """The bytes of manifest.json."""
         body = (
-            json.dumps(
-                self.model_dump(mode="json", exclude_none=True), indent=1, allow_nan=False
-            ).removesuffix("\n}")
+            json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1, allow_nan=False).removesuffix("\n}")
             + ",\n"
         )
         # lists of integers go on one line, for people who read it (no JSON string contains a line end)

@@ -118,11 +118,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         rows = flat(
-            {
-                name: block
-                for name, block in self.config.items()
-                if name in ("model", "grid", "initial", "time")
-            }
+            {name: block for name, block in self.config.items() if name in ("model", "grid", "initial", "time")}
         )
         state, image = self.state, ""
         if state is not None:
@@ -218,9 +214,7 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
         import dask.array
         import xarray
     except ImportError as error:
-        raise UserError(
-            f"to_xarray needs the package {error.name}: pip install 'simulator[readers]'"
-        ) from None
+        raise UserError(f"to_xarray needs the package {error.name}: pip install 'simulator[readers]'") from None
     if not snapshots:
         raise UserError(f"{path}: no snapshot yet")
     variables: dict[str, Any] = {}

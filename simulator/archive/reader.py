@@ -210,8 +210,6 @@ def _ranges(index: Any, shape: tuple[int, ...]) -> tuple[list[range], list[bool]
                 raise IndexError(f"index {item} on an axis of {n}")
             ranges.append(range(int(item) % n, int(item) % n + 1))
         else:
-            raise IndexError(
-                "a stored field is indexed by integers, slices and ...; read it, then index further"
-            )
+            raise IndexError("a stored field is indexed by integers, slices and ...; read it, then index further")
         dropped.append(not isinstance(item, slice))
     return ranges, dropped

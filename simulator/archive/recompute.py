@@ -83,9 +83,7 @@ class Recomputed:
                 state = replace(state, particles=state.particles | carried, memory=state.memory | memory)
             state = simulation.grow(state)
             time, dt = jnp.float64(snapshot.time), jnp.float64(snapshot.attributes.get("dt", 0.0))
-            memory = {
-                name: jnp.float64(jnp.nan) if name == RESIDUAL else m for name, m in state.memory.items()
-            }
+            memory = {name: jnp.float64(jnp.nan) if name == RESIDUAL else m for name, m in state.memory.items()}
             yield simulation.placed(
                 replace(state, time=time, origin=time, step=jnp.int64(snapshot.step), dt=dt, memory=memory)
             )
@@ -180,9 +178,7 @@ def analyze(
     return Analysed(folder, series, len(recomputed.snapshots), tuple(refused))
 
 
-def _possible(
-    path: Path, overrides: Sequence[str | Override], added: Sequence[str]
-) -> tuple[list[str], list[str]]:
+def _possible(path: Path, overrides: Sequence[str | Override], added: Sequence[str]) -> tuple[list[str], list[str]]:
     """The added kinds that the run's model allows, and a line for each of the others."""
     simulation: Simulation | None = None
     allowed, refused = [], []

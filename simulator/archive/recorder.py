@@ -67,9 +67,7 @@ class CarriedArrays:
                 continue
             hermitian = isinstance(place, Layout) and place.half
             components = component_names(array.shape[:-3])
-            datasets.append(
-                Dataset(self._prefix + name, array, self._axes(name), components, hermitian=hermitian)
-            )
+            datasets.append(Dataset(self._prefix + name, array, self._axes(name), components, hermitian=hermitian))
         return datasets
 
     def load(self, folder: Path) -> Memory:
@@ -175,9 +173,7 @@ class Recorder:
 
     def programs(self) -> dict[str, Compilable]:
         """The programs that compute the rows, by series, to be compiled ahead and given to `use`."""
-        arguments = {
-            name: self._carried[name].template if name in self._carried else {} for name in self._functions
-        }
+        arguments = {name: self._carried[name].template if name in self._carried else {} for name in self._functions}
         return {name: Compilable(f, (self._template, arguments[name])) for name, f in self._jitted.items()}
 
     def use(self, ready: Mapping[str, Callable[..., Any]]) -> None:

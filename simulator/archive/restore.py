@@ -64,9 +64,7 @@ def _axis_order(field: StoredField, axes: Sequence[Axis]) -> list[int]:
     for axis in axes:
         other = field.axes[stored[axis.name]]
         if (axis.labels is None) != (other.labels is None):
-            raise UserError(
-                f"{field.name}: axis {axis.name} holds modes in one layout and points in the other"
-            )
+            raise UserError(f"{field.name}: axis {axis.name} holds modes in one layout and points in the other")
         if axis.labels is None and axis.size != other.size:
             raise UserError(
                 f"{field.name}: axis {axis.name} has {other.size} stored points, but {axis.size} are requested; "

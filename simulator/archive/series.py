@@ -177,9 +177,7 @@ class Series:
         def virtual(name: str) -> h5py.Dataset:
             shape = self._shape(name) if name in self._variables else ()
             values = [row.values[name] for row in self._active if name in row.values]
-            dtype = (
-                np.result_type(*values) if values else np.dtype(np.int64 if name == "step" else np.float64)
-            )
+            dtype = np.result_type(*values) if values else np.dtype(np.int64 if name == "step" else np.float64)
             layout = h5py.VirtualLayout((total, *shape), dtype)
             first = 0
             for part in parts:
@@ -190,9 +188,7 @@ class Series:
 
         self._describe(file, virtual, parts)
 
-    def _describe(
-        self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]
-    ) -> None:
+    def _describe(self, file: h5py.File, create: Callable[[str], h5py.Dataset], parts: Sequence[_Part]) -> None:
         """Writes the common content of parts and index: coordinates, variables, scales, attributes."""
         file.attrs["format"] = _FORMAT
         file.attrs["parts"] = json.dumps([[part.file, part.rows] for part in parts])
@@ -257,16 +253,12 @@ class SeriesReader:
         with h5py.File(path, "r", locking=False) as file:
             if file.attrs.get("format") != _FORMAT:
                 raise OSError(f"{path}: not a series of this program")
-            self.attributes = {
-                key: value for key, value in file.attrs.items() if key not in ("format", "parts")
-            }
+            self.attributes = {key: value for key, value in file.attrs.items() if key not in ("format", "parts")}
             listed = json.loads(str(file.attrs["parts"]))
             self.variables = {name: _dimensions(_dataset(file, name)) for name in _names(file)}
             self.beside = {n: str(d.attrs["along"]) for n, d in file.items() if "along" in d.attrs}
             dimensions = {dimension for needed in self.variables.values() for dimension in needed}
-            self.coordinates = {
-                name: _dataset(file, name)[:] for name in sorted(dimensions | self.beside.keys())
-            }
+            self.coordinates = {name: _dataset(file, name)[:] for name in sorted(dimensions | self.beside.keys())}
             plain = _Part("", len(_dataset(file, "step")))
         self.parts = tuple(_Part(name, rows) for name, rows in listed) or (plain,)
         self.step = np.concatenate(list(self._read("step"))).astype(np.int64)
@@ -305,9 +297,7 @@ class SeriesReader:
         number = int(np.searchsorted(ends, position, side="right"))
         return number, position - int(ends[number]) + self.parts[number].rows
 
-    def rows(
-        self, number: int, places: slice = slice(None), names: Collection[str] | None = None
-    ) -> list[_Row]:
+    def rows(self, number: int, places: slice = slice(None), names: Collection[str] | None = None) -> list[_Row]:
         """The rows of one of `parts`, as they were appended; those in `places` of the part, of the variables
         `names`."""
         names = self.variables if names is None else names

@@ -77,9 +77,7 @@ class Dataset:
 
     @property
     def dtype(self) -> np.dtype:
-        return (
-            np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype
-        )
+        return np.dtype(self.array.dtype) if isinstance(self.array, jax.Array) else np.asarray(self.array).dtype
 
 
 @dataclass
@@ -107,20 +105,14 @@ def own_blocks(dataset: Dataset, process_id: int, dtype: np.dtype | None = None)
         shard.data.copy_to_host_async()
     blocks = []
     for shard in shards:
-        bounds = [
-            s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)
-        ]  # of the padded array
-        if any(
-            start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)
-        ):
+        bounds = [s.indices(n)[:2] for s, n in zip(shard.index, dataset.shape, strict=True)]  # of the padded array
+        if any(start != 0 or stop != n for (start, stop), n in zip(bounds, dataset.shape[:leading], strict=False)):
             raise ValueError(f"data set {dataset.name}: a component axis is sharded")
         if dataset.shares:
             blocks += _shares(dataset, np.asarray(shard.data), bounds[-1][0], dtype)
             continue
         starts = tuple(start for start, _ in bounds[leading:])
-        extents = [
-            min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)
-        ]
+        extents = [min(stop, a.size) - start for (start, stop), a in zip(bounds[leading:], dataset.axes, strict=True)]
         if all(n > 0 for n in extents):
             valid = (slice(None),) * leading + tuple(slice(n) for n in extents)
             # on the CPU np.asarray is a view, and a buffer with a view cannot be donated
@@ -182,9 +174,7 @@ def build_shard(
     with h5py.File(image, "w", libver=LIBVER) as file:
         for path, block, data in parts:
             if filters:
-                chunks = (
-                    {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)} if data.ndim else {}
-                )
+                chunks = {**filters, "chunks": chunk_shape(data.shape, data.dtype.itemsize)} if data.ndim else {}
                 stored = file.create_dataset(path, data=data, **chunks)
             else:
                 parent, _, name = path.rpartition("/")

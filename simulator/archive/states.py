@@ -97,15 +97,11 @@ def load(folder: Path, like: State, model: Model, populations: Populations = Map
             kept: {name: field(_history_name(kept, name), name, array) for name, array in tree.items()}
             for kept, tree in like.history.items()
         },
-        particles={
-            name: populations[name].restored(ParticlesOnDisk(snapshot, name)) for name in like.particles
-        },
+        particles={name: populations[name].restored(ParticlesOnDisk(snapshot, name)) for name in like.particles},
     )
 
 
-def whole(
-    snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None
-) -> jax.Array:
+def whole(snapshot: Snapshot, name: str, shape: tuple[int, ...], sharding: Any, dtype: Any = None) -> jax.Array:
     """A small array, which every process reads whole."""
     value = np.asarray(snapshot[name][...], dtype).reshape(shape)
     return jax.make_array_from_callback(shape, sharding, lambda index: value[index])
@@ -170,9 +166,7 @@ class ParticlesOnDisk:
     def __init__(self, snapshot: Snapshot, name: str) -> None:
         species = snapshot.particles
         if name not in species:
-            raise UserError(
-                f"{snapshot.path}: holds no particles {name!r}; it holds {', '.join(species) or 'none'}"
-            )
+            raise UserError(f"{snapshot.path}: holds no particles {name!r}; it holds {', '.join(species) or 'none'}")
         self._fields = species[name]
         self.count = self._fields["id"].size
         self.records = frozenset(self._fields) - {"id"}
@@ -244,9 +238,7 @@ class StoredFields:
 
     def __init__(self, path: str):
         self._snapshot: Snapshot = open_snapshot(Path(path))
-        entries = {
-            n: f.entry for n, f in self._snapshot.items() if f.entry.is_mesh and not n.startswith(CARRIED)
-        }
+        entries = {n: f.entry for n, f in self._snapshot.items() if f.entry.is_mesh and not n.startswith(CARRIED)}
         if not entries:
             raise UserError(f"{path}: holds no field")
         self.components = {n: tuple(len(c) for c in entry.components) for n, entry in entries.items()}

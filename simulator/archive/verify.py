@@ -72,9 +72,7 @@ class Findings:
         return [f"{c.file}: {c.problem or 'ok'}" for c in self.files] + self.notes
 
 
-def verify(
-    folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True
-) -> Findings:
+def verify(folder: Path, *, workers: int = 4, recorded: Callable[[Path], bool] = lambda manifest: True) -> Findings:
     """Read everything in a committed folder, `workers` shards at a time. Bounded memory.
 
     `recorded(path)`: whether the run's ledger has no other record of the manifest. Raises UserError
@@ -97,9 +95,7 @@ def verify(
         for path in sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
         if path not in named
     ]
-    report.files += [
-        _check_derived(path, folder, manifest) for path in derived_files(folder) if manifest.index
-    ]
+    report.files += [_check_derived(path, folder, manifest) for path in derived_files(folder) if manifest.index]
     return report
 
 
@@ -167,9 +163,7 @@ def _check_shard(folder: Path, shard: ShardEntry) -> Checked:
     return Checked(path)
 
 
-def prune(
-    parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED
-) -> list[Path]:
+def prune(parent: Path, keep_last: int, keep_every: int | None = None, journal: Journal = UNRECORDED) -> list[Path]:
     """Remove all but the `keep_last` newest folders, keeping those whose step is a multiple of `keep_every`.
 
     Nothing is removed unless the newest folder has been read back and verified. Returns the removed folders;
@@ -282,9 +276,7 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
         report.notes.append(f"{folder}: its index cannot be made again ({reason(error)})")
         made = {}
     else:
-        report.notes += [
-            f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED
-        ]
+        report.notes += [f"{p}: was {problem}, made again" for p, problem in made.items() if problem != ALTERED]
     # A derived file that was altered stays a finding: something writes to the run's files.
     again = {
         path: Checked(path, f"{ALTERED}, made again" if problem == ALTERED else None, derived=True)
@@ -292,8 +284,7 @@ def _verified(folder: Path, audit: Audit | None, workers: int) -> Findings:
     }
     # A live run may have made the others meanwhile.
     report.files = [
-        again.get(c.file)
-        or (_check_derived(c.file, folder, report.manifest) if c.derived and c.problem else c)
+        again.get(c.file) or (_check_derived(c.file, folder, report.manifest) if c.derived and c.problem else c)
         for c in report.files
     ]
     return report

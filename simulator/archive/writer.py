@@ -233,9 +233,7 @@ class Writer:
             counts = ", ".join(f"{name} has {n} values that are not finite" for name, n in bad.items())
             self._fail(save, _not_written(save, counts))
         save.committing = True
-        save.phase = (
-            self._threads.submit(self._commit, save, manifest) if self._cluster.process_id == 0 else _done()
-        )
+        save.phase = self._threads.submit(self._commit, save, manifest) if self._cluster.process_id == 0 else _done()
 
     def _finish(self, save: _Save) -> Path:
         error = save.phase.exception()

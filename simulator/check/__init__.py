@@ -4,7 +4,5 @@ step on this machine."""
 from simulator.check import taylor_green, turbulence, waves
 from simulator.check.case import Case
 
-CASES: dict[str, Case] = {
-    case.name: case for module in (taylor_green, waves, turbulence) for case in module.CASES
-}
+CASES: dict[str, Case] = {case.name: case for module in (taylor_green, waves, turbulence) for case in module.CASES}
 """A new case is an entry in a module's CASES."""

@@ -71,18 +71,14 @@ class Case:
     """Whether only `--full` runs it, because it needs a GPU or a night."""
 
 
-def simulation(
-    model: dict[str, Any], initial: dict[str, Any], shape: Sequence[int], **blocks: Any
-) -> Simulation:
+def simulation(model: dict[str, Any], initial: dict[str, Any], shape: Sequence[int], **blocks: Any) -> Simulation:
     """A simulation on all available devices, without a run folder."""
     grid = {"shape": list(shape), **blocks.pop("grid", {})}
     config = {"model": model, "initial": initial, "grid": grid, "time": {"stop": 1.0}, **blocks}
     return Simulation(run_config_class().model_validate(config))
 
 
-def march(
-    simulation: Simulation, dt: float, steps: int, every: int = 0
-) -> tuple[State, dict[str, np.ndarray]]:
+def march(simulation: Simulation, dt: float, steps: int, every: int = 0) -> tuple[State, dict[str, np.ndarray]]:
     """The state after `steps` steps, and the diagnostics by name at the first, the last and every `every`-th step."""
     step, state, rows = jax.jit(simulation.step), simulation.state, []
     for number in range(steps + 1):

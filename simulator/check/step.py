@@ -71,9 +71,7 @@ class _Steps:
         self._simulation.state = state
         if int(state.step) < before + self.steps:
             problem, _ = self._simulation.trouble()
-            raise RunFailure(
-                f"step {before}: {problem}; measure another configuration, or a smaller time step"
-            )
+            raise RunFailure(f"step {before}: {problem}; measure another configuration, or a smaller time step")
         return seconds / self.steps
 
 

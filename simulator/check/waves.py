@@ -50,9 +50,7 @@ def inertial() -> Result:
     omega = 2 * rotation @ k / size
     sigma, times, values = growth(sim, "velocity", state, float(0.05 / abs(omega)), 40)
     source = "Greenspan, The Theory of Rotating Fluids (1968), section 4.2"
-    curve = _curve(
-        "inertial_wave", times, values.real, lambda t: np.cos(omega * t), "velocity of the wave", source
-    )
+    curve = _curve("inertial_wave", times, values.real, lambda t: np.cos(omega * t), "velocity of the wave", source)
     return Result([Check("frequency", float(omega), sigma.imag, 1e-6, source)], [curve])
 
 

@@ -95,9 +95,7 @@ def keys_page() -> str:
         for k in dict.fromkeys(members):
             inner = f" (kind `{k.kind}`)" if k.kind not in ("", kind) else ""
             kinds = "block" if k.type.startswith("block") else _cell(k.type)
-            lines.append(
-                f"| `{k.path}`{inner} | {kinds} | {_default(k.path, k.default)} | {_cell(k.meaning)} |"
-            )
+            lines.append(f"| `{k.path}`{inner} | {kinds} | {_default(k.path, k.default)} | {_cell(k.meaning)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -170,9 +168,7 @@ def docs(args: argparse.Namespace) -> int:
                 print(f"  {name:26}{title(page(name, parser))}")
         return 0
     text = page(find(args.page), parser) if args.page else page("index", parser)
-    text = re.sub(
-        r"^::: (\S+)(\n    .*)*$", r"`help(\1)` in Python prints its documentation.", text, flags=re.M
-    )
+    text = re.sub(r"^::: (\S+)(\n    .*)*$", r"`help(\1)` in Python prints its documentation.", text, flags=re.M)
     if not sys.stdout.isatty():
         print(text)
         return 0

@@ -70,9 +70,7 @@ def plot(args: argparse.Namespace) -> int:
         there = any((Path(run) / f"{kind}.h5").exists() for run in args.runs)  # of a user's function
         if kind not in known and not there:
             raise UserError(f"--what: no {kind!r}; known: {', '.join(known)}")
-    choice = Selection(
-        args.what, args.field, args.time, args.compensate, args.average, args.format, args.style
-    )
+    choice = Selection(args.what, args.field, args.time, args.compensate, args.average, args.format, args.style)
     plotted = plot_runs(args.runs, choice, args.output)
     for path in plotted.files:
         print(path)

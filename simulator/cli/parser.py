@@ -136,18 +136,14 @@ class Command(NamedTuple):
     def add_to(self, subparsers: Any, name: str) -> argparse.ArgumentParser:
         text = inspect.getdoc(self.execute) if self.execute else self.about
         description, _, example = (text or "").partition("\n\nexample: ")
-        parser = subparsers.add_parser(
-            name, help=self.help, description=description, epilog=f"example: {example}"
-        )
+        parser = subparsers.add_parser(name, help=self.help, description=description, epilog=f"example: {example}")
         groups: dict[str | None, Any] = {None: parser}
         for names, options, group in self.arguments:
             if group not in groups:
                 groups[group] = parser.add_argument_group(group)
             groups[group].add_argument(*names, **options)
         if self.commands:
-            inner = parser.add_subparsers(
-                title="commands", metavar="COMMAND", dest=f"{name}_command", required=True
-            )
+            inner = parser.add_subparsers(title="commands", metavar="COMMAND", dest=f"{name}_command", required=True)
             for each, command in self.commands.items():
                 command.add_to(inner, each)
         else:

@@ -57,9 +57,7 @@ def resume(args: argparse.Namespace) -> int:
     with allocated(args) as allocation:
         for override in args.overrides:
             if override.partition("=")[0] in ("output.directory", "output"):
-                raise UserError(
-                    f"command line: {override}: resume continues in the folder RUN; move it instead"
-                )
+                raise UserError(f"command line: {override}: resume continues in the folder RUN; move it instead")
         folder = open_run(args.folder).path.absolute()
         # Links and leading dots in the path are kept. Input files may be gone, because the run uses its copies.
         changes = [*args.overrides, text_override("output.directory", str(folder))]
@@ -93,10 +91,7 @@ _NUMBERS = ("nodes", "tasks-per-node", "gpus-per-node", "cpus-per-task")
         help="the kind of device in the nodes, as in simulator plan; nodes, GPUs and time are then suggested",
     ),
     arg("--dry-run", action="store_true", help="print the script; write and submit nothing"),
-    *(
-        arg(f"--{name}", metavar=value, help=text, group="resources")
-        for name, (value, text) in _OPTIONS.items()
-    ),
+    *(arg(f"--{name}", metavar=value, help=text, group="resources") for name, (value, text) in _OPTIONS.items()),
 )
 def submit(args: argparse.Namespace) -> int:
     """Write a job script into the run folder and submit it. Resources that are not given are taken from the `slurm`
@@ -116,9 +111,7 @@ def submit(args: argparse.Namespace) -> int:
     for name in _OPTIONS:
         key = name.replace("-", "_")
         if (value := getattr(args, key)) is not None:
-            changes.append(
-                f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value)
-            )
+            changes.append(f"slurm.{key}={value}" if name in _NUMBERS else text_override(f"slurm.{key}", value))
     config, site, lines = load_config(args.config, changes), site_settings(), []
     if device := args.device or config.slurm.device or site.device:
         from simulator.plan.report import suggested

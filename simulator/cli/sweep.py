@@ -204,9 +204,7 @@ def submit_runs(args: argparse.Namespace) -> int:
             print(chunk.script, end="")
         return 0
     jobs = submit(sweep, chunks)
-    print(
-        f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}"
-    )
+    print(f"submitted {len(runs)} runs: array {', then array '.join(jobs)}, {short(sweep.folder / 'sweep.sbatch')}")
     print(f"next:\n  {typed_sweep('status', sweep)}")
     return 0
 

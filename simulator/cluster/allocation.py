@@ -132,12 +132,8 @@ class _Explicit:
         from_flag = coordinator is not None
         coordinator = coordinator if from_flag else environ.get(COORDINATOR) or None
         name = "--coordinator" if from_flag else COORDINATOR
-        if coordinator is not None and not re.fullmatch(
-            r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", coordinator
-        ):
-            raise UserError(
-                f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345"
-            )
+        if coordinator is not None and not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s/]+):\d{1,5}", coordinator):
+            raise UserError(f"{name}: {shown(coordinator)} is not an address; write HOST:PORT, e.g. node1:12345")
         if coordinator is not None and not 0 < int(coordinator.rpartition(":")[2]) < 2**16:
             raise UserError(f"{name}: {shown(coordinator)}: ports go from 1 to 65535")
         return _Explicit(

@@ -98,13 +98,9 @@ def check_private(path: Path, sticky: int = 0) -> int:
     PermissionError if it is not private."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
-        raise PermissionError(
-            f"{path} belongs to another user ({status.st_uid}), whose programs are not executed"
-        )
+        raise PermissionError(f"{path} belongs to another user ({status.st_uid}), whose programs are not executed")
     if status.st_mode & 0o022 and not status.st_mode & sticky:
-        raise PermissionError(
-            f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}"
-        )
+        raise PermissionError(f"others may write to {path}; empty it, then: chmod go-w {shlex.quote(str(path))}")
     return status.st_mode
 
 
@@ -129,9 +125,7 @@ def prune(base: Path, limit: int = LIMIT) -> int:
     Folders of other programs in `base` are left alone.
     """
     entries: list[tuple[float, int, Path]] = []
-    folders = [
-        path for path in base.iterdir() if re.fullmatch(r"(cpu-[0-9a-f]{8}|gpu)-[0-9a-f]{16}", path.name)
-    ]
+    folders = [path for path in base.iterdir() if re.fullmatch(r"(cpu-[0-9a-f]{8}|gpu)-[0-9a-f]{16}", path.name)]
     for path in (path for folder in folders for path in folder.rglob("*")):
         with contextlib.suppress(OSError):  # another run may prune at the same time
             if path.is_file():

@@ -66,11 +66,7 @@ def keep_freed_memory(environ: MutableMapping[str, str]) -> dict[str, str]:
     of a 128^3 array of doubles takes 16.8 ms without this and 3.6 ms with it).
     """
     user = [name for name in environ if name.startswith("MALLOC_")]
-    if (
-        user
-        or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "")
-        or "malloc" in environ.get("LD_PRELOAD", "")
-    ):
+    if user or "glibc.malloc" in environ.get("GLIBC_TUNABLES", "") or "malloc" in environ.get("LD_PRELOAD", ""):
         return {}
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -194,9 +194,7 @@ def step_share(environ: Mapping[str, str], local_rank: int, local_tasks: int) ->
     if (kind := _binding(environ)) or seen < total:
         # A map or mask may give a GPU to two tasks, which NCCL refuses.
         crowded = kind not in ("map_gpu", "mask_gpu") and seen * local_tasks > total
-        problem = (
-            f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
-        )
+        problem = f"{local_tasks} tasks on a node with {_gpus(total)} see {seen} each, so some share one; {_CURE}"
         return GpuShare(visible, problem=problem if crowded else None)
     if seen < local_tasks:
         return GpuShare(

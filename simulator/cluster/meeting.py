@@ -116,9 +116,7 @@ class Guests:
         """Admits the process that sent `message`, or answers with the reason and closes the connection."""
         hello = _read_hello(message)
         if hello is None or not hmac.compare_digest(_bytes(hello["secret"]), _bytes(self._secret)):
-            self._refuse(
-                connection, "this run has another secret" if hello else "that is no process of this run"
-            )
+            self._refuse(connection, "this run has another secret" if hello else "that is no process of this run")
             if hello is not None:
                 _send(connection, {"other": True})
             connection.close()
@@ -242,9 +240,7 @@ def attend(find: Callable[[], Place | None], allocation: Allocation, seconds: fl
                     return f"{place.address.rpartition(':')[0]}:{port}"
                 problem = f"it closed the connection to {place.address}"
             except _Other:  # the file of an earlier start, perhaps
-                problem = (
-                    f"the run at {place.address} has another secret ({SECRET}, or its file in the run folder)"
-                )
+                problem = f"the run at {place.address} has another secret ({SECRET}, or its file in the run folder)"
             except OSError as error:
                 problem = f"{place.address}: {error.strerror or error}"
         if clock.over:
@@ -327,9 +323,7 @@ class _Lines:
 
 def _waiting(missing: Sequence[int], guests: Guests, allocation: Allocation, left: float) -> str:
     number = allocation.num_processes
-    return (
-        f"waiting for {len(missing)} of {number} processes, {_duration(left)} left: {guests.named(missing)}"
-    )
+    return f"waiting for {len(missing)} of {number} processes, {_duration(left)} left: {guests.named(missing)}"
 
 
 def _in_vain(missing: Sequence[int], guests: Guests, allocation: Allocation, seconds: float) -> str:

@@ -58,9 +58,7 @@ def claim_port(candidates: Sequence[int] = PORTS, host: str = "") -> Claim:
         except OSError:
             keeper.close()
     ports = str(candidates[0]) if len(candidates) == 1 else f"{candidates[0]} to {candidates[-1]}"
-    raise RunFailure(
-        f"no free port on {socket.gethostname()} among {ports}; give one with --coordinator HOST:PORT"
-    )
+    raise RunFailure(f"no free port on {socket.gethostname()} among {ports}; give one with --coordinator HOST:PORT")
 
 
 def listens(port: int) -> bool:
@@ -77,8 +75,7 @@ def listens(port: int) -> bool:
         return False
     # columns: sl local_address rem_address st ... inode; 0A is LISTEN
     return any(
-        row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port and f"socket:[{row[9]}]" in own
-        for row in rows
+        row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port and f"socket:[{row[9]}]" in own for row in rows
     )
 
 
@@ -99,9 +96,7 @@ def start_service(
         chosen = claim.port if claim else port
         assert chosen is not None
         failed, announced = threading.Event(), threading.Event()
-        announcer = threading.Thread(
-            target=_announce, args=(announce, chosen, failed, announced), daemon=True
-        )
+        announcer = threading.Thread(target=_announce, args=(announce, chosen, failed, announced), daemon=True)
         announcer.start()
         try:
             initialize(chosen)

@@ -298,9 +298,7 @@ def _auto_cpu_devices(allocation: Allocation, limit: int | None) -> int:
 def _set_cpu_devices(number: int) -> None:
     if re.search(r"--xla_force_host_platform_device_count=\d+", os.environ.get("XLA_FLAGS", "")):
         return  # set by the user; _select refuses if it is too small
-    with contextlib.suppress(
-        RuntimeError
-    ):  # the backend is running already (a notebook): _select takes its devices
+    with contextlib.suppress(RuntimeError):  # the backend is running already (a notebook): _select takes its devices
         jax.config.update("jax_num_cpu_devices", number)
 
 
@@ -311,9 +309,7 @@ def _select(
     """The first devices of every process, the same number of each."""
     n = allocation.num_processes
     owned = [
-        sorted(
-            (device for device in present if device.process_index == process), key=lambda device: device.id
-        )
+        sorted((device for device in present if device.process_index == process), key=lambda device: device.id)
         for process in range(n)
     ]
     counts = [len(devices) for devices in owned]

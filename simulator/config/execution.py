@@ -25,9 +25,7 @@ def _auto_or_mesh(value: Any) -> Any:
     if value == "auto":
         return value
     numbers = list(value) if isinstance(value, list | tuple) else []
-    if len(numbers) != 2 or not all(
-        isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers
-    ):
+    if len(numbers) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers):
         raise ValueError(f"auto or [rows, columns] is needed, two whole numbers, not {shown(value)}")
     return numbers
 

@@ -93,9 +93,7 @@ def _validated(
     return _made(data, context, Places(places), config_class or run_config_class())
 
 
-def _made(
-    data: dict[str, Any], context: dict[str, Any], places: Places, settings: type[RunConfig]
-) -> RunConfig:
+def _made(data: dict[str, Any], context: dict[str, Any], places: Places, settings: type[RunConfig]) -> RunConfig:
     try:
         config = settings.model_validate(data, context=context)
     except ValidationError as error:

@@ -28,9 +28,7 @@ def parse_override(text: str) -> Override:
     key, separator, value = text.partition("=")
     key, named = key.strip(), shortened(key.strip(), 200)
     if not separator:
-        raise UserError(
-            f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2"
-        )
+        raise UserError(f"{COMMAND_LINE}: {shortened(text)}: an override is written key=value, e.g. time.stop=2")
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)*", key):
         raise UserError(f"{COMMAND_LINE}: {shortened(text)}: a key is written with dots, e.g. time.stop=2")
     if not value.strip():

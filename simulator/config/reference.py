@@ -46,15 +46,11 @@ def keys(schema: Mapping[str, Any] | None = None) -> list[Key]:
             merged.append(key)
         elif key.type == choices[key.path][0]:  # one entry for the kinds of a block
             kinds = " | ".join(choices[key.path])
-            merged.append(
-                replace(key, kind="", type=kinds, default="", meaning="Selects the kind of this block.")
-            )
+            merged.append(replace(key, kind="", type=kinds, default="", meaning="Selects the kind of this block."))
     return merged
 
 
-def _of_block(
-    block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str, kind: str
-) -> Iterator[Key]:
+def _of_block(block: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str, kind: str) -> Iterator[Key]:
     required = set(block.get("required", ()))
     for name, property in block.get("properties", {}).items():
         path = f"{prefix}{name}"
@@ -77,9 +73,7 @@ def _inner_blocks(
             else:
                 yield from _inner_blocks(block, definitions)
         elif choice.get("type") == "array" and "items" in choice:
-            yield from (
-                (f".N{suffix}", block) for suffix, block in _inner_blocks(choice["items"], definitions)
-            )
+            yield from ((f".N{suffix}", block) for suffix, block in _inner_blocks(choice["items"], definitions))
         elif choice.get("type") == "object" and isinstance(choice.get("additionalProperties"), dict):
             inner = choice["additionalProperties"]
             yield from ((f".NAME{suffix}", block) for suffix, block in _inner_blocks(inner, definitions))

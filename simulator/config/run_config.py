@@ -75,9 +75,7 @@ class Places:
 def usable_name(name: str) -> str:
     """The name of a folder or a job. Raises ValueError if it has other characters than the file system likes."""
     if not re.fullmatch(r"[\w.+-]*\w[\w.+-]*", name):
-        raise ValueError(
-            f"a name of folders and jobs consists of letters, digits and _ . + -, unlike {shown(name)}"
-        )
+        raise ValueError(f"a name of folders and jobs consists of letters, digits and _ . + -, unlike {shown(name)}")
     return name
 
 
@@ -137,9 +135,7 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _precision_of_snapshots(self) -> Self:
         if self.precision == "single" and self.output.snapshots.precision == "double":
-            raise wrong(
-                "output.snapshots.precision", "the run itself is in single precision; leave the key out"
-            )
+            raise wrong("output.snapshots.precision", "the run itself is in single precision; leave the key out")
         return self
 
     @model_validator(mode="after")
@@ -147,16 +143,12 @@ class RunConfig(Settings):
         names = [p.name for p in self.particles]
         for index, p in enumerate(self.particles):
             if p.name in names[:index]:
-                raise wrong(
-                    f"particles.{index}.name", f"{p.name} is taken; names of particles have to differ"
-                )
+                raise wrong(f"particles.{index}.name", f"{p.name} is taken; names of particles have to differ")
             if not p.given():
                 stored = p.count is not None
                 raise wrong(
                     f"particles.{index}.count",
-                    "those of start: snapshot are as many as are stored; leave the key out"
-                    if stored
-                    else "missing",
+                    "those of start: snapshot are as many as are stored; leave the key out" if stored else "missing",
                 )
         return self
 
@@ -197,9 +189,7 @@ class RunConfig(Settings):
     def _squares_of_wavenumbers_fit(self) -> Self:
         if self.precision == "single":
             lowest = 2 * math.pi / max(self.grid.box)
-            highest = math.hypot(
-                *(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True))
-            )
+            highest = math.hypot(*(math.pi * n / x for n, x in zip(self.grid.shape, self.grid.box, strict=True)))
             if lowest**2 <= SINGLE[0] or highest**2 >= SINGLE[1]:
                 raise wrong(
                     "grid.box",
@@ -236,9 +226,7 @@ def _choice(parts: Mapping[str, Any]) -> Any:
     classes = [part.Settings for part in parts.values()]
     if not classes:
         return None
-    if (
-        len(classes) == 1
-    ):  # pydantic reduces a union of one class to the class, which does not require its kind
+    if len(classes) == 1:  # pydantic reduces a union of one class to the class, which does not require its kind
         return Annotated[classes[0], BeforeValidator(partial(_require_kind, kind=next(iter(parts))))]
     return Annotated[Union[tuple(classes)], Field(discriminator="kind")]  # noqa: UP007 - from a list
 

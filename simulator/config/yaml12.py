@@ -168,9 +168,7 @@ class _Construction:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
-                self._error(
-                    key_node, path, "a key must be a name; put quotes around it if it is meant as one"
-                )
+                self._error(key_node, path, "a key must be a name; put quotes around it if it is meant as one")
                 continue
             key = key_node.value
             here = (*path, key)
@@ -241,6 +239,4 @@ _Dumper.add_representer(str, _represent_text)
 
 def dump_yaml(value: Any) -> str:
     """`value` (mappings, lists, text, numbers) as YAML that readers of YAML 1.1 and 1.2 read alike."""
-    return yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
-    )
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)

@@ -44,9 +44,7 @@ class HistogramSettings(SeriesCadence):
 
 class Histograms(Kind):
     name = "histograms"
-    description = (
-        "Probability densities of the fields and their gradients, and of log density, in histograms.h5."
-    )
+    description = "Probability densities of the fields and their gradients, and of log density, in histograms.h5."
     Settings = HistogramSettings
 
     def measured(self, subject: Subject, settings: HistogramSettings) -> Measured:
@@ -122,9 +120,7 @@ def _components(field: jax.Array) -> jax.Array:
     return field.reshape(-1, *field.shape[-3:])
 
 
-def log_densities(
-    transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]
-) -> Measured:
+def log_densities(transform: spectral.Transform, given: Densities, bins: int, reach: tuple[float, float]) -> Measured:
     """`log_NAME` (contrast,): fraction of the volume per decade of density, as a function of log10 of the density
     over its mean; `log_NAME_mass`: fraction of the mass. Densities outside of `reach`, or not positive, are not
     counted."""
@@ -203,9 +199,7 @@ def invariants(transform: spectral.Transform, velocity: jax.Array) -> dict[str, 
     k = transform.layout.wavenumbers(velocity.real.dtype)
     a = [transform.inverse(jnp.stack([1j * k[j] * velocity[i] for j in range(3)])) for i in range(3)]
     q = -0.5 * sum(a[i][j] * a[j][i] for i in range(3) for j in range(3))
-    cofactors = [
-        a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3] for j in range(3)
-    ]
+    cofactors = [a[1][(j + 1) % 3] * a[2][(j + 2) % 3] - a[1][(j + 2) % 3] * a[2][(j + 1) % 3] for j in range(3)]
     return {
         "Q": jnp.asarray(q),
         "R": -(a[0][0] * cofactors[0] + a[0][1] * cofactors[1] + a[0][2] * cofactors[2]),
@@ -230,9 +224,7 @@ def _quantities(model: models.Model, names: Sequence[str], fields: models.Fields
     return found
 
 
-def joint_histograms(
-    model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float
-) -> Measured:
+def joint_histograms(model: models.Model, pairs: Sequence[tuple[str, str]], bins: int, reach: float) -> Measured:
     """`A_B` (first, second): probability density of the quantities A and B of each pair. Quantities are scalar
     fields, in standard deviations from their means, and `Q` and `R`, in units of <omega^2> / 4 and its power 3/2.
     Values beyond +-reach units are in no bin.

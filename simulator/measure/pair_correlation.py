@@ -34,9 +34,7 @@ class PairCorrelationSettings(SeriesCadence):
 
 class PairCorrelation(Kind):
     name = "pair_correlation"
-    description = (
-        "Radial distribution function g(r) of particles in pair_correlation.h5: how much they cluster."
-    )
+    description = "Radial distribution function g(r) of particles in pair_correlation.h5: how much they cluster."
     Settings = PairCorrelationSettings
 
     def measured(self, subject: Subject, settings: PairCorrelationSettings) -> Measured:
@@ -112,8 +110,7 @@ class PairCounter:
         self.axes = tuple(i for i in range(3) if grid.shape[i] > 1)
         """The axes along which particles can be apart."""
         self.cells = tuple(
-            min(MOST_CELLS, int(length / edges[-1])) if i in self.axes else 1
-            for i, length in enumerate(grid.box)
+            min(MOST_CELLS, int(length / edges[-1])) if i in self.axes else 1 for i, length in enumerate(grid.box)
         )
 
     @cached_property
@@ -166,9 +163,7 @@ class PairCounter:
         counts = jnp.zeros(len(self.edges) - 1, jnp.int64)
         return lax.fori_loop(0, len(met), visit, counts)[None]
 
-    def _between(
-        self, position: jax.Array, chosen: jax.Array, others: jax.Array, theirs: jax.Array
-    ) -> jax.Array:
+    def _between(self, position: jax.Array, chosen: jax.Array, others: jax.Array, theirs: jax.Array) -> jax.Array:
         """(bins,): ordered pairs between two sets of particles; a particle forms no pair with itself."""
         cells = jnp.asarray(self.cells)[:, None]
         box = np.asarray(self.domain.box)[:, None]
@@ -194,9 +189,7 @@ class PairCounter:
         counts = jnp.zeros(len(self.edges) - 1, jnp.int64)
         return lax.fori_loop(0, len(self.around), look, counts)
 
-    def _counted(
-        self, position: jax.Array, others: jax.Array, first: jax.Array, number: jax.Array
-    ) -> jax.Array:
+    def _counted(self, position: jax.Array, others: jax.Array, first: jax.Array, number: jax.Array) -> jax.Array:
         """(bins,): pairs of each particle (3, n) with `number` (n,) of the others, the ones from `first` on."""
         n = number.shape[0]
         # Particles that have others to look at come first, so that a bounded part of the list covers each batch.

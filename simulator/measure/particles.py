@@ -36,9 +36,7 @@ class Trajectories(Kind):
         names = particles.species(settings.particles)
         particles.check(settings.sample, particles.quantities, "sample")
         if settings.sample and (matter := [name for name in names if name not in particles.swarm.kinds]):
-            raise Unsupported(
-                f"{matter[0]} is matter itself and moves with no fluid; leave the key out", "sample"
-            )
+            raise Unsupported(f"{matter[0]} is matter itself and moves with no fluid; leave the key out", "sample")
         populations, see = particles.populations, settings.sample
         strides = {name: -(-populations[name].count // settings.count) for name in names}
         records = {
@@ -144,9 +142,7 @@ def _direction(pull: Sequence[float]) -> np.ndarray:
     return np.asarray(pull) / np.linalg.norm(pull)
 
 
-def _means(
-    particles: ParticleSet, velocity: jax.Array, acceleration: jax.Array, count: int
-) -> dict[str, jax.Array]:
+def _means(particles: ParticleSet, velocity: jax.Array, acceleration: jax.Array, count: int) -> dict[str, jax.Array]:
     def mean(values: jax.Array) -> jax.Array:
         return jnp.where(particles.valid, values, 0).sum(-1) / count
 
@@ -164,9 +160,7 @@ def _means(
     return means
 
 
-def _density(
-    particles: ParticleSet, acceleration: jax.Array, variance: jax.Array, edges: np.ndarray
-) -> jax.Array:
+def _density(particles: ParticleSet, acceleration: jax.Array, variance: jax.Array, edges: np.ndarray) -> jax.Array:
     """Probability density of the three components together, in units of their root mean square."""
     scaled = acceleration / jnp.sqrt(variance / 3)
     width = edges[1] - edges[0]

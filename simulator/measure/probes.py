@@ -94,9 +94,7 @@ class Line:
     through: tuple[float, float, float]
 
 
-def values_at(
-    layout: spectral.Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]
-) -> jax.Array:
+def values_at(layout: spectral.Layout, field: jax.Array, positions: Sequence[np.ndarray | jax.Array]) -> jax.Array:
     """Values of a real field, from its coefficients (..., *order), on the points that the x, y and z positions
     span: (..., x, y, z).
 
@@ -161,9 +159,7 @@ def probes(
         variables |= {f"{key}/{n}": (called[key],) for key in lines for n in own}
     attributes = {f"{key}_through": list(grid.seen(line.through)) for key, line in lines.items()}
     where = {
-        seen: ("point", np.asarray(placed[:, AXES.index(axis)]))
-        for axis, seen in grid.names.items()
-        if len(points)
+        seen: ("point", np.asarray(placed[:, AXES.index(axis)])) for axis, seen in grid.names.items() if len(points)
     }
     coordinates = {"point": np.arange(len(points))} if len(points) else {}
     coordinates |= {called[key]: positions for key, positions in along.items()}

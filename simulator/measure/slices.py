@@ -62,9 +62,7 @@ def values_of(model: models.Model, name: str) -> Callable[[models.State], jax.Ar
     return lambda state: model.whole_values(name, model.contents(state))
 
 
-def mid_planes(
-    transform: spectral.Transform, scalars: Mapping[str, Callable[[models.State], jax.Array]]
-) -> Measured:
+def mid_planes(transform: spectral.Transform, scalars: Mapping[str, Callable[[models.State], jax.Array]]) -> Measured:
     """`NAME/xy`, `NAME/xz`, `NAME/yz`: values of scalar fields, given as functions to values (x, y, z), on the planes
     through the grid point N/2 of the third axis; in two dimensions only `NAME/xy`."""
     grid, seen = transform.grid, transform.physical.as_seen
@@ -144,9 +142,7 @@ def _near(particles: ParticleSet, domain: Domain, plane: str, most: int) -> jax.
 
     if domain.cuts:
         spec = (domain.spec(1), domain.spec(2))
-        local = jax.shard_map(
-            local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False
-        )
+        local = jax.shard_map(local, mesh=domain.physical.mesh, in_specs=spec, out_specs=spec, check_vma=False)
     keys, places = local(particles.id, particles.records["position"])
     places = jax.lax.with_sharding_constraint(places, domain.everywhere)[:, jnp.argsort(keys)[:most]]
     return jnp.pad(places, ((0, 0), (0, most - places.shape[1])), constant_values=jnp.nan)

@@ -28,9 +28,7 @@ class Spectra(Kind):
         """With an axis also `perpendicular/NAME` and `parallel/NAME`, spectra of the wavenumber across and along
         it."""
         model, layout = subject.model, subject.transform.layout
-        shells = in_shells(
-            layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state))
-        )
+        shells = in_shells(layout, subject.names(model.spectra), lambda state: model.spectra(model.contents(state)))
         shells = replace(shells, attributes={**shells.attributes, **model.spectra_attributes})
         if settings.axis is None:
             return shells
@@ -77,9 +75,7 @@ class SpectralMaps(Kind):
             return {n: spectral_map(*both, layout, e) for n, e in energies.items()}
 
         coordinates = {f"k_{d}": b.wavenumbers() for d, b in bins.items()}
-        return Measured(
-            coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": settings.axis}
-        )
+        return Measured(coordinates, dict.fromkeys(names, tuple(coordinates)), compute, {"axis": settings.axis})
 
 
 class Cospectra(Kind):

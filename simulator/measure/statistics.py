@@ -119,9 +119,7 @@ def taken_in(moments: Moments, sample: jax.Array, on: jax.Array) -> Moments:
     """The moments with one more sample (n,), if `on`. Mean and squares follow Welford (1962, Technometrics 4,
     419)."""
 
-    def level(
-        carry: tuple[jax.Array, jax.Array], old: Moments
-    ) -> tuple[tuple[jax.Array, jax.Array], Moments]:
+    def level(carry: tuple[jax.Array, jax.Array], old: Moments) -> tuple[tuple[jax.Array, jax.Array], Moments]:
         value, active = carry
         count = old.blocks + active
         away = jnp.where(active, value - old.mean, 0.0)
@@ -164,9 +162,7 @@ _KEPT = ("mean", "squares")
 
 class FieldStatistics(Kind):
     name = "field_statistics"
-    description = (
-        "Means and variances over time of whole fields, in every snapshot as NAME_mean and NAME_variance."
-    )
+    description = "Means and variances over time of whole fields, in every snapshot as NAME_mean and NAME_variance."
     Settings = FieldStatisticsSettings
 
     def measured(self, subject: Subject, settings: Any) -> Measured:
@@ -227,9 +223,7 @@ def _averaged(subject: Subject, asked: tuple[str, ...] | None) -> tuple[str, ...
     for name in names:
         if name not in known:
             meant = did_you_mean(name, known)
-            raise Unsupported(
-                f"{name} is not a field of real values{meant} known: {', '.join(known)}", key="fields"
-            )
+            raise Unsupported(f"{name} is not a field of real values{meant} known: {', '.join(known)}", key="fields")
         if taken := {f"{name}_mean", f"{name}_variance"} & model.specs().keys():
             raise Unsupported(f"{min(taken)} is a field itself; rename it", key="fields")
     if not names:

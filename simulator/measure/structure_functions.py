@@ -18,9 +18,11 @@ from simulator.settings import Flag, Integer, Positive
 class StructureFunctionSettings(SeriesCadence):
     separations: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=1000)] | None = None
     """Lengths; by default about six per octave, from the grid spacing to half the box."""
-    orders: Annotated[
-        tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)
-    ] = (2, 3, 4)
+    orders: Annotated[tuple[Annotated[Integer, Field(ge=2, le=10)], ...], Field(min_length=1, max_length=9)] = (
+        2,
+        3,
+        4,
+    )
     """Powers of the increments."""
     mixed: Flag = False
     """Also third moments of the longitudinal increment with squares of increments: those of the velocity, of scalars
@@ -104,9 +106,7 @@ def structure_functions(
     return Measured({"axis": np.arange(len(axes)), "r": np.asarray(separations, float)}, variables, compute)
 
 
-def _moments(
-    values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]
-) -> dict[str, jax.Array]:
+def _moments(values: dict[str, jax.Array], orders: Sequence[int], products: Sequence[str]) -> dict[str, jax.Array]:
     """`I_P`, the powers P of component I of the velocity increment, and `I_NAME`, its products with squares of
     increments, at every point."""
     du = values["velocity"]

@@ -328,9 +328,7 @@ class Volume:
     def _front_to_back(self) -> np.ndarray:
         """The devices, numbered over the mesh axes `_names`, in the order in which rays cross their parts."""
         numbers = np.arange(self._devices).reshape([self._mesh.shape[name] for name in self._names])
-        directions = tuple(
-            slice(None, None, 1 if self._view.nearest_first(axis) else -1) for axis in self._sharded
-        )
+        directions = tuple(slice(None, None, 1 if self._view.nearest_first(axis) else -1) for axis in self._sharded)
         return numbers[directions].ravel()
 
     # ---- on one device -----------------------------------------------------------------------------------

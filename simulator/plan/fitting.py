@@ -16,11 +16,7 @@ from simulator.spectral.jaxdecomp import NAME as JAXDECOMP
 MOST_DEVICES = 4096
 POWERS = [2**i for i in range(MOST_DEVICES.bit_length())]
 NICE = sorted(
-    2**a * 3**b * 5**c
-    for a in range(16)
-    for b in range(4)
-    for c in range(3)
-    if 8 <= 2**a * 3**b * 5**c <= 65536
+    2**a * 3**b * 5**c for a in range(16) for b in range(4) for c in range(3) if 8 <= 2**a * 3**b * 5**c <= 65536
 )
 """Numbers of points for which transforms are fast."""
 
@@ -122,9 +118,7 @@ def _shareable(config: RunConfig, devices: int) -> bool:
     return True
 
 
-def largest_shape(
-    config: RunConfig, machine: Machine, devices: int, beside: float = 1.0
-) -> tuple[int, ...] | None:
+def largest_shape(config: RunConfig, machine: Machine, devices: int, beside: float = 1.0) -> tuple[int, ...] | None:
     """The largest grid with the configuration's proportions that fits; sides are products of 2, 3 and 5."""
     need = beside * _step(config, machine, devices).memory
     if may_be_low(config):

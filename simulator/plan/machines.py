@@ -69,9 +69,7 @@ def _processor(name: str, *, cores: int, memory: float, bandwidth: float, source
     """A node with two processors; a device is a core. Transforms, and blocks that stay in a core's cache, move
     10 GB/s: measured on cores of that kind."""
     each = bandwidth * GB / cores
-    return Machine(
-        name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0
-    )
+    return Machine(name, "cpu", memory * GB / cores, each, cores, each / 2, 25 * GB, source, cache=10 * GB, start=0.0)
 
 
 KNOWN = _known()
@@ -88,9 +86,7 @@ def machine(name: str, where: str = "--device") -> Machine:
     """The device of the table, by its name. Raises UserError, blaming `where`, if there is none."""
     word = name.strip().lower().replace("_", "-").removeprefix("nvidia-").removeprefix("amd-")
     if word not in KNOWN:
-        raise UserError(
-            f"{where}: {name} is not known; {', '.join(KNOWN)} are, others can be described in {DEVICES}"
-        )
+        raise UserError(f"{where}: {name} is not known; {', '.join(KNOWN)} are, others can be described in {DEVICES}")
     peak = KNOWN[word]
     return replace(peak, **{name: fraction * getattr(peak, name) for name, fraction in EFFICIENCY.items()})
 

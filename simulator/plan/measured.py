@@ -104,9 +104,7 @@ def this_machine(
         memory = (present[0].memory_stats() or {}).get("bytes_limit", 0.0) / 0.9
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / cores
-    source = (
-        f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
-    )
+    source = f"measured: a step on {' x '.join(map(str, shape))} points, {len(used)} of {len(present)} devices"
     return Machine(
         "this machine", platform, memory, rate, len(present), rate, rate * len(present), source,
         measured=True, start=0.0, exchange_latency=0.0,

@@ -218,9 +218,7 @@ class Plan:
         nodes = ceil(self.devices / per_node)
         each = ceil(self.devices / nodes)
         time = None if self.whole_run is None else slurm_time(min(DAY, START + MARGIN * self.whole_run))
-        return Ask(
-            nodes, self.devices, each if gpu else None, each if gpu else 1, None if gpu else each, time
-        )
+        return Ask(nodes, self.devices, each if gpu else None, each if gpu else 1, None if gpu else each, time)
 
     def refuse(self) -> None:
         """Raises UserError if the run does not fit, stating the excess and the alternatives that fit."""
@@ -290,9 +288,7 @@ def _nice(n: int, before: int) -> int:
     return 1 if before == 1 else max((m for m in NICE if m <= n), default=n)
 
 
-def _points(
-    config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]
-) -> Iterator[Point]:
+def _points(config: RunConfig, machine: Machine, cases: Sequence[tuple[int, tuple[int, ...]]]) -> Iterator[Point]:
     for devices, shape in cases:
         try:
             step = step_on(with_shape(config, shape), machine, devices)

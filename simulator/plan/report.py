@@ -56,9 +56,7 @@ def _basis(plan: Plan) -> list[str]:
     if plan.machine.platform != "gpu":
         return []
     if plan.step.target is not None:
-        return [
-            f"read from programs compiled for {plan.step.target}; memory with the FFT library's workspace"
-        ]
+        return [f"read from programs compiled for {plan.step.target}; memory with the FFT library's workspace"]
     why = missing(plan.machine) or f"{plan.machine.name} is measured, not described"
     return [f"a weaker estimate, from a GPU's program compiled for processors: {why}"]
 

@@ -50,9 +50,7 @@ def _simulation(key: Programs, devices: int, platform: Platform, target: str | N
 
 
 @lru_cache(maxsize=512)
-def _needs(
-    key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None
-) -> int:
+def _needs(key: Programs, devices: int, platform: Platform, program: CompiledProgram, target: str | None) -> int:
     simulation = _simulation(key, devices, platform, target)
     compiled = _lowered(simulation, program).compile(compiler_options=OPTIONS if target else _QUICK)
     # The GPU's FFT library allocates its workspace when it runs: at most as much again.
@@ -148,9 +146,7 @@ class Step:
     def _counterpart(self) -> "Step":
         """The step on as many devices as programs are compiled for, with the same physical space per device."""
         count, config, transform = self._most, self.config, self.simulation.transform
-        if (
-            config.fft.backend == JAXDECOMP
-        ):  # it does not pad: every side must be divisible for all its meshes
+        if config.fft.backend == JAXDECOMP:  # it does not pad: every side must be divisible for all its meshes
             scale = (count / self.devices) ** (1 / len(config.grid.shape))
             shape = tuple(max(1, round(n * scale / count)) * count for n in config.grid.shape)
         else:  # more devices may need pencils where fewer do not

@@ -29,9 +29,7 @@ def fixed_steps(config: RunConfig) -> Steps:
     """The number of steps if the configuration determines it; otherwise unknown."""
     time = config.time
     if time.dt is None:
-        return Steps(
-            time.max_steps, "at most, by time.max_steps" if time.max_steps else "dt follows from the flow"
-        )
+        return Steps(time.max_steps, "at most, by time.max_steps" if time.max_steps else "dt follows from the flow")
     return Steps(_limited(config, ceil(round(time.stop / time.dt, 6))), f"of time.dt = {time.dt:g}")
 
 

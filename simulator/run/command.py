@@ -39,9 +39,7 @@ def _check_processes(args: argparse.Namespace) -> None:
     by_hand = {"--coordinator": args.coordinator, "--num-processes": args.num_processes}
     by_hand["--process-id"] = args.process_id
     if conflicting := [name for name, value in by_hand.items() if value is not None]:
-        raise UserError(
-            f"--processes starts all processes of the run itself; leave out {' and '.join(conflicting)}"
-        )
+        raise UserError(f"--processes starts all processes of the run itself; leave out {' and '.join(conflicting)}")
 
 
 def run_config(
@@ -77,9 +75,7 @@ def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
     return launch(command, processes, logs=folder / "logs")
 
 
-def _one_process(
-    config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool
-) -> int:
+def _one_process(config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool) -> int:
     from simulator.archive.states import RunInputs
     from simulator.cluster.failure import describe, to_log_file
     from simulator.run.execute import execute

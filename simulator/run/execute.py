@@ -162,9 +162,7 @@ class _Run:
         self._together(self._prepare)
         schedule = take_up(self.simulation, chosen)
         writer = Writer(self.cluster, check=lambda: self._before_commit(output), announce=self._announce_save)
-        output = Output(
-            self.simulation, self.folder, writer, self._check, self._inside(), self.spent, self.journal
-        )
+        output = Output(self.simulation, self.folder, writer, self._check, self._inside(), self.spent, self.journal)
         if chosen is not None:
             output.restore(chosen)
             step = int(self.simulation.state.step)
@@ -175,9 +173,7 @@ class _Run:
             contextlib.closing(output),
             self._listening() as signals,
             Watchdog(self.config.run.watchdog, self._name()) as watchdog,
-            Progress(
-                self.log, first, self.config.time.stop, max_steps=self.config.time.max_steps
-            ) as progress,
+            Progress(self.log, first, self.config.time.stop, max_steps=self.config.time.max_steps) as progress,
         ):
             self.log.say(headline(self.simulation))
             watch = Watch(signals, *self._deadline())

@@ -201,9 +201,7 @@ class RunFolder:
         # If the removal is interrupted, the remainder must be recognized as an unfinished run of this program:
         # config.yaml goes last.
         if (self.path / STATE).exists():
-            write_state(
-                self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short")
-            )
+            write_state(self.path, RunState("stopped", 0, 0.0, 0.0, 0.0, 0.0, 0.0, reason="removal was cut short"))
         ledger = read_ledger(self.path)
         recorded = (Path(name) for name in ledger.files) if ledger else ()
         series = {*KINDS, *(file.stem for file in recorded if len(file.parts) == 1 and file.suffix == ".h5")}
@@ -261,9 +259,7 @@ def _continuing(path: Path, state: RunState | None) -> str:
         return f"{path}: continuing an unfinished run"
     how = {"running": "was cut off", "stopped": "was stopped", "failed": "failed", "finished": "was finished"}
     reason = f" ({state.reason})" if state.reason else ""
-    return (
-        f"{path}: continuing a run that {how[state.state]} at t = {state.time:g}, step {state.step}{reason}"
-    )
+    return f"{path}: continuing a run that {how[state.state]} at t = {state.time:g}, step {state.step}{reason}"
 
 
 def _is_sweep(path: Path) -> bool:
@@ -349,9 +345,7 @@ def _frozen(differences: Sequence[Difference], allow: Collection[str]) -> list[D
 
 
 def _compared(differences: Sequence[Difference]) -> str:
-    return ", ".join(
-        f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in differences
-    )
+    return ", ".join(f"{key} (there {in_words(old)}, now {in_words(new)})" for key, old, new, _ in differences)
 
 
 def _allowing(differences: Sequence[Difference]) -> str:

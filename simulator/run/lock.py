@@ -34,9 +34,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 class RunLock:
     """A held lock. `acquire` makes it; `release` or the end of a `with` block gives it back."""
 
-    def __init__(
-        self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float
-    ) -> None:
+    def __init__(self, path: Path, holder: Holder, descriptor: int, takeover: str | None, every: float) -> None:
         self.path, self.holder, self.takeover = path, holder, takeover
         self._descriptor = descriptor
         self._released = threading.Event()

@@ -118,9 +118,7 @@ class Loop:
 
     def _cannot_go_on(self, moment: Moment) -> NoReturn:
         what, cure = self._simulation.trouble()
-        self._fail(
-            f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help"
-        )
+        self._fail(f"step {moment.step}, t = {moment.time:g}: {what}; all earlier output is intact. {cure} may help")
 
     def _fail(self, line: str) -> NoReturn:
         """Ends the run for a reason that every process sees; a save in progress is finished first."""

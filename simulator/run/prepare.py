@@ -64,9 +64,7 @@ def find_start(config: RunConfig, choices: Choices, log: RunLog) -> str | None:
     return None
 
 
-def prepare_folder(
-    simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]
-) -> Ledger:
+def prepare_folder(simulation: Simulation, choices: Choices, log: RunLog, check: Callable[[], None]) -> Ledger:
     """Opens ledger and log, writes the files that precede the first step, and repairs the traces of a killed start.
 
     Warns of files that were lost or altered since the last start. `check` raises if the folder is no longer this

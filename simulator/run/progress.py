@@ -89,9 +89,7 @@ class Progress:
         """The fraction of the run that is done, by simulation time or by steps, whichever ends it first."""
         parts = [0.0]
         if math.isfinite(self._stop):
-            parts.append(
-                (time - self._start) / (self._stop - self._start) if self._stop > self._start else 1.0
-            )
+            parts.append((time - self._start) / (self._stop - self._start) if self._stop > self._start else 1.0)
         if self._max_steps and self._first_step is not None:
             parts.append((step - self._first_step) / self._max_steps)
         return min(max(parts), 1.0)

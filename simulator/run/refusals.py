@@ -65,9 +65,7 @@ def decision_of(config: RunConfig, *, overwrite: bool = False, allow: Collection
     old = found in (Found.PREPARED, Found.UNFINISHED, Found.FINISHED) and not overwrite
     differences = diff_configs(computed_with(file), config) if old else ()
     state = read_state(folder.path)
-    return decide(
-        folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow
-    )
+    return decide(folder.path, found, state, differences, stop=config.time.stop, overwrite=overwrite, allow=allow)
 
 
 def check(config: RunConfig, processes: int = 1, copies: Path | None = None, growth: bool = False) -> None:

@@ -177,12 +177,7 @@ class RunStatus:
     def ends(self) -> datetime | None:
         """The expected time of the run's end, from its last speed; None if that is unknown."""
         state = self.state
-        if (
-            state is None
-            or state.state != "running"
-            or not self.writing
-            or state.steps_per_second * state.dt <= 0
-        ):
+        if state is None or state.state != "running" or not self.writing or state.steps_per_second * state.dt <= 0:
             return None
         seconds = (state.stop - state.time) / (state.steps_per_second * state.dt)
         with contextlib.suppress(OverflowError, ValueError):

@@ -89,9 +89,7 @@ class RunnableSimulation(Simulation):
     def _repr_html_(self) -> str:
         config = as_mapping(self.config)
         state = self.state
-        rows = flat(
-            {block: config[block] for block in ("model", "grid", "initial", "time") if block in config}
-        )
+        rows = flat({block: config[block] for block in ("model", "grid", "initial", "time") if block in config})
         rows |= {
             "state": f"step {int(state.step)}, t = {float(state.time):g}",
             "devices": len(self.cluster.devices),
@@ -110,9 +108,7 @@ def _named(model: Any, inputs: RunInputs) -> Any:
     if not isinstance(block, dict) or not inspect.isclass(equation := block.get("equation")):
         return block
     if not issubclass(equation, Equation):
-        raise TypeError(
-            f"{equation.__name__} is not an equation; derive it from simulator.equations.Equation"
-        )
+        raise TypeError(f"{equation.__name__} is not an equation; derive it from simulator.equations.Equation")
     path = _source(equation)
     inputs.give(path, equation.__name__, equation)
     return {"kind": "python", **block, "path": path, "equation": equation.__name__}

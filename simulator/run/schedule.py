@@ -95,9 +95,7 @@ class Schedule:
     def passed(self, time: float, dt: float) -> Self:
         """The schedule after the events due at this state: each next event by time lies beyond the state."""
         counts = tuple(
-            count
-            if event.every is None
-            else self._count_beyond(event.every, count, time + EVENT_TOLERANCE * dt)
+            count if event.every is None else self._count_beyond(event.every, count, time + EVENT_TOLERANCE * dt)
             for event, count in zip(self.events, self.counts, strict=True)
         )
         return replace(self, counts=counts)
@@ -159,9 +157,7 @@ class Schedule:
         )
 
     def _next_times(self, *, aligned: bool) -> list[float]:
-        return [
-            time for event, time in zip(self.events, self._times(), strict=True) if event.align is aligned
-        ]
+        return [time for event, time in zip(self.events, self._times(), strict=True) if event.align is aligned]
 
     def _count_beyond(self, every: float, count: int, limit: float) -> int:
         # The division is only approximate; the comparison that `due` makes decides.

@@ -68,9 +68,7 @@ def prepare(config: RunConfig, site: SlurmSettings) -> PreparedJob:
             f"scancel {status.job}"
         )
     if status.writing:
-        raise UserError(
-            f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}"
-        )
+        raise UserError(f"{folder}: a process is writing this run; wait, or end it with: touch {folder / 'stop'}")
     found = RunFolder(folder).found()
     fresh = found in (Found.ABSENT, Found.EMPTY, Found.PREPARED)
     resources, prologue = wishes(config.slurm, site)

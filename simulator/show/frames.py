@@ -80,9 +80,7 @@ def volume_frames(run: Run) -> Frames:
         )
     series = run.series("render")
     if len(series) < 2:
-        raise UserError(
-            f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often"
-        )
+        raise UserError(f"{run.path}: {len(series)} volume picture, a movie needs two; give output.render more often")
     points = series.coordinates["row"], series.coordinates["column"]
     return Frames(series.time, lambda i: series.one("image", i), points, None, "render.h5")
 
@@ -104,9 +102,7 @@ def _of_series(run: Run, field: str, axis: str, projected: bool, known: dict[str
     def over(i: int) -> list[np.ndarray]:
         return [] if projected else [places for _, places in near(series, plane, rows[i])]
 
-    return Frames(
-        series.time[rows], lambda i: series.one(variable, rows[i]), (a, b), place, f"{name}.h5", over
-    )
+    return Frames(series.time[rows], lambda i: series.one(variable, rows[i]), (a, b), place, f"{name}.h5", over)
 
 
 def _of_snapshots(run: Run, field: str, axis: str, projected: bool, known: dict[str, None]) -> Frames | None:

@@ -61,14 +61,10 @@ def _how_it_ended(run: Run) -> Iterator[HealthCheck]:
     why = f": {state.reason}" if state.reason else ""
     verdicts: Mapping[str, Verdict] = {"finished": "good", "failed": "bad", "stopped": "warn"}
     verdict: Verdict = verdicts.get(state.state, "note")
-    yield HealthCheck(
-        "state", verdict, state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}"
-    )
+    yield HealthCheck("state", verdict, state.state + why, f"step {state.step}, t = {state.time:g} of {state.stop:g}")
     starts = 1 + len(run.provenance.get("earlier", ()))
     if starts > 1:
-        yield HealthCheck(
-            "restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same"
-        )
+        yield HealthCheck("restarts", "note", str(starts - 1), "continued from a checkpoint; the steps are the same")
 
 
 def _resolution(columns: Mapping[str, np.ndarray], warnings: list[str]) -> Iterator[HealthCheck]:
@@ -121,6 +117,4 @@ def _balances(columns: Mapping[str, np.ndarray], precision: str) -> Iterator[Hea
             )  # fmt: skip
     cfl = columns.get("cfl", np.empty(0))
     if np.isfinite(cfl).any():
-        yield HealthCheck(
-            "CFL number", "note", f"{float(np.nanmax(cfl)):.3g} at the most", "in the rows written"
-        )
+        yield HealthCheck("CFL number", "note", f"{float(np.nanmax(cfl)):.3g} at the most", "in the rows written")

@@ -240,9 +240,7 @@ def transfer(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
     k = wavenumbers(series)
     inside = (k > 0) & (series.coordinates.get("modes", k) > 0)
     title = f"{_words(name)}: transfer between scales"
-    result, (upper, lower) = panels(
-        r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$", title=title, height=5.2
-    )
+    result, (upper, lower) = panels(r"wavenumber $k$", r"$k\,T(k)$", r"flux $\Pi(k)$", title=title, height=5.2)
     for row, colour, label in moments(series, labels):
         rate, flux = (series.one(f"{kind}/{name}", row)[inside] for kind in ("transfer", "flux"))
         upper.plot(k[inside], k[inside] * rate, color=colour, linewidth=1.3)
@@ -280,9 +278,7 @@ def structure(series: SeriesReader) -> Figure:
         level(grid[1])
     if pairs:
         each = [
-            DrawnCurve(
-                r, last[f"{kind}_{p}"].mean(0), f"{of[kind][0]} $p = {p}$", f"C{n}", how={"ls": of[kind][1]}
-            )
+            DrawnCurve(r, last[f"{kind}_{p}"].mean(0), f"{of[kind][0]} $p = {p}$", f"C{n}", how={"ls": of[kind][1]})
             for n, p, kind in pairs
         ]
         drawn(grid[0], each, "xy")
@@ -417,9 +413,7 @@ def _three(series: SeriesReader, variable: str, coordinate: str, words: str, lab
     how = {"marker": None}
     curves = [DrawnCurve(x, np.where(y > 0, y, np.nan), symbol, how=how) for symbol, y in each]
     layout = {"title": labels.moment(series.time[-1]), "right": 0.86}
-    result, axes, shown = plotted(
-        curves, words, _DENSITY, "" if cosine else "y", "nothing in range", **layout
-    )
+    result, axes, shown = plotted(curves, words, _DENSITY, "" if cosine else "y", "nothing in range", **layout)
     if shown and cosine:
         axes.axhline(1, color="#888888", linewidth=0.8, linestyle="--")
         axes.set_xlim(0, 1)
@@ -615,9 +609,7 @@ def pair_correlation(series: SeriesReader, labels: Labels = PLAIN) -> Figure:
             how = {} if last else {"alpha": 0.3, "linewidth": 0.8, "marker": None}
             curves.append(DrawnCurve(r, y, f"{name}, {moment}" if last else None, f"C{number}", how=how))
             if last:
-                axes.errorbar(
-                    r, y, y / np.sqrt(np.maximum(pairs, 1)), fmt="none", color=f"C{number}", elinewidth=1.0
-                )
+                axes.errorbar(r, y, y / np.sqrt(np.maximum(pairs, 1)), fmt="none", color=f"C{number}", elinewidth=1.0)
     level(axes, 1.0)
     shown = drawn(axes, curves, "xy", "no pairs at these distances")
     if shown:

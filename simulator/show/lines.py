@@ -43,9 +43,7 @@ class DrawnCurve:
     how: Mapping[str, Any] = field(default_factory=dict)
 
 
-def panels(
-    x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78
-) -> tuple[Figure, list[Axes]]:
+def panels(x: str, *ys: str, title: str = "", height: float = 4.2, right: float = 0.78) -> tuple[Figure, list[Axes]]:
     """Panels above one another with a common horizontal axis; legends have room beside them."""
     result = style.figure(style.WIDTH, height)
     grid = list(result.subplots(len(ys), 1, sharex=True, squeeze=False, gridspec_kw={"hspace": 0.08}).flat)
@@ -181,9 +179,7 @@ def against_time(series: SeriesReader, variables: Sequence[str], labels: style.L
     result, grid = panels(labels.axis(r"time $t$", "time"), *words, height=height, right=0.97)
     for panel, variable in zip(grid, variables, strict=True):
         values = np.asarray(series[variable])
-        panel.plot(
-            series.time, values, marker="o" if len(values) <= 12 else None, markersize=3.5, clip_on=False
-        )
+        panel.plot(series.time, values, marker="o" if len(values) <= 12 else None, markersize=3.5, clip_on=False)
         if "y" in by.log and (values > 0).any():
             logarithmic(panel, "y")
     return result
@@ -238,9 +234,7 @@ def images(
 
 def colour_bar(result: Figure, mesh: Any, words: str, extend: str = "neither") -> None:
     """A bar at the right of the figure."""
-    result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(
-        words, labelpad=4
-    )
+    result.colorbar(mesh, cax=result.add_axes((0.85, 0.2, 0.022, 0.6)), extend=extend).set_label(words, labelpad=4)
 
 
 # ---- diagnostics ----------------------------------------------------------------------------------------
@@ -340,12 +334,7 @@ def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
 def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
     """Starts at zero, which shows the relative change, unless the change is a small part of the whole."""
     values = values[np.isfinite(values)]
-    if (
-        len(values)
-        and values.min() >= 0
-        and values.max() > 0
-        and (single or np.ptp(values) > 0.15 * values.max())
-    ):
+    if len(values) and values.min() >= 0 and values.max() > 0 and (single or np.ptp(values) > 0.15 * values.max()):
         panel.set_ylim(0, 1.08 * values.max())
     elif len(values) and 0 < np.ptp(values) < _STEADY * (size := float(abs(values).max())):
         # Conserved quantities look constant, and their tick labels stay short.

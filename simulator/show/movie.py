@@ -89,9 +89,7 @@ def movie(
             if field is None:
                 picture = _Volume(shown, labels)
             else:
-                picture = _Picture(
-                    shown, field, axis, projected, style.scale_of(field, samples(shown)), labels
-                )
+                picture = _Picture(shown, field, axis, projected, style.scale_of(field, samples(shown)), labels)
             each = _shown(picture, shown, keep, progress)
             if encoder and file.suffix == ".mp4":
                 _write_mp4(picture.figure, each, file, fps)
@@ -169,8 +167,7 @@ class _Picture:
         wide, tall = (_PANEL * extent / max(extents) for extent in extents)
         # H.264 needs even numbers of pixels.
         size = [
-            2 * round(inches * style.DPI / 2) / style.DPI
-            for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
+            2 * round(inches * style.DPI / 2) / style.DPI for inches in (_LEFT + wide + _RIGHT, _TOP + tall + _BOTTOM)
         ]
         self.figure = style.figure(*size)
         axes = self.figure.add_axes((_LEFT / size[0], _BOTTOM / size[1], wide / size[0], tall / size[1]))
@@ -202,9 +199,7 @@ class _Volume:
 
     def __init__(self, shown: Frames, labels: style.Labels) -> None:
         self._labels = labels
-        rows, columns = (
-            len(points) // 2 * 2 for points in shown.coordinates
-        )  # H.264 takes even numbers only
+        rows, columns = (len(points) // 2 * 2 for points in shown.coordinates)  # H.264 takes even numbers only
         self.figure = volume_picture(np.zeros((rows, columns, 3), np.uint8), "")
         (axes,) = self.figure.axes
         (self._image,), (self._time,) = axes.images, axes.texts

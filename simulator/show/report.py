@@ -183,9 +183,7 @@ def _timing(run: Run) -> Iterator[str]:
 
 def _parameters(run: Run) -> Iterator[str]:
     config = run.config
-    shown = {
-        key: _short(config[key]) for key in ("model", "grid", "initial", "forcing", "time") if config.get(key)
-    }
+    shown = {key: _short(config[key]) for key in ("model", "grid", "initial", "forcing", "time") if config.get(key)}
     yield page.facts(shown)
     yield page.folded("the whole configuration", (run.path / "config.yaml").read_text(errors="replace"))
 
@@ -260,9 +258,7 @@ def report_sweep(sweep: Sweep, output: Path | None = None, *, refresh: int | Non
     return target
 
 
-def _sweep_body(
-    sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path
-) -> Iterator[str]:
+def _sweep_body(sweep: Sweep, statuses: Sequence[MemberStatus], files: list[Path], place: Path) -> Iterator[str]:
     stages = {status.stage for status in statuses}
     verdict: page.Verdict = (
         "bad" if MemberState.FAILED in stages else "good" if stages == {MemberState.DONE} else "note"

@@ -213,8 +213,7 @@ def _ordered(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         runs, values = [runs[number] for number in order], [values[number] for number in order]
     if 0 < len(differ) <= _MOST_TOLD:
         told = [
-            ", ".join(f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ)
-            for v in values
+            ", ".join(f"{k.rpartition('.')[2]} = {brief(v.get(k)).replace('_', ' ')}" for k in differ) for v in values
         ]
         if len(set(told)) == len(told):
             return list(runs), told
@@ -280,9 +279,7 @@ def _against_time(
         there = name in columns and len(columns[name])
         rows = choice.chosen_rows(columns["time"], run.path / "diagnostics.csv") if there else []
         mark = {"marker": "o" if len(rows) == 1 else None, "linewidth": 1.4}
-        curves.append(
-            lines.DrawnCurve(columns["time"][rows], columns[name][rows], how=mark) if there else None
-        )
+        curves.append(lines.DrawnCurve(columns["time"][rows], columns[name][rows], how=mark) if there else None)
     log = "y" if any(lines.grows(curve.y) for curve in curves if curve) else ""
     return overlay(curves, r"time $t$", quantity(name), looks, log)[0]
 
@@ -300,9 +297,7 @@ def _curves(
     in_kolmogorov = scaled and name == "kinetic_energy" and abs(power - KOLMOGOROV) < 1e-3
     # In Kolmogorov units if all runs have them.
     units = [
-        kolmogorov(run.diagnostics, s.time[steps])
-        for run, s in zip(runs, read, strict=True)
-        if in_kolmogorov and s
+        kolmogorov(run.diagnostics, s.time[steps]) for run, s in zip(runs, read, strict=True) if in_kolmogorov and s
     ]
     in_kolmogorov = bool(units) and None not in units
     scales = iter(units if in_kolmogorov else repeat(None))

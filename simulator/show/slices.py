@@ -127,16 +127,12 @@ def _planes(
         for row, values in enumerate(series.at(index) for index in rows)
         for a, b, _ in shown
     }
-    axis_of = {
-        name: PlaneAxis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}
-    }
+    axis_of = {name: PlaneAxis.of(series.coordinates[name]) for name in {a for plane in shown for a in plane[:2]}}
     extent = {name: axis.high - axis.low for name, axis in axis_of.items()}
     alone = len(shown) == 1
     # A single plane is shown in rows of two times.
     columns = shown * min(2, len(rows)) if alone else shown
-    layout = _lay_out(
-        extent, columns, -(-len(rows) // 2) if alone else len(rows), _TITLED if alone else _GAP_Y
-    )
+    layout = _lay_out(extent, columns, -(-len(rows) // 2) if alone else len(rows), _TITLED if alone else _GAP_Y)
     scale = scale_of(field, list(planes.values()))
     result = figure(*layout.size)
     image: AxesImage | None = None
@@ -207,9 +203,7 @@ def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
     return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
 
 
-def plane_image(
-    axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneAxis"], scale: Scale
-) -> AxesImage:
+def plane_image(axes: Axes, plane: np.ndarray, along: tuple["PlaneAxis", "PlaneAxis"], scale: Scale) -> AxesImage:
     """Draw a periodic plane (a, b), every pixel about its grid point, on axes of the plane's proportions."""
     first, second = along
     image = axes.imshow(

@@ -90,9 +90,7 @@ class Parameter:
 # ---- the pictures of a sweep ----------------------------------------------------------------------------
 
 
-def plot_sweep(
-    sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None
-) -> list[Path]:
+def plot_sweep(sweep: Sweep, *, x: str | None = None, y: Sequence[str] = (), hue: str | None = None) -> list[Path]:
     """Draws `y` against `x`, and overlays of the series and the latest spectra of all runs; returns the files.
 
     `x` and `hue` are keys that the sweep sets (by default the first numeric key, and the next one), `y` are
@@ -334,9 +332,7 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
     top = 0.3
     if len(colour.distinct) <= _MOST_NAMED:
         handles = [Line2D([], [], color=shades(value), label=_text(value)) for value in colour.distinct]
-        axes.add_artist(
-            axes.legend(handles=handles, title=colour.label, bbox_to_anchor=(1.01, 1.0), **beside)
-        )
+        axes.add_artist(axes.legend(handles=handles, title=colour.label, bbox_to_anchor=(1.01, 1.0), **beside))
         top = 1.0 - (len(handles) + 1.6) * 0.068
     else:
         place = result.add_axes((0.79, 0.45, 0.02, 0.5))
@@ -344,8 +340,7 @@ def _legends(colour: Parameter, line: Parameter | None, result: Figure, axes: Ax
         place.grid(False)
     if line is not None:
         handles = [
-            Line2D([], [], color="#444444", label=_text(value), **_line(i))
-            for i, value in enumerate(line.distinct)
+            Line2D([], [], color="#444444", label=_text(value), **_line(i)) for i, value in enumerate(line.distinct)
         ]
         axes.legend(handles=handles, title=line.label, bbox_to_anchor=(1.01, top), **beside)
 

@@ -172,9 +172,7 @@ def lengths(axis: Any, low: float, high: float, most: int) -> None:
     ratio = (high - low) / math.pi
     if most and low == 0 and 0.45 < ratio < 33 and abs(ratio * 4 - round(ratio * 4)) < 1e-6:
         step = next((size for size in (0.25, 0.5, 1, 2, 4, 8, 16) if ratio / size <= most), ratio)
-        axis.set_major_locator(
-            FixedLocator([math.pi * step * n for n in range(math.floor(ratio / step + 1e-6) + 1)])
-        )
+        axis.set_major_locator(FixedLocator([math.pi * step * n for n in range(math.floor(ratio / step + 1e-6) + 1)]))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"${_multiple_of_pi(value / math.pi)}$"))
     else:
         ends = most < 2
@@ -188,9 +186,7 @@ def powers_of_ten(axis: Any) -> None:
     short = high < 60 * low
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=12))
     if short:
-        axis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"${value:.3g}$" if value >= 1e-3 else _power(value))
-        )
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"${value:.3g}$" if value >= 1e-3 else _power(value)))
     axis.set_minor_formatter(NullFormatter())
 
 

@@ -111,9 +111,7 @@ def one_step(
         return tendency(fields, time, stage)[0]
 
     linear = model.linear_terms() | swarm.linear(memory)
-    moving, history = integrator.multistep(
-        moving, state.time, dt, first, later, linear, state.history, state.dt
-    )
+    moving, history = integrator.multistep(moving, state.time, dt, first, later, linear, state.history, state.dt)
     fields = _constrained(model, state, {name: moving[name] for name in state.fields}, dt)
     particles, found = swarm.moved(state.particles, moving, state.step)
     if before is not None:
@@ -181,9 +179,7 @@ def step_of(
     def step(state: State, dt) -> State:
         dt = jnp.asarray(dt, jnp.float64)
         time = state.time + dt
-        return one_step(
-            model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing, swarm, wrap
-        )
+        return one_step(model, integrator, state, lambda rate: (dt, time, jnp.int64(0), time), forcing, swarm, wrap)
 
     return step
 
@@ -245,9 +241,7 @@ def advance_of(
 
             new = one_step(model, integrator, s, choose, forcing, swarm)
             failed = jnp.isnan(new.dt)
-            return replace(
-                new, step=jnp.where(failed, s.step, new.step), time=jnp.where(failed, s.time, new.time)
-            )
+            return replace(new, step=jnp.where(failed, s.step, new.step), time=jnp.where(failed, s.time, new.time))
 
         return lax.while_loop(unfinished, body, state)
 

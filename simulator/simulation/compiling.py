@@ -80,9 +80,7 @@ class Memory:
     @classmethod
     def of(cls, compiled: Any) -> Self:
         analysis = compiled.memory_analysis()
-        resident = (
-            analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-        )
+        resident = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
         return cls(resident, analysis.temp_size_in_bytes)
 
 
@@ -112,9 +110,7 @@ def _free_host_bytes(root: Path = Path("/")) -> int | None:
     return min(available, default=None)
 
 
-def shortage(
-    cluster: Any, template: Any, compiled_loop: Callable[[], Any]
-) -> tuple[float, float, float] | None:
+def shortage(cluster: Any, template: Any, compiled_loop: Callable[[], Any]) -> tuple[float, float, float] | None:
     """The bytes of a state like `template`, those that its step needs, and the free ones, on a device whose memory is
     too small; None if a step fits, or if the free memory is unknown. All processes call this. `compiled_loop` is
     called only if memory may be short and another state fits, without which no step does."""

@@ -51,9 +51,7 @@ def repeated(step: Callable[[Tree], Tree], state: Tree, count: int, kept: int, s
     return steps(state, count)
 
 
-def _part(
-    inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None
-) -> tuple[Tree, None]:
+def _part(inner: Callable[[Tree, None], tuple[Tree, None]], kept: int, state: Tree, _: None) -> tuple[Tree, None]:
     return lax.scan(jax.checkpoint(inner, prevent_cse=False), state, None, kept)[0], None
 
 
@@ -93,9 +91,7 @@ class Gradient:
         if kept is not None and kept < 2:
             raise UserError(f"kept: a number of states, 2 or more, is needed, not {kept}")
         if simulation.populations:
-            raise UserError(
-                f"particles: gradients do not go through particles ({', '.join(simulation.populations)})"
-            )
+            raise UserError(f"particles: gradients do not go through particles ({', '.join(simulation.populations)})")
         self._simulation, self._loss, self._ends, self._dt = simulation, loss, ends, dt
         self._kept = kept
 
@@ -119,14 +115,10 @@ class Gradient:
         if FIELDS in variables:
             state = simulation.begin({**begin.fields, **variables[FIELDS]})
         elif any(key.startswith("initial.") for key in numbers):
-            state = simulation.begin(
-                start.traced_fields(simulation.config, simulation.model, simulation.inputs)
-            )
+            state = simulation.begin(start.traced_fields(simulation.config, simulation.model, simulation.inputs))
         # How well a step closes the energy budget influences nothing, and its reverse would hold several fields.
         state = replace(state, memory={n: v for n, v in state.memory.items() if n != RESIDUAL})
-        step = step_of(
-            simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, jax.checkpoint
-        )
+        step = step_of(simulation.model, simulation.integrator, simulation.forcing, simulation.swarm, jax.checkpoint)
         found, shardings = [], start.shardings(simulation.model, simulation.populations, state)
         for before, end in pairwise((0, *self._ends)):
             count = end - before
@@ -156,13 +148,9 @@ class Gradient:
             if key == FIELDS:
                 if unknown := value.keys() - simulation.model.fields.keys():
                     known = ", ".join(simulation.model.fields)
-                    raise UserError(
-                        f"variables: {unknown.pop()!r} is not a field of the model, which has {known}"
-                    )
+                    raise UserError(f"variables: {unknown.pop()!r} is not a field of the model, which has {known}")
             elif not key.startswith(VARIED):
-                raise UserError(
-                    f"variables: {key!r}; fields, and numbers of model, forcing and initial, can vary"
-                )
+                raise UserError(f"variables: {key!r}; fields, and numbers of model, forcing and initial, can vary")
         if FIELDS in variables and any(key.startswith("initial.") for key in variables):
             raise UserError("variables: fields and initial exclude each other; both give the start")
         dtype = simulation.dtype

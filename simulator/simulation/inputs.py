@@ -43,19 +43,13 @@ class Inputs:
             except OSError as error:
                 raise UserError(f"{source}: cannot be read: {error.strerror}") from None
             if len(content) > _MOST_BYTES:
-                raise UserError(
-                    f"{source}: too large for a table or a Python file, of which the run keeps a copy"
-                )
+                raise UserError(f"{source}: too large for a table or a Python file, of which the run keeps a copy")
             self._read[path] = content
             if path in self._kept and _checksum(self._read[path]) != self._kept[path]["sha256"]:
-                raise UserError(
-                    f"{source}: the run's copy of {path} was altered; put it back or use --overwrite"
-                )
+                raise UserError(f"{source}: the run's copy of {path} was altered; put it back or use --overwrite")
         return self._read[path]
 
-    def function(
-        self, path: str, name: str, what: Literal["function", "class"] = "function"
-    ) -> Callable[..., Any]:
+    def function(self, path: str, name: str, what: Literal["function", "class"] = "function") -> Callable[..., Any]:
         """The function or class `name` of the Python file `path`. Raises UserError if there is none."""
         if (path, name) in self._given:
             return self._given[path, name]
@@ -70,16 +64,12 @@ class Inputs:
         try:
             exec(compile(code, path, "exec"), module.__dict__)
         except Exception as error:
-            raise UserError(
-                f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}"
-            ) from error
+            raise UserError(f"{path}{_line(error, path)}: cannot be run: {type(error).__name__}: {error}") from error
         finally:
             sys.path.remove(beside)
         function = getattr(module, name, None)
         if not callable(function):
-            defined = [
-                n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__
-            ]
+            defined = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
             raise UserError(f"{path}: has no {what} {name!r}; it has {', '.join(defined) or 'none'}")
         return function
 

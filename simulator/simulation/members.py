@@ -72,9 +72,7 @@ def unstack(states: Tree, shardings: Tree) -> list[Tree]:
 
 
 @lru_cache(maxsize=32)
-def _unstacking(
-    places: tuple[NamedSharding, ...], tree: Any, count: int
-) -> Callable[[Tree], tuple[Tree, ...]]:
+def _unstacking(places: tuple[NamedSharding, ...], tree: Any, count: int) -> Callable[[Tree], tuple[Tree, ...]]:
     def unstacking(states: Tree) -> tuple[Tree, ...]:
         return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(count))
 

@@ -97,9 +97,7 @@ class Placement:
         )
 
 
-def place(
-    config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print, members: int = 1
-) -> Placement:
+def place(config: RunConfig, cluster: Cluster, report: Callable[[str], None] = print, members: int = 1) -> Placement:
     """The placement of a configuration's run on the devices of `cluster`, or of an ensemble of such runs, whose
     `members` are laid over equal parts of the devices. All processes call this.
 
@@ -169,9 +167,7 @@ def _candidates(config: RunConfig, devices: int) -> list[Candidate]:
     return choose(modes_of(config), devices, fft.backend, fft.decomposition, fft.mesh)
 
 
-def check_devices(
-    config: RunConfig, count: int | Literal["auto"], processes: int = 1, members: int = 1
-) -> None:
+def check_devices(config: RunConfig, count: int | Literal["auto"], processes: int = 1, members: int = 1) -> None:
     """Refuses a number of devices over which the layout, the processes or the members cannot be distributed."""
     check_members(config, members)
     if count == "auto":
@@ -181,9 +177,7 @@ def check_devices(
         count = processes
     if count % processes:
         nearest = max(count // processes, 1) * processes
-        raise config.error(
-            "devices.count", f"{count} is not a multiple of {processes} processes; {nearest} is"
-        )
+        raise config.error("devices.count", f"{count} is not a multiple of {processes} processes; {nearest} is")
     if count % members:
         raise config.error(
             "devices.count",
@@ -247,15 +241,11 @@ def most_devices(config: RunConfig, most: int, processes: int = 1) -> int | None
         raise config.error_below("", error) from None
 
 
-def connect(
-    config: RunConfig, allocation: Allocation, folder: Path | None = None, members: int = 1
-) -> Cluster:
+def connect(config: RunConfig, allocation: Allocation, folder: Path | None = None, members: int = 1) -> Cluster:
     """Starts JAX with the devices of the configuration and the allocation; refuses impossible numbers first."""
     processes = allocation.num_processes
     check_devices(config, config.devices.count, processes, members)
-    each = most_devices(
-        config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1
-    )
+    each = most_devices(config, max(usable_cores() * processes // members, 1), processes if members == 1 else 1)
     return start(
         allocation,
         platform=config.devices.platform,

@@ -82,10 +82,7 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return answer.stdout.rstrip("\n") if answer.returncode == 0 else None
 
     # A package installed inside another project's checkout (.venv) does not belong to that checkout.
-    if (
-        git("ls-files", "--error-unmatch", "__init__.py") is None
-        or (commit := git("rev-parse", "HEAD")) is None
-    ):
+    if git("ls-files", "--error-unmatch", "__init__.py") is None or (commit := git("rev-parse", "HEAD")) is None:
         return None
     status = git("status", "--porcelain", "--untracked-files=no")
     if status is None:  # a slow disk: unknown is not clean

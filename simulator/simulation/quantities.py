@@ -55,9 +55,7 @@ def check_names(config: RunConfig, model: Model) -> None:
     for name in config.output.snapshots.fields or ():
         if name not in known:
             meant = did_you_mean(name, known)
-            raise config.error(
-                "output.snapshots.fields", f"unknown field {name!r}{meant} known: {', '.join(known)}"
-            )
+            raise config.error("output.snapshots.fields", f"unknown field {name!r}{meant} known: {', '.join(known)}")
     quantities = sampled_names(model)
     for name in config.output.snapshots.sample:
         if name not in quantities:

@@ -105,9 +105,7 @@ class Simulation:
     @property
     def fields(self) -> Mapping[str, jax.Array]:
         """Values of the current state's evolved and derived fields on the grid, by name."""
-        return PhysicalFields(
-            self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state)
-        )
+        return PhysicalFields(self.field_names, self.config.grid.shape, lambda name: self.values(name)(self.state))
 
     def start(self) -> State:
         """The initial condition as a state. Raises UserError if it cannot be built."""
@@ -190,9 +188,7 @@ class Simulation:
         if name not in self.field_names:
             self.model.spec(name)
         if name not in self._compiled:
-            self._compiled[name] = jax.jit(
-                lambda state: self.model.field_values(name, self.model.contents(state))
-            )
+            self._compiled[name] = jax.jit(lambda state: self.model.field_values(name, self.model.contents(state)))
         return self._compiled[name]
 
     @cached_property

@@ -25,9 +25,7 @@ from simulator.simulation.inputs import Inputs
 from simulator.simulation.quantities import are_finite, force_of
 
 
-def initial_fields(
-    config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]
-) -> dict[str, Any]:
+def initial_fields(config: RunConfig, model: Model, inputs: Inputs, warn: Callable[[str], None]) -> dict[str, Any]:
     """The initial condition: fields in spectral space, and particles that are matter of the model.
 
     Solenoidal fields are projected; `warn` gets a line where that removes something. Raises UserError where the

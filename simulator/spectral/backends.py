@@ -36,9 +36,7 @@ def _chosen(backend: str) -> list[ModuleType]:
     return list(BACKENDS.values()) if backend == "auto" else [BACKENDS[backend]]
 
 
-def usable_counts(
-    modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto"
-) -> list[int]:
+def usable_counts(modes: Modes, most: int, backend: str = staged.NAME, decomposition: str = "auto") -> list[int]:
     """The device counts up to `most` that work with this choice."""
     return sorted(_usable(modes, range(1, most + 1), backend, decomposition))
 
@@ -98,11 +96,7 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
     works = ", ".join(f"[{rows}, {columns}]" for rows, columns in shapes)
     shape = " x ".join(map(str, mesh))
     size = prod(map(int, mesh))
-    why = (
-        "leaves some without planes of their own"
-        if size == count
-        else f"is {size} devices, there are {count}"
-    )
+    why = "leaves some without planes of their own" if size == count else f"is {size} devices, there are {count}"
     return f"fft.mesh: {shape} {why}; use one of: {works}"
 
 
@@ -156,8 +150,6 @@ def make_transform(
     return build(modes, candidate, devices, dtype, kernels=kernels, **options)
 
 
-def build(
-    modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any
-) -> Transform:
+def build(modes: Modes, candidate: Candidate, devices: Devices, dtype: Any = np.float64, **options: Any) -> Transform:
     """The transform that a candidate describes. `options`: those of `TransformOptions`."""
     return BACKENDS[candidate.backend].build(modes, candidate, devices, dtype, TransformOptions(**options))

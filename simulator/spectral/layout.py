@@ -134,9 +134,7 @@ class PhysicalLayout(_Arrangement):
         They are index times spacing, so that they are bit for bit the same on any number of devices.
         """
         spacing = self.grid.spacing
-        x, y, z = (
-            self._along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True)
-        )
+        x, y, z = (self._along(a, np.arange(n) * h, dtype) for a, n, h in zip(AXES, self.shape, spacing, strict=True))
         return x, y, z
 
     def inside(self) -> jax.Array:

@@ -346,9 +346,7 @@ class LocalTransform:
             return 1
         return 2 + self.plan.exchanges[exchange].order.index(self.plan.stages[stage].block)
 
-    def _each_in_sequence(
-        self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int
-    ) -> Any:
+    def _each_in_sequence(self, run: Callable[[Any], Any], given: Any, given_axis: int, made_axis: int) -> Any:
         """`run(given)`, one component after another. The axis `given_axis` of the arrays counts the components; the
         results are joined along `made_axis`."""
         source = jax.tree.leaves(given)[0]

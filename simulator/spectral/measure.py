@@ -100,9 +100,7 @@ def worth_timing(found: list[Candidate]) -> list[Candidate]:
     return kept
 
 
-def _key(
-    modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str, nodes: int
-) -> str:
+def _key(modes: Modes, devices: Devices, dtype: Any, candidates: list[Candidate], kernels: str, nodes: int) -> str:
     grid = modes.grid
     parts = {
         "shape": grid.shape,

@@ -149,9 +149,7 @@ class Program:
 
         def make() -> Program:
             axes = tuple(0 if b else None for b in which)
-            inputs = [
-                PartitionSpec(over or None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)
-            ]
+            inputs = [PartitionSpec(over or None, *s) if b else s for b, s in zip(which, self.inputs, strict=True)]
             program = Program(
                 jax.vmap(self.function, in_axes=axes, out_axes=0),
                 self.mesh,
@@ -239,9 +237,7 @@ class Program:
                 else:
                     transposed = jax.linear_transpose(along, *shapes)(tuple(cotangents))
                 return tuple(
-                    lax.psum(v, replicas(self.inputs[i]))
-                    if self.mesh.size > 1 and replicas(self.inputs[i])
-                    else v
+                    lax.psum(v, replicas(self.inputs[i])) if self.mesh.size > 1 and replicas(self.inputs[i]) else v
                     for i, v in zip(varied, transposed, strict=True)
                 )
 

@@ -277,6 +277,4 @@ class StagedTransform:
         """Shapes of the result of `pointwise` at a single point."""
         one = jax.ShapeDtypeStruct((1, 1, 1), self.dtype)
         values = jax.ShapeDtypeStruct((sum(given.sizes), 1, 1, 1), self.value_dtype)
-        return jax.eval_shape(
-            lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters
-        )
+        return jax.eval_shape(lambda v, x, q: pointwise(given.split(v), Points(x, x, x), q), values, one, parameters)

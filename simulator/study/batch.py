@@ -40,9 +40,7 @@ def groups(runs: Sequence[SweepRun], parts: int = 1) -> list[Group]:
         # A transform that is chosen by measurement may differ from run to run.
         alone = str(run.config.output.directory) if run.config.fft.backend == "auto" else None
         alike[json.dumps([programs(run.config), alone])].append(run)
-    divided = [
-        Group(part, _differing(part)) for members in alike.values() for part in _divided(members, parts)
-    ]
+    divided = [Group(part, _differing(part)) for members in alike.values() for part in _divided(members, parts)]
     return sorted(divided, key=lambda group: group.runs[0].index)
 
 
@@ -82,10 +80,7 @@ class BatchedStep:
     def values(self, numbers: Mapping[str, float]) -> Values:
         """The values of one run in the types of the step: the precision of the fields, double for the clock."""
         dtype = self._simulation.dtype
-        return {
-            key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype)
-            for key in self.keys
-        }
+        return {key: np.asarray(numbers[key], np.float64 if key.startswith("time.") else dtype) for key in self.keys}
 
     def advance(self, values: Values, state: State, until: Until) -> State:
         """The loop over steps of one run, to be batched by `vmap`."""
@@ -98,9 +93,7 @@ class BatchedStep:
         def advance_together(
             values: tuple[Values, ...], states: tuple[State, ...], untils: tuple[Until, ...]
         ) -> tuple[State, ...]:
-            stacked = (
-                jax.tree.map(lambda *leaves: jnp.stack(leaves), *each) for each in (values, states, untils)
-            )
+            stacked = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *each) for each in (values, states, untils))
             result = jax.vmap(self.advance)(*stacked)
             return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], result) for i in range(len(states)))
 

@@ -181,9 +181,7 @@ def _run(ensemble: Ensemble, number: int, config: RunConfig, signals: SignalFlag
                     code = 3
                     return
                 simulation = Member(config, ensemble, number, RunInputs(folder / "inputs"), log.say)
-                code = execute(
-                    simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals
-                )
+                code = execute(simulation, Choices(command=("simulator", "run", str(folder / CONFIG))), log, signals)
             except Exception as error:
                 code, said = outcome(error)
             finally:

@@ -67,9 +67,7 @@ def expand(blocks: Blocks, places: Places) -> list[Values]:
     if number > MOST_RUNS:
         expansion.wrong(("sweep",), f"has {number} runs; at most {MOST_RUNS} are possible")
     expansion.raise_mistakes()
-    runs = [
-        {key: value for part in parts for key, value in part.items()} for parts in itertools.product(*factors)
-    ]
+    runs = [{key: value for part in parts for key, value in part.items()} for parts in itertools.product(*factors)]
     expansion.check_exclusive(runs)
     kept = expansion.without_excluded(runs, blocks)
     expansion.raise_mistakes()
@@ -132,11 +130,7 @@ class _Expansion:
                     f"has {len(lists[key])} values, but {first} has {length}; lists in zip have equal length",
                 )
         return [
-            {
-                k: self._value(values[i], "sweep", "zip", k, i)
-                for k, values in lists.items()
-                if i < len(values)
-            }
+            {k: self._value(values[i], "sweep", "zip", k, i) for k, values in lists.items() if i < len(values)}
             for i in range(length)
         ]
 
@@ -169,9 +163,7 @@ class _Expansion:
         one, other = _EXCLUSIVE
         for run in runs:
             if all(key in run and run[key].value is not None for key in _EXCLUSIVE):
-                self.wrong(
-                    run[other].path, f"excludes {one}, which the same run has too; keep one of the two"
-                )
+                self.wrong(run[other].path, f"excludes {one}, which the same run has too; keep one of the two")
 
     def without_excluded(self, runs: list[dict[str, Value]], blocks: Blocks) -> list[Values]:
         known = keys(blocks)

@@ -65,9 +65,7 @@ class Distribution(Settings):
     def _one(self) -> Self:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(
-                f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}"
-            )
+            raise ValueError(f"one of {', '.join(type(self).model_fields)} is needed, e.g. {{uniform: [0, 1]}}")
         for name in ("uniform", "log_uniform"):
             pair = getattr(self, name)
             if pair is not None and not pair[0] < pair[1]:

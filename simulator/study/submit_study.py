@@ -39,8 +39,7 @@ def plan_submission(sweep: Sweep, runs: Sequence[SweepRun], largest: int) -> lis
     for run in runs:
         by_chunk.setdefault(run.index // largest * largest, []).append(run)
     return [
-        Chunk(offset, tuple(members), _script(sweep, offset, members))
-        for offset, members in sorted(by_chunk.items())
+        Chunk(offset, tuple(members), _script(sweep, offset, members)) for offset, members in sorted(by_chunk.items())
     ]
 
 

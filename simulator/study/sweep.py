@@ -167,9 +167,7 @@ def open_sweep(path: str | os.PathLike[str]) -> Sweep:
 # ---- from values to runs ---------------------------------------------------------------------------------
 
 
-def _resolve(
-    settings: SweepSettings, assignments: Sequence[Values], file: Path
-) -> list[tuple[RunConfig, Estimate]]:
+def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path) -> list[tuple[RunConfig, Estimate]]:
     """The configuration and the estimate of every run. Raises the mistakes of all of them together."""
     resolved: list[tuple[RunConfig, Estimate]] = []
     mistakes: dict[str, None] = {}
@@ -247,9 +245,7 @@ def _same(one: Values, other: Values, places: Places) -> str:
     return f"{blamed.place}: {key}: gives the run with {label} twice; leave one of them out"
 
 
-def _collected(
-    settings: SweepSettings, runs: Sequence[SweepRun], places: Places
-) -> tuple[collect.Expression, ...]:
+def _collected(settings: SweepSettings, runs: Sequence[SweepRun], places: Places) -> tuple[collect.Expression, ...]:
     known = dict.fromkeys(name for run in runs for name in run.estimate.columns)
     expressions: list[collect.Expression] = []
     mistakes: list[str] = []
@@ -312,9 +308,7 @@ def _freeze(run: SweepRun) -> list[str]:
     lines: list[str] = []
     if stage is Found.UNFINISHED:
         old = load_config(path, check_files=False)
-        lines = [
-            f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}" for d in diff_configs(old, run.config)
-        ]
+        lines = [f"{run.index}: {d.key}: {brief(d.old)} -> {brief(d.new)}" for d in diff_configs(old, run.config)]
     run.folder.mkdir(exist_ok=True)
     replace_file(path, text)
     return lines

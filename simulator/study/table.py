@@ -100,9 +100,7 @@ class Expression:
     @property
     def error(self) -> "Expression | None":
         """The standard error of a mean; None for any other reduction."""
-        return (
-            replace(self, text=f"sem of {self.text}", reduction="sem") if self.reduction == "mean" else None
-        )
+        return replace(self, text=f"sem of {self.text}", reduction="sem") if self.reduction == "mean" else None
 
     def reduce(self, columns: Mapping[str, np.ndarray]) -> float:
         """The value for the columns of a finished run; nan if a column is missing or no row meets the conditions."""
@@ -136,9 +134,7 @@ def parse(text: str) -> Expression:
     reduction, formula, conditions = match.groups()
     if _reduction(reduction) is None:
         meant = did_you_mean(reduction, _REDUCTIONS)
-        raise ValueError(
-            f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95"
-        )
+        raise ValueError(f"{text!r}: unknown reduction {reduction!r}{meant} known: {', '.join(_REDUCTIONS)}, p5, p95")
     compared = []
     for part in (formula, *([] if conditions is None else [conditions])):
         try:
@@ -212,9 +208,7 @@ def collected(run: SweepRun, expressions: Sequence[Expression], status: MemberSt
     return {e.text: _evaluate(e, opened, diagnostics, status) for e in expressions}
 
 
-def _evaluate(
-    expression: Expression, run: Run, diagnostics: Mapping[str, np.ndarray], status: MemberStatus
-) -> float:
+def _evaluate(expression: Expression, run: Run, diagnostics: Mapping[str, np.ndarray], status: MemberStatus) -> float:
     match expression.reduction:
         case "wall_time":
             return status.state.seconds if status.state else math.nan
@@ -266,13 +260,7 @@ def as_csv(table: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return (
-        repr(value)
-        if isinstance(value, float)
-        else json.dumps(value)
-        if isinstance(value, list | dict)
-        else value
-    )
+    return repr(value) if isinstance(value, float) else json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def as_json(table: Sequence[Mapping[str, Any]]) -> str:

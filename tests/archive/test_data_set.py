@@ -136,13 +136,9 @@ def test_series_open_as_they_are(tmp_path):
     pytest.importorskip("h5netcdf")
     k = np.arange(4.0)
     variables = {"kinetic_energy": ("k",), "flux/kinetic_energy": ("k",), "total": ()}
-    series = Series(
-        tmp_path / "s.h5", {"k": k}, variables, beside={"modes": ("k", k**2)}, part_rows=1, part_bytes=1
-    )
+    series = Series(tmp_path / "s.h5", {"k": k}, variables, beside={"modes": ("k", k**2)}, part_rows=1, part_bytes=1)
     for step in range(3):  # in several parts, which the index shows together
-        series.append(
-            step, step / 4, {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)}
-        )
+        series.append(step, step / 4, {"kinetic_energy": k + step, "flux/kinetic_energy": -k, "total": np.array(7.0)})
     with xarray.open_dataset(tmp_path / "s.h5", engine="h5netcdf") as data:
         assert data["kinetic_energy"].dims == ("time", "k") and data["total"].dims == ("time",)
         np.testing.assert_array_equal(data["kinetic_energy"].sel(time=0.5), k + 2)
@@ -161,9 +157,7 @@ def test_yt_derives_fields_with_units(tmp_path):
     start = AbcStart(AbcStartSettings()).build(transform, {"velocity": (3,)}, Inputs())
     u = transform.inverse(start["velocity"])
     field = Dataset("velocity", u, physical_axes(transform), XYZ, attributes={"units": "length/time"})
-    psi = Dataset(
-        "psi", u[0] + 1j * u[1], physical_axes(transform), attributes={"units": "(mass/length^3)^(1/2)"}
-    )
+    psi = Dataset("psi", u[0] + 1j * u[1], physical_axes(transform), attributes={"units": "(mass/length^3)^(1/2)"})
     save(tmp_path / "snapshots", 0, [field, psi], {"time": 0.25})
     data = open_run(tmp_path).to_yt()
     cube = data.covering_grid(0, data.domain_left_edge, data.domain_dimensions)

@@ -13,9 +13,7 @@ def assemble(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     shape = (*leading, *(a.size for a in dataset.axes))
     whole, count = np.zeros(shape, dataset.dtype), np.zeros(shape, int)
     for block in own_blocks(dataset, 0):
-        at = tuple(
-            slice(s, s + n) for s, n in zip(block.start, block.data.shape[len(leading) :], strict=True)
-        )
+        at = tuple(slice(s, s + n) for s, n in zip(block.start, block.data.shape[len(leading) :], strict=True))
         whole[(..., *at)] = block.data
         count[(..., *at)] += 1
     return whole, count

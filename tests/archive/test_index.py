@@ -85,9 +85,7 @@ def test_the_vtkhdf_sidecar_shows_fields_whole_and_says_where_the_axes_point(sav
         # complex fields, spectra and other grids cannot be drawn
         assert set(root["PointData"]) == {"velocity"}
         np.testing.assert_array_equal(np.moveaxis(root["PointData/velocity"][...], -1, 0), values)
-        assert {s.file_name for s in root["PointData/velocity"].virtual_sources()} == {
-            "00000012/shards/p00000.h5"
-        }
+        assert {s.file_name for s in root["PointData/velocity"].virtual_sources()} == {"00000012/shards/p00000.h5"}
         np.testing.assert_array_equal(root["FieldData/TimeValue"][...], [0.25])
         assert root.attrs["Type"] == b"ImageData"
         np.testing.assert_array_equal(root.attrs["WholeExtent"], [0, 3, 0, 4, 0, 5])

@@ -23,14 +23,10 @@ K = np.arange(4.0)
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.yaml").write_text(
-        "grid: {shape: [8, 8, 8]}\nmodel: {kind: navier_stokes, viscosity: 1e-3}\n"
-    )
+    (tmp_path / "config.yaml").write_text("grid: {shape: [8, 8, 8]}\nmodel: {kind: navier_stokes, viscosity: 1e-3}\n")
     with Table(tmp_path / "diagnostics.csv", ["step", "time", "energy"]) as table:
         table.append({"step": 0, "time": 0.0, "energy": 0.125})
-    Series(tmp_path / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)}).append(
-        0, 0.0, {"kinetic_energy": K**2}
-    )
+    Series(tmp_path / "spectra.h5", {"k": K}, {"kinetic_energy": ("k",)}).append(0, 0.0, {"kinetic_energy": K**2})
     return tmp_path
 
 

@@ -114,8 +114,7 @@ def with_vtk(folder):
     shape = image.GetDimensions()[::-1]
     points = np.array([image.GetPoint(i) for i in range(image.GetNumberOfPoints())])
     return (
-        np.moveaxis(a.reshape(*shape, 3), -1, 0)
-        for a in (numpy(image.GetPointData().GetArray("velocity")), points)
+        np.moveaxis(a.reshape(*shape, 3), -1, 0) for a in (numpy(image.GetPointData().GetArray("velocity")), points)
     )
 
 
@@ -149,9 +148,7 @@ def with_openpmd(folder):
 @pytest.mark.parametrize("read", [with_vtk, with_yt, with_xarray, with_openpmd])
 def test_helicity_in_the_frame_of_the_reader(abc, read):
     u, points = read(abc)
-    assert helicity(u, points) == pytest.approx(
-        3.0, rel=1e-5
-    )  # VTK's and yt's points may be single precision
+    assert helicity(u, points) == pytest.approx(3.0, rel=1e-5)  # VTK's and yt's points may be single precision
 
 
 def test_vtk_filters_take_derivatives_in_that_frame(abc):

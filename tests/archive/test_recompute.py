@@ -55,9 +55,7 @@ def test_analysis_gives_what_the_run_measured(finished, capsys):
         for name in first.variables:
             expected = first[name][np.searchsorted(first.step, second.step)]
             scale = np.abs(expected).max() or 1.0
-            np.testing.assert_allclose(
-                second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}"
-            )
+            np.testing.assert_allclose(second[name], expected, rtol=0, atol=1e-12 * scale, err_msg=f"{kind} {name}")
 
 
 PARTICLES = """\
@@ -86,9 +84,7 @@ def test_particles_are_measured_again(tmp_path, capsys):
     assert main(["analyze", str(tmp_path / "run"), "devices.count=2"]) == 0
     for kind in ("particle_statistics", "trajectories"):
         first, second = (SeriesReader(tmp_path / "run" / part / f"{kind}.h5") for part in ("", "analysis"))
-        assert second.variables == first.variables and len(second) == len(
-            open_run(tmp_path / "run").snapshots
-        )
+        assert second.variables == first.variables and len(second) == len(open_run(tmp_path / "run").snapshots)
         for name in first.variables:
             expected = first[name][np.searchsorted(first.step, second.step)]
             scale = np.abs(expected).max() or 1.0

@@ -103,9 +103,7 @@ def test_bytes_written_grow_with_the_length_not_with_its_square(tmp_path, monkey
 
 
 def test_planes_with_axes_of_their_own(tmp_path):
-    series = Series(
-        tmp_path / "slices.h5", {"x": X, "y": Y}, {"speed/xy": ("x", "y"), "mean": ()}, {"z_of_xy": 0.5}
-    )
+    series = Series(tmp_path / "slices.h5", {"x": X, "y": Y}, {"speed/xy": ("x", "y"), "mean": ()}, {"z_of_xy": 0.5})
     planes = [np.full((4, 3), float(step)) for step in range(3)]
     for step, plane in enumerate(planes):
         series.append(step, 0.1 * step, {"speed/xy": plane, "mean": np.float64(step)})

@@ -13,9 +13,7 @@ from simulator.spectral.collectives import collectives
 
 def simulation(model, devices=2, **others):
     data = {"model": model, "grid": {"shape": [12, 12, 12]}, "time": {"stop": 1}, **others}
-    return Simulation(
-        run_config_class().model_validate({**data, "devices": {"platform": "cpu", "count": devices}})
-    )
+    return Simulation(run_config_class().model_validate({**data, "devices": {"platform": "cpu", "count": devices}}))
 
 
 def taken_apart(s):

@@ -139,9 +139,7 @@ def test_a_command_that_is_gone_says_what_to_type_instead(capsys, line: str, ins
     assert cli.main(line.split()) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1
-    assert (
-        shown.err.startswith(f"simulator {line.split()[0]}: this command is gone; ") and instead in shown.err
-    )
+    assert shown.err.startswith(f"simulator {line.split()[0]}: this command is gone; ") and instead in shown.err
 
 
 def test_help_lists_every_command_once_in_its_group(capsys) -> None:

@@ -19,9 +19,7 @@ def somewhere(tmp_path: Path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if "sweep" not in name])
-def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(
-    case: str, somewhere: Path, capsys
-) -> None:
+def test_a_case_is_the_shipped_one_with_its_further_keys_and_can_be_cited(case: str, somewhere: Path, capsys) -> None:
     assert main(["init", case]) == 0
     assert capsys.readouterr().out == f"{case}.yaml\n"
     written = somewhere / f"{case}.yaml"

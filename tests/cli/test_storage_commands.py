@@ -16,9 +16,7 @@ def run(tmp_path):
     values = np.arange(64.0).reshape(4, 4, 4)
     for kind in ("snapshots", "checkpoints"):
         for step in (1, 2):
-            save(
-                tmp_path / "run" / kind, step, [Dataset("density", values + step, axes)], {"time": 0.1 * step}
-            )
+            save(tmp_path / "run" / kind, step, [Dataset("density", values + step, axes)], {"time": 0.1 * step})
     return tmp_path / "run"
 
 

@@ -79,9 +79,7 @@ def test_the_users_file_and_the_configurations_own_lines_of_shell(tmp_path, site
     assert "--partition" not in dry(capsys)
     site("prologue: module load site\n")
     assert "\nmodule load site\n# ---" in dry(capsys)
-    (tmp_path / "case.yaml").write_text(
-        CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n"
-    )
+    (tmp_path / "case.yaml").write_text(CONFIG + "slurm:\n  prologue: |\n    module load own\n    ulimit -n 9999\n")
     assert "---\nmodule load own\nulimit -n 9999\n# ---" in dry(capsys)
 
 

@@ -133,10 +133,7 @@ def test_a_jobs_shell_is_one_process_with_a_warning(case, changes):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(
-            (f"SLURM_{name}", "unset")
-            for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")
-        ),
+        *((f"SLURM_{name}", "unset") for name in ("PROCID", "LOCALID", "NODEID", "STEP_NUM_TASKS", "STEP_NODELIST")),
         ("SLURM_STEP_NODELIST", "node[1-"),
         ("SLURM_STEP_TASKS_PER_NODE", "7"),
         ("SLURM_PROCID", "3"),

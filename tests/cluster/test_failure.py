@@ -14,9 +14,7 @@ pytestmark = pytest.mark.smoke
 
 def python(body: str, *arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
     code = textwrap.dedent(body)
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout
-    )
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout)
 
 
 def test_an_exception_ends_one_of_several_processes_at_once_with_its_name():
@@ -161,7 +159,5 @@ def test_a_process_stuck_with_the_interpreters_lock_ends_too():
 
 
 def test_a_fed_watchdog_lets_go():
-    done = python(
-        STUCK.format(stuck="watchdog.feed('end')") + "\n    time.sleep(0.8)\n    print('still here')"
-    )
+    done = python(STUCK.format(stuck="watchdog.feed('end')") + "\n    time.sleep(0.8)\n    print('still here')")
     assert (done.returncode, done.stdout) == (0, "left\nstill here\n")

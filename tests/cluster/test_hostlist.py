@@ -37,9 +37,7 @@ def test_what_is_no_host_list_is_refused(hostlist):
 prefix = st.text("abc-.", min_size=1, max_size=4)
 
 
-@given(
-    st.lists(st.tuples(prefix, st.integers(0, 999), st.integers(0, 5), st.integers(1, 4), prefix), min_size=1)
-)
+@given(st.lists(st.tuples(prefix, st.integers(0, 999), st.integers(0, 5), st.integers(1, 4), prefix), min_size=1))
 def test_ranges_expand_to_what_they_were_made_of(parts):
     text = ",".join(f"{a}[{lo:0{w}d}-{lo + n:0{w}d}]{b}" for a, lo, n, w, b in parts)
     assert expand(text) == [f"{a}{lo + i:0{w}d}{b}" for a, lo, n, w, b in parts for i in range(n + 1)]
@@ -53,9 +51,7 @@ def test_tasks_per_node():
             tasks_per_node(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["n[1-1000000000]", "n[0-9999][0-9999]", "n[1-99999999999999999999999]", "n[²]"]
-)
+@pytest.mark.parametrize("text", ["n[1-1000000000]", "n[0-9999][0-9999]", "n[1-99999999999999999999999]", "n[²]"])
 def test_lists_that_nobody_could_write_out_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         expand(text)

@@ -57,9 +57,7 @@ class Room:
         self._thread = threading.Thread(target=wait)
         self._thread.start()
 
-    def attend(
-        self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS
-    ) -> str:
+    def attend(self, allocation: Allocation, seconds: float = 10.0, say=lambda line: None, secret=OURS) -> str:
         return meeting.attend(lambda: Place(self.address, secret), allocation, seconds, say)
 
     def send(self, message: bytes) -> bytes:
@@ -118,9 +116,7 @@ def test_a_late_process_is_named_with_its_host_while_the_others_wait():
         guest.join()
         assert guest.found == "127.0.0.1:4321"
         assert guest.said == [], "process 0 has said it"
-    assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(
-        " left: 3 (n2)"
-    )
+    assert room.said[0].startswith("waiting for 1 of 4 processes, ") and room.said[0].endswith(" left: 3 (n2)")
     assert room.said[-1] == "all 4 processes are here after 2 s"
 
 
@@ -234,9 +230,7 @@ one_wrong = st.tuples(st.sampled_from(list(HELLO)), json_values).filter(lambda p
 messages = (
     st.binary()
     | st.binary().map(lambda b: b + b"\n")
-    | st.tuples(st.sampled_from([b"[", b'{"secret":', b'"', b"1"]), st.integers(1, 5000)).map(
-        lambda p: p[0] * p[1]
-    )
+    | st.tuples(st.sampled_from([b"[", b'{"secret":', b'"', b"1"]), st.integers(1, 5000)).map(lambda p: p[0] * p[1])
     | json_values.map(lambda v: json.dumps(v).encode() + b"\n")
     | one_wrong.map(lambda p: json.dumps(HELLO | dict([p])).encode() + b"\n")
 )
@@ -375,9 +369,7 @@ def test_process_0_does_not_wait_for_one_that_leaves_after_go(tmp_path: Path):
 
 
 @pytest.mark.spmd
-def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(
-    tmp_path: Path, capfd, monkeypatch
-):
+def test_a_process_that_jax_waits_for_in_vain_is_named_without_a_stack_of_c(tmp_path: Path, capfd, monkeypatch):
     monkeypatch.setattr(launcher, "GRACE", 0.1)
     path = tmp_path / "child.py"
     path.write_text(textwrap.dedent(CHILD))

@@ -222,10 +222,7 @@ def test_the_schema_names_every_key(config_class) -> None:
     assert schema["required"] == ["model", "initial", "time"]
     assert schema["additionalProperties"] is False
     model = schema["properties"]["model"]
-    kinds = {
-        schema["$defs"][ref["$ref"].rpartition("/")[2]]["properties"]["kind"]["const"]
-        for ref in model["oneOf"]
-    }
+    kinds = {schema["$defs"][ref["$ref"].rpartition("/")[2]]["properties"]["kind"]["const"] for ref in model["oneOf"]}
     assert kinds == {"viscous", "stratified"}
     for definition in schema["$defs"].values():
         assert definition["additionalProperties"] is False

@@ -63,9 +63,7 @@ def test_what_is_no_override(text: str, message: str) -> None:
         (["foo", "bar"], ["foo: an override is written key=value, e.g. time.stop=2", "bar: an override is written key=value, e.g. time.stop=2"]),
     ],
 )  # fmt: skip
-def test_mistakes_are_blamed_on_the_command_line(
-    refused, overrides: list[str], messages: list[str] | None
-) -> None:
+def test_mistakes_are_blamed_on_the_command_line(refused, overrides: list[str], messages: list[str] | None) -> None:
     expected = [f"command line: {message}" for message in messages] if messages else None
     # What is missing after its removal is missing in the file.
     assert refused(BASE, *overrides) == (expected or ["run.yaml:1: model.viscosity: missing; it is required"])
@@ -93,11 +91,7 @@ def test_mistakes_are_blamed_on_the_command_line(
     ],
 )  # fmt: skip
 def test_overrides_replace_the_files_values_in_any_order(load, overrides: list[str], expected: dict) -> None:
-    text = (
-        BASE.replace("1/1600", "0, scalars: [{name: a, diffusivity: 1}]")
-        if "scalars" in overrides[0]
-        else BASE
-    )
+    text = BASE.replace("1/1600", "0, scalars: [{name: a, diffusivity: 1}]") if "scalars" in overrides[0] else BASE
     for order in itertools.permutations(overrides):
         whole = load(text, *order).model_dump()
         for key, value in expected.items():
@@ -124,9 +118,7 @@ def test_input_paths_start_at_the_current_folder_only_on_the_command_line(
         (place / "fields.py").touch()
     monkeypatch.chdir(here)
     monkeypatch.setenv("CASES", str(folder))
-    (folder / "run.yaml").write_text(
-        BASE.replace("{kind: vortex, amplitude: 2}", "{kind: python, path: fields.py}")
-    )
+    (folder / "run.yaml").write_text(BASE.replace("{kind: vortex, amplitude: 2}", "{kind: python, path: fields.py}"))
 
     def path(*overrides: str) -> Path:
         return load_config("../cases/run.yaml", overrides, config_class=config_class).initial.path

@@ -133,9 +133,7 @@ def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-@pytest.mark.parametrize(
-    "text", ["a: [" + 300_000 * "1, " + "]", "a:\n" + 300_000 * "- 1\n"], ids=["flow", "block"]
-)
+@pytest.mark.parametrize("text", ["a: [" + 300_000 * "1, " + "]", "a:\n" + 300_000 * "- 1\n"], ids=["flow", "block"])
 def test_a_list_without_an_end_is_refused_while_it_is_scanned(monkeypatch, text: str) -> None:
     monkeypatch.setattr(yaml12, "_MOST_NODES", 100)
     scanned = 0

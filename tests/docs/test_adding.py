@@ -26,9 +26,7 @@ def test_five_parts_of_another_package(tmp_path: Path) -> None:
     assert len(points) == 5 == len(list(package.iterdir()))
     (info := tmp_path / "my_parts-1.0.dist-info").mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_parts\nVersion: 1.0\n")
-    lines = (
-        f"[{group}]\n{name} = {value}\n" for group, part in points.items() for name, value in part.items()
-    )
+    lines = (f"[{group}]\n{name} = {value}\n" for group, part in points.items() for name, value in part.items())
     (info / "entry_points.txt").write_text("".join(lines))
     (config,) = [text for kind, text in blocks if kind == "yaml"]
     (tmp_path / "run.yaml").write_text(config)

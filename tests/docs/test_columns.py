@@ -183,9 +183,7 @@ def test_every_variable_of_every_series_has_a_formula(simulation) -> None:
     series = series_of(simulation)
     assert len(series) >= 5
     for kind, found in series.items():
-        names = [
-            n for n in (*found.coordinates, *found.variables) if n not in ("k_perpendicular", "k_parallel")
-        ]
+        names = [n for n in (*found.coordinates, *found.variables) if n not in ("k_perpendicular", "k_parallel")]
         assert undocumented(names, listed("series", f"{kind}.h5"), simulation.field_names) == [], kind
 
 

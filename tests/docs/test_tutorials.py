@@ -91,9 +91,7 @@ def test_the_notebook_in_a_kernel(somewhere: Path) -> None:
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in CELLS])
     client.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     ran, shown = (cell["outputs"] for cell in notebook.cells[:2])
-    bars = [
-        out["data"]["text/html"] for out in ran if "<progress" in out.get("data", {}).get("text/html", "")
-    ]
+    bars = [out["data"]["text/html"] for out in ran if "<progress" in out.get("data", {}).get("text/html", "")]
     assert len(bars) == 1 and 'value="1.0000"' in bars[0] and "t = 1 of 1" in bars[0]
     assert "grid.shape" in shown[0]["data"]["text/html"] and "image/png" in shown[0]["data"]["text/html"]
 

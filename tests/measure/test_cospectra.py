@@ -138,7 +138,5 @@ return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 
 
 
 def test_a_model_without_other_quantities_is_refused():
-    with pytest.raises(
-        UserError, match=r"output\.cospectra: needs scalars, rotation, stratification, a magnetic"
-    ):
+    with pytest.raises(UserError, match=r"output\.cospectra: needs scalars, rotation, stratification, a magnetic"):
         measured("navier_stokes", model={"viscosity": 1}, initial={"kind": "abc"})

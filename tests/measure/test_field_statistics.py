@@ -45,7 +45,5 @@ def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
 
 
 def test_refusals(tmp_path):
-    with pytest.raises(
-        UserError, match=r"output\.field_statistics\.fields: velocty is not a field of real values"
-    ):
+    with pytest.raises(UserError, match=r"output\.field_statistics\.fields: velocty is not a field of real values"):
         series_of(simulation(tmp_path, count=1, fields=["velocty"]))

@@ -118,9 +118,7 @@ def test_directional_spectra(simulation, state, spectra):
     u, at = np.asarray(state.fields["velocity"]), layout.order.index("z")
     flat = np.take(u, 0, axis=1 + at)
     unit = kind.coordinates["k_parallel"][1]
-    assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(
-        0.5 * (abs(flat) ** 2).sum(), rel=1e-13
-    )
+    assert found["parallel/kinetic_energy"][0] * unit == pytest.approx(0.5 * (abs(flat) ** 2).sum(), rel=1e-13)
 
 
 def test_structure_functions_of_order_two_follow_from_the_modes(simulation, state):
@@ -166,9 +164,7 @@ def windy(simulation):
 def test_statistics_do_not_know_a_mean_flow(simulation, windy):
     """Only the mode k = 0 differs. Values at the points carry the round-off of the wind, 2 eps, in every product."""
     rest, windy = (measured(simulation, s) for s in (simulation.state, windy))
-    assert rest["u_rms"] > 0.1 and [rest[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(
-        [0, 0, 0], abs=1e-14
-    )
+    assert rest["u_rms"] > 0.1 and [rest[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx([0, 0, 0], abs=1e-14)
     assert [windy[f"mean_velocity_{a}"] for a in "xyz"] == pytest.approx(WIND, rel=1e-14)
     moving = rest["kinetic_energy"] + 0.5 * np.square(WIND).sum()
     assert windy["kinetic_energy"] == pytest.approx(moving, rel=1e-13)

@@ -83,9 +83,7 @@ def waves(x, y, z):
     return jnp.sin(7 * x + y) * jnp.cos(2 * y + 5 * z) + 0.3 * jnp.sin(x + 3 * z)
 
 
-TAILS = TransferFunction(
-    ((-1.2, (0.2, 0.6, 1.0), 0.6), (-0.2, (0.2, 0.6, 1.0), 0.0), (1.2, (1.0, 0.7, 0.3), 0.6))
-)
+TAILS = TransferFunction(((-1.2, (0.2, 0.6, 1.0), 0.6), (-0.2, (0.2, 0.6, 1.0), 0.0), (1.2, (1.0, 0.7, 0.3), 0.6)))
 
 
 @pytest.mark.parametrize(

@@ -173,9 +173,7 @@ class Cover:
             end = bisect_left(range(len(added)), True, key=lambda n: self._judges(case, added[: n + 1]))
             clash = added.pop(end)
             before = [*case.items(), *added[:end]]
-            start = bisect_left(
-                range(len(before)), True, key=lambda n: self._judges({}, [*before[: n + 1], clash])
-            )
+            start = bisect_left(range(len(before)), True, key=lambda n: self._judges({}, [*before[: n + 1], clash]))
             self._refused(dict([("model", case["model"]), before[min(start, len(before) - 1)], clash]))
         return case | dict(added)
 

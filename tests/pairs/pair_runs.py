@@ -25,9 +25,7 @@ SECONDS = 400.0
 def in_one_process(commands: list[list[str]], place: Path) -> list[tuple[int, str]]:
     """Exit codes and messages of commands, in turn. Raises TimeoutError with the messages so far."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["simulator.archive.writer", "simulator.run.execute", "fault_support", __name__]
-    )
+    context.set_forkserver_preload(["simulator.archive.writer", "simulator.run.execute", "fault_support", __name__])
     results = place / "results.jsonl"
     results.unlink(missing_ok=True)
     process = context.Process(target=_child, args=(commands, place))
@@ -101,9 +99,7 @@ def _gradient(config: str, count: str, out: str) -> int:
     along = sum(float(jnp.sum((slopes["fields"][n].conj() * fields[n]).real)) for n in fields)
 
     def central(h: float) -> float:
-        higher, lower = (
-            gradient.value({"fields": {n: (1 + s) * u for n, u in fields.items()}}) for s in (h, -h)
-        )
+        higher, lower = (gradient.value({"fields": {n: (1 + s) * u for n, u in fields.items()}}) for s in (h, -h))
         return float(higher - lower) / (2 * h)
 
     wanted = (4 * central(5e-3) - central(1e-2)) / 3
@@ -144,9 +140,7 @@ def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
     for name in sorted(mine.keys() & theirs.keys()):
         one, two = mine[name], theirs[name]
         measured = "/" not in name  # a series, no snapshot or checkpoint
-        if name == "profiles" and not all(
-            np.allclose(one[c], two[c], 1e-12, 0) for c in one if "center" in c
-        ):
+        if name == "profiles" and not all(np.allclose(one[c], two[c], 1e-12, 0) for c in one if "center" in c):
             continue  # around another one of several maxima, or within a flat one
         if one.keys() != two.keys():
             yield f"{name}: {sorted(one.keys() ^ two.keys())} in one of them only", np.inf
@@ -166,9 +160,7 @@ def difference(run: Path, other: Path) -> Iterator[tuple[str, float]]:
                 scale = max(scale, 1e-4 * largest)
             if "residual" in variable:  # a difference of energies over dt, in every file that has one
                 scale = max(largest, 1.0) / float(np.min(np.diff(theirs["diagnostics"]["time"])))
-            if variable.startswith(
-                "variance/"
-            ):  # d(var q) = 2 <(q - <q>) dq>, and dq is a fraction of q itself
+            if variable.startswith("variance/"):  # d(var q) = 2 <(q - <q>) dq>, and dq is a fraction of q itself
                 mean = _largest(two[variable.replace("variance/", "mean/")])
                 scale = max(scale, mean * np.sqrt(_largest(values)))
             if (unit := variable.replace("_mean", "_scale")) != variable and unit in two:
@@ -213,6 +205,4 @@ def _of_snapshot(folder: Path) -> dict[str, np.ndarray]:
 
 def bits(run: Path) -> dict[str, dict[str, bytes]]:
     """Everything that a run wrote, to the last bit."""
-    return {
-        file: {n: v.tobytes() for n, v in variables.items()} for file, variables in _variables(run).items()
-    }
+    return {file: {n: v.tobytes() for n, v in variables.items()} for file, variables in _variables(run).items()}

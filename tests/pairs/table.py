@@ -194,9 +194,7 @@ def _starts(components: list[dict[str, Any]], start: dict[str, Any]) -> dict[str
     fit = [part["kind"] in _PARTS.get(start["kind"], (part["kind"],)) for part in components]
     found = {}
     for part, fits in zip(components, fit, strict=True):
-        name = {"self_gravitating_gas": "gas", "schrodinger_poisson": "waves"}.get(
-            part["kind"], part.get("name")
-        )
+        name = {"self_gravitating_gas": "gas", "schrodinger_poisson": "waves"}.get(part["kind"], part.get("name"))
         own = start | ({"path": PATH, "function": "particles"} if start["kind"] == "python" else {})
         found[name] = own if fits or not any(fit) else {"kind": "uniform"}
     return found
@@ -239,8 +237,7 @@ def _outputs(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "spectral_maps": {"axis": "y" if plane else "z"},
         "probes": {"points": [through], "lines": [{"name": "across", "axis": "y", "through": through}]},
         "python": {"path": PATH, "function": "moments"},
-        "render": {"size": [32, 24]}
-        | ({"field": "u"} if config["model"].get("equation") == "Reaction" else {}),
+        "render": {"size": [32, 24]} | ({"field": "u"} if config["model"].get("equation") == "Reaction" else {}),
     }
 
 
@@ -292,9 +289,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "static": {},
         "expanding": _expanding,
         "trap": _trap,
-        "own_potential": _model_keys(
-            external_potential={"kind": "python", "path": PATH, "function": "potential"}
-        ),
+        "own_potential": _model_keys(external_potential={"kind": "python", "path": PATH, "function": "potential"}),
     },
     "green": {"exact": {}, "finite_difference": _model_keys(green="finite_difference")},
     "assignment": {
@@ -355,8 +350,7 @@ FACTORS: dict[str, dict[str, Level]] = {
         "chosen": {"time": {"cfl": 0.02, "max_dt": 0.02}},
     },
     "dealias": {
-        name: ({"grid": {"dealias": name}} if name else {})
-        for name in ("", "two_thirds", "spherical", "none")
+        name: ({"grid": {"dealias": name}} if name else {}) for name in ("", "two_thirds", "spherical", "none")
     }
     | {
         "rogallo": lambda config: {
@@ -391,9 +385,7 @@ def _own_start(config: dict[str, Any]) -> Fragment:
     kind = config["model"]["kind"]
     if kind in (*FLOWS, "python"):
         return _start("random", peak=2, seed=1)(config)["initial"]
-    start = (
-        _start("jeans_wave", amplitude=0.01) if kind == "schrodinger_poisson" else _start("zeldovich_wave")
-    )
+    start = _start("jeans_wave", amplitude=0.01) if kind == "schrodinger_poisson" else _start("zeldovich_wave")
     return start(config)["initial"]
 
 
@@ -436,17 +428,13 @@ def configuration(case: Case) -> dict[str, Any]:
 def user_file(config: dict[str, Any]) -> str:
     """The text of the case's Python file."""
     box = config["grid"].get("box", [6.283185307179586] * len(config["grid"]["shape"]))
-    lengths = "".join(
-        f"{name} = {length!r}\n" for name, length in zip(("LX", "LY", "LZ"), [*box, 1.0], strict=False)
-    )
+    lengths = "".join(f"{name} = {length!r}\n" for name, length in zip(("LX", "LY", "LZ"), [*box, 1.0], strict=False))
     return f"{lengths}DIMENSIONS = {len(box)}\n{CODE}"
 
 
 def named(case: Case) -> str:
     """One line: factor=level, in the order of the table; defaults are left out, but for the model."""
-    return " ".join(
-        f"{f}={case[f]}" for f in FACTORS if f in case and (f == "model" or case[f] != default(f))
-    )
+    return " ".join(f"{f}={case[f]}" for f in FACTORS if f in case and (f == "model" or case[f] != default(f)))
 
 
 def parsed(line: str) -> Case:

@@ -271,9 +271,7 @@ def test_no_compiler_no_home_and_no_cache(name: str, tmp_path: Path, undisturbed
         _one_line_or_nothing(subject)
         assert_same(subject, undisturbed(name), 1e-12 if kind == "compiler" else 0.0)
     subject = Subject.made(name, tmp_path / "home")
-    assert subject.ended(["env", "-u", "HOME", "-u", "SIMULATOR_CACHE", "-u", "XDG_CACHE_HOME"]) == 0, (
-        subject.said()
-    )
+    assert subject.ended(["env", "-u", "HOME", "-u", "SIMULATOR_CACHE", "-u", "XDG_CACHE_HOME"]) == 0, subject.said()
     _one_line_or_nothing(subject)
 
 

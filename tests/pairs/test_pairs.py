@@ -50,12 +50,9 @@ def test_every_pair_is_in_a_case_or_refused():
     alone = {choice for case in CASES for choice in case.items()}
     refused = [line.partition(":")[0].split() for line in _refused()]
     clashes = {
-        frozenset(tuple(word.split("=")) for word in line if not word.startswith("model="))
-        for line in refused
+        frozenset(tuple(word.split("=")) for word in line if not word.startswith("model=")) for line in refused
     }
-    assert [
-        choice for choice in choices() if choice not in alone and frozenset({choice}) not in clashes
-    ] == []
+    assert [choice for choice in choices() if choice not in alone and frozenset({choice}) not in clashes] == []
     for one, other in itertools.combinations(choices(), 2):
         if one[0] != other[0] and {one, other} <= alone and "model" not in (one[0], other[0]):
             assert frozenset((one, other)) in pairs | clashes or not _common(one, other), (one, other)

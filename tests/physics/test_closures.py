@@ -213,9 +213,7 @@ def test_the_subgrid_flux_of_a_scalar_by_numpy():
     strain = (a + a.swapaxes(0, 1)) / 2
     viscosity = (0.17 * width) ** 2 * np.sqrt(2 * (strain**2).sum((0, 1)))
     mean = (0.5, 0.0, -1.0)
-    flux = [
-        -viscosity / 0.7 * (np.fft.ifftn(1j * k[i] * np.fft.fftn(theta)).real + mean[i]) for i in range(3)
-    ]
+    flux = [-viscosity / 0.7 * (np.fft.ifftn(1j * k[i] * np.fft.fftn(theta)).real + mean[i]) for i in range(3)]
     expected = -np.fft.ifftn(sum(1j * k[i] * np.fft.fftn(flux[i]) for i in range(3)))
     found = values(les, les.model.subgrid_tendencies(les.state.fields)["dye"])
     for axis, n in enumerate(SHAPE):  # the state of even N has no Nyquist planes

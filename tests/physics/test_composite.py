@@ -95,9 +95,7 @@ def test_order_and_conservation(integrator: str) -> None:
     before, after = measured(run, start), measured(run, exact)
     shares = [before[f"{name}_potential_energy"] for name in ("gas", "waves")]
     assert before["potential_energy"] == pytest.approx(sum(shares), rel=1e-12) and shares[0] != shares[1]
-    parts = {name.partition("_")[2] for name in before if name.startswith(("gas_", "waves_"))} - {
-        "edge_energy"
-    }
+    parts = {name.partition("_")[2] for name in before if name.startswith(("gas_", "waves_"))} - {"edge_energy"}
     energies = [before.get(f"{n}_{p}", 0) for n in ("gas", "waves") for p in parts if p.endswith("_energy")]
     assert before["energy"] == pytest.approx(sum(energies), rel=1e-12)
     assert after["gas_mass"] == before["gas_mass"]
@@ -142,9 +140,7 @@ def test_gradient_of_the_final_density() -> None:
     gas = run.model.parts["gas"].transform
     rho = state.fields["gas_density"]
     x, y, z = gas.physical.coordinates()
-    wave = gas.forward(
-        np.cos(x + y) * np.sin(z)
-    )  # as the waves' density, which another would not feel at first
+    wave = gas.forward(np.cos(x + y) * np.sin(z))  # as the waves' density, which another would not feel at first
     slope = jax.jit(jax.grad(measure))(rho)
     e = 1e-4
     difference = float((measure(rho + e * wave) - measure(rho - e * wave)) / (2 * e))
@@ -171,16 +167,12 @@ def test_a_check_refuses_the_start_of_every_component(first: str) -> None:
     path = cases.folder() / "checked.yaml"
     path.write_text(BOTH)
     parts = f"model.components=[{{name: {first}}}, {{kind: schrodinger_poisson}}]"
-    with pytest.raises(
-        UserError, match=r"^[^\n]*components\.waves: kind: zeldovich_wave needs model\.kind: self_gr"
-    ):
+    with pytest.raises(UserError, match=r"^[^\n]*components\.waves: kind: zeldovich_wave needs model\.kind: self_gr"):
         check(load_config(path, [parts, f"initial.components={starts}"]))
 
 
 def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:
     run = both()
     for read in (run.values, lambda name: run.model.field_values(name, {}), run.fields.__getitem__):
-        with pytest.raises(
-            KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"
-        ):
+        with pytest.raises(KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"):
             read("wind")

@@ -74,9 +74,7 @@ def test_devices_do_not_matter(layout):
     def values(name):
         t = transform(name)
         particles = jax.jit(lambda p: settled(p, domain(name)))(shared_out(position, domain(name), COUNT))
-        seen = jax.jit(Sampler(t, "cubic_spline").__call__)(
-            coefficients(t, function), particles.records["position"]
-        )
+        seen = jax.jit(Sampler(t, "cubic_spline").__call__)(coefficients(t, function), particles.records["position"])
         return in_order(particles.with_records({"seen": seen}))["seen"]
 
     # Transforms on other numbers of devices differ by round-off.
@@ -94,7 +92,5 @@ def test_a_position_beyond_the_ghost_planes_is_not_a_number():
     position = np.zeros((3, 2 * len(y)))
     position[1, : len(y)] = y
     position[1, len(y) :] = planes * dy
-    found = jax.jit(Sampler(t, "cubic_spline").__call__)(
-        coefficients(t), jax.device_put(position, home.sharding(2))
-    )
+    found = jax.jit(Sampler(t, "cubic_spline").__call__)(coefficients(t), jax.device_put(position, home.sharding(2)))
     assert np.isfinite(np.asarray(found[0])).tolist() == [False, True, True, False] + [True] * len(y)

@@ -59,9 +59,7 @@ def test_interpolation_is_that_of_xla(layout, kind, dtype):
     see all points of a particle, both are not a number."""
     t, plain = transform(layout, dtype), transform(layout, dtype, "xla")
     sampler, order = Sampler(t, kind), t.kept_order
-    numbers = (
-        np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)
-    )  # three at a time and one
+    numbers = np.random.default_rng(0).uniform(-1, 1, (4, *t.physical.shape)).astype(dtype)  # three at a time and one
     spec = jax.sharding.PartitionSpec(None, *map(t.physical.sharded.get, order))
     turned = numbers.transpose(0, *(1 + "xyz".index(axis) for axis in order))
     values = jax.device_put(turned, jax.sharding.NamedSharding(t.physical.mesh, spec))

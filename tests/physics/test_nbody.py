@@ -47,9 +47,7 @@ def random_matter(*overrides: str, devices: int = 1):
     )
 
 
-@pytest.mark.parametrize(
-    "scheme", ["tsc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("cic", "pcs"))]
-)
+@pytest.mark.parametrize("scheme", ["tsc", *(pytest.param(s, marks=pytest.mark.slow) for s in ("cic", "pcs"))])
 def test_mass_on_the_grid(scheme):
     """Against a sum over all particles by numpy; 9 planes of y on 4 devices are uneven."""
     run = random_matter(f"model.components.0.assignment={scheme}", devices=4)

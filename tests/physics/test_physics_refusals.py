@@ -162,8 +162,7 @@ REFUSED = [
 def test_a_refusal_is_one_line(text, overrides, message):
     path = source(FUNCTIONS)
     given = [
-        o.replace("path: F,", f"path: {path},")
-        for o in ([overrides] if isinstance(overrides, str) else overrides)
+        o.replace("path: F,", f"path: {path},") for o in ([overrides] if isinstance(overrides, str) else overrides)
     ]
     with pytest.raises(UserError) as refused:
         run = simulation(text, *given)
@@ -190,9 +189,7 @@ def test_buffers_that_cannot_grow(monkeypatch):
     monkeypatch.setattr(population, "EACH_MOST", 350)
     code = source("def heap(id):\n    return [0.5 + 0 * id, 0.5 + 0 * id, 0.5 + 0 * id]\n")
     heap = f"particles=[{{name: a, kind: tracer, count: 400, start: {{kind: python, path: {code}, function: heap}}}}]"
-    with pytest.raises(
-        UserError, match=r"particles\.0\.start: a: a device would have to hold 400 .*, and 350 are"
-    ):
+    with pytest.raises(UserError, match=r"particles\.0\.start: a: a device would have to hold 400 .*, and 350 are"):
         _ = simulation(FLOW, heap, devices=2).state
     run = simulation(FLOW, "particles=[{name: a, kind: tracer, count: 400}]", devices=2)
     held = run.populations["a"].homed(run.state.particles["a"])

@@ -11,9 +11,7 @@ from gravity_cases import WAVE, measured, stepped
 
 from simulator.physics.stepping import INTEGRATORS
 
-LUMPS = (
-    '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
-)
+LUMPS = '{"psi": (1 + 0.4 * jnp.cos(x) * jnp.sin(y + z) + 0.3j * jnp.sin(2 * y)) * jnp.exp(0.2j * jnp.cos(z))}'
 
 
 LOPSIDED = '{"psi": 1 + 0.3 * jnp.cos(x - 1) + 0.2 * jnp.sin(y) + 0.1 * jnp.cos(z) + 0.3j * jnp.sin(2 * y)}'
@@ -67,9 +65,7 @@ def test_mass_energy_and_time_reversal(name: str, coarse: int) -> None:
         after = measured(run, stepped(run, run.state, 0.5, n))
         assert abs(after["mass"] / before["mass"] - 1) < n * len(kind.kicks) * 1e-15
         lost.append(abs(after["energy"] - before["energy"]))
-    assert (
-        lost[1] > 1e-13 and abs(math.log2(lost[0] / lost[1]) - kind.order) < 0.04
-    )  # measured: 0.012 at most
+    assert lost[1] > 1e-13 and abs(math.log2(lost[0] / lost[1]) - kind.order) < 0.04  # measured: 0.012 at most
     back = stepped(run, stepped(run, run.state, 0.5, 5), -0.5, 5)
     assert np.abs(np.asarray(back.fields["psi"] - run.state.fields["psi"])).max() < 2e-14
 

@@ -110,9 +110,7 @@ def test_a_snapshot_holds_particles_and_what_they_see(run_folder):
     assert tracers["fluid_gradient"].shape == (9, 150) and tracers["fluid_dye"].shape == (150,)
     assert sorted(tracers["id"][...]) == list(range(150))
     first = open_run(run_folder).snapshots[0].particles["tracers"]
-    ways = [
-        (s["displacement"][...] - s["position"][...])[:, np.argsort(s["id"][...])] for s in (first, tracers)
-    ]
+    ways = [(s["displacement"][...] - s["position"][...])[:, np.argsort(s["id"][...])] for s in (first, tracers)]
     turns = (ways[1] - ways[0]) / (2 * np.pi)
     np.testing.assert_allclose(turns, turns.round(), rtol=0, atol=1e-12)
     assert verify(open_run(run_folder).snapshots[-1].path).ok

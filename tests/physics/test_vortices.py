@@ -42,9 +42,7 @@ def _faces(psi) -> int:
     angle, total = np.angle(np.asarray(psi)), 0
     for a, b in ((0, 1), (1, 2), (2, 0)):
         corners = [angle, np.roll(angle, -1, a), np.roll(angle, (-1, -1), (a, b)), np.roll(angle, -1, b)]
-        turns = [
-            (q - p + np.pi) % (2 * np.pi) - np.pi for p, q in zip(corners, [*corners[1:], angle], strict=True)
-        ]
+        turns = [(q - p + np.pi) % (2 * np.pi) - np.pi for p, q in zip(corners, [*corners[1:], angle], strict=True)]
         total += int(abs(np.rint(sum(turns) / (2 * np.pi))).sum())
     return total
 

@@ -170,11 +170,7 @@ def traffic(compiled: Any) -> Traffic:
 def _traffic(program: ParsedProgram, execution: Execution) -> Traffic:
     one, around, turns, _ = execution
     kind, attributes = one.opcode, one.attributes
-    if (
-        kind in _FREE
-        or kind.endswith(("-done", "-update"))
-        or any(name in attributes for name in UNINITIALIZED)
-    ):
+    if kind in _FREE or kind.endswith(("-done", "-update")) or any(name in attributes for name in UNINITIALIZED):
         return Traffic()
     given = float(sum(around[name].bytes for name in one.operands if name in around))
     if kind.removesuffix("-start") in KINDS:  # it reads what it sends and writes what it receives
@@ -194,9 +190,7 @@ def _of_stage(one: Instruction, given: float, turns: int) -> float:
     made = float(sum(one.sizes[:-1]))
     if begins == 1:
         return given / turns + made
-    return (
-        given - made + made / turns if begins == 2 else given + made
-    )  # 2: the arrays to fill are operands too
+    return given - made + made / turns if begins == 2 else given + made  # 2: the arrays to fill are operands too
 
 
 def moved_by(program: ParsedProgram, one: Instruction, around: Computation) -> float:

@@ -98,9 +98,7 @@ def test_ceilings_are_of_cases_that_there_are() -> None:
     assert set(ceilings()) == set(CASES) and set(FEW) <= set(CASES) and set(MODELS) == set(shipped())
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.slow, id=c) for c in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.slow, id=c) for c in CASES])
 def test_a_step(case: str) -> None:
     """Numbers of the run's precision per grid point, bytes of a step (GB), whole-field copies and kernels. Every
     all-to-all is asynchronous, and no field is gathered: at most planes, of which a field has hundreds."""
@@ -112,9 +110,7 @@ def test_a_step(case: str) -> None:
         rounded = [math.ceil(100 * found[0]) / 100, math.ceil(10 * found[1]) / 10, *map(int, found[2:])]
         lowered[case] = [min(pair) for pair in zip(rounded, old, strict=True)]
         lines = [f"{name}: {lowered[name]}" for name in CASES if name in lowered]
-        head = (
-            "# Numbers per grid point, GB per step, copies of whole fields, kernels of the compiled step.\n"
-        )
+        head = "# Numbers per grid point, GB per step, copies of whole fields, kernels of the compiled step.\n"
         CEILINGS.write_text(head + "\n".join(lines) + "\n")
     assert all(a <= b for a, b in zip(found, ceilings()[case], strict=True)), (found, ceilings()[case])
     sent = collectives(text)

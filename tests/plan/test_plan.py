@@ -71,9 +71,7 @@ def test_the_steps_of_a_fixed_dt_and_of_the_start() -> None:
     fixed = config_of("navier_stokes", "time.cfl=null", "time.dt=0.1", "time.stop=2")
     assert estimated_steps(fixed).count == 20
     # Taylor-Green: |u| + |v| reaches 1 at (pi/2, 0, 0): dt = cfl dx.
-    start = config_of(
-        "navier_stokes", "initial={kind: taylor_green}", "time.stop=1", "grid.shape=512,512,512"
-    )
+    start = config_of("navier_stokes", "initial={kind: taylor_green}", "time.stop=1", "grid.shape=512,512,512")
     assert estimated_steps(start).count == pytest.approx(512 / (0.4 * 2 * 3.14159265), rel=0.02)
 
 
@@ -137,9 +135,7 @@ def test_suggestions_never_override(proportional) -> None:
     config = config_of("navier_stokes", SMALL, "time.cfl=null", "time.dt=0.01")
     found, lines = suggested(config, SlurmSettings(), "h100")
     assert (found.slurm.nodes, found.slurm.gpus_per_node, found.slurm.time) == (1, 1, "00:06:00")
-    assert len(lines) == 1 and lines[0].startswith(
-        "suggested by simulator plan for 1 h100 device: --nodes 1 "
-    )
+    assert len(lines) == 1 and lines[0].startswith("suggested by simulator plan for 1 h100 device: --nodes 1 ")
     given = config_of("navier_stokes", SMALL, "slurm.nodes=3", "slurm.gpus_per_node=2", 'slurm.time="7:00"')
     assert suggested(given, SlurmSettings(), "h100") == (given, [])
     site = SlurmSettings(gpus_per_node=4, time="1:00:00")
@@ -150,9 +146,7 @@ def test_suggestions_never_override(proportional) -> None:
     large = config_of("navier_stokes", "grid.shape=1024,1024,1024", "slurm.nodes=1", "slurm.gpus_per_node=1")
     _, (warning, *_) = suggested(large, SlurmSettings(), "v100")
     # 3 x 683 x 683 x 342 complex numbers, 7.66 GB; of low memory 11 times that, 21 GB on each of four.
-    assert re.match(
-        r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 28.8 GB; 4 would do", warning
-    )
+    assert re.match(r"warning: \S+ needs \S+ GB on each of 1 v100 device, which have 28.8 GB; 4 would do", warning)
 
 
 def test_the_table_of_devices_is_plausible() -> None:

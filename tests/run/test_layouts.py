@@ -144,9 +144,7 @@ def test_a_step_sends_two_all_to_alls_for_each_right_hand_side(simulation):
     until = Until(np.float64(1), np.float64(1), np.int64(5))
     found = collectives(simulation.advance.lower(simulation.state, until).compile())
     assert found["all-to-all"].count == 8
-    assert (
-        found["all-gather"].count == found["collective-permute"].count == found["reduce-scatter"].count == 0
-    )
+    assert found["all-gather"].count == found["collective-permute"].count == found["reduce-scatter"].count == 0
     # What is left is the maximum that dt is chosen from: a few numbers.
     assert found["all-reduce"].bytes < 1000 < simulation.state.fields["velocity"].nbytes / 4 / 10
     # Per right-hand side, a device sends 3/4 of its part of 3 fields and of 5 products; in (kz, y, x) layout

@@ -69,9 +69,7 @@ def test_a_run_without_a_file(tmp_path) -> None:
 def test_mistakes_name_the_key() -> None:
     with pytest.raises(UserError, match=r"^Simulation: grid.shape.1: must be at least 1, not 0$"):
         Simulation(**{**BLOCKS, "model": Decay, "grid": {"shape": [8, 0]}})
-    with pytest.raises(
-        UserError, match=r"^Simulation: model.parameters.decay: must be greater than 0, not -1"
-    ):
+    with pytest.raises(UserError, match=r"^Simulation: model.parameters.decay: must be greater than 0, not -1"):
         Simulation(**{**BLOCKS, "model": {"equation": Decay, "parameters": {"decay": -1}}})
     with pytest.raises(TypeError, match="not both"):
         Simulation(load_config, **BLOCKS)  # type: ignore[arg-type]

@@ -44,9 +44,7 @@ def config(undisturbed) -> Path:
     return undisturbed.parent / "case.yaml"
 
 
-def interrupted(
-    config: Path, folder: Path, act: Callable[[], object], *arguments: str, after: int = 20
-) -> int:
+def interrupted(config: Path, folder: Path, act: Callable[[], object], *arguments: str, after: int = 20) -> int:
     """The exit code of a run in this process on which `act` is called when it has written `after` rows."""
 
     def watch() -> None:

@@ -149,9 +149,7 @@ def test_the_resolved_configuration_runs_again_as_it_is(finished, tmp_path):
 
 
 def test_a_fixed_dt_gives_times_that_are_products(tmp_path):
-    config = write_case(
-        tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1").replace(", snapshots: {every: 0.4}", "")
-    )
+    config = write_case(tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1").replace(", snapshots: {every: 0.4}", ""))
     assert simulate(config, tmp_path / "run", "time.stop=3", "grid.shape=8,8,8") == 0
     found = table(tmp_path / "run")
     # 30 * 0.1 is beyond 3 by one rounding: the clock is set to the end's time and dt stays.
@@ -162,15 +160,10 @@ def test_a_fixed_dt_gives_times_that_are_products(tmp_path):
 def test_a_remainder_of_one_to_two_steps_is_halved(tmp_path):
     config = write_case(tmp_path, CASE.replace("cfl: 0.3", "dt: 0.1"))
     assert (
-        simulate(
-            config, tmp_path / "run", "grid.shape=8,8,8", "output.snapshots.every=0.25", "time.stop=0.55"
-        )
-        == 0
+        simulate(config, tmp_path / "run", "grid.shape=8,8,8", "output.snapshots.every=0.25", "time.stop=0.55") == 0
     )
     found = table(tmp_path / "run")
-    np.testing.assert_allclose(
-        found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15
-    )
+    np.testing.assert_allclose(found["time"], [0, 0.1, 0.175, 0.25, 0.35, 0.425, 0.5, 0.55], rtol=0, atol=1e-15)
     assert {0.25, 0.5, 0.55} <= set(found["time"])
 
 

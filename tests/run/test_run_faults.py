@@ -115,9 +115,7 @@ def test_another_versions_checkpoints_are_skipped_with_the_reason(run: Path):
     manifest = open_snapshot(newest).manifest
     (newest / "manifest.json").write_bytes(manifest.model_copy(update={"version": 0}).encode())
     chosen, ((skipped, why),) = newest_good(run / "checkpoints")
-    assert chosen != newest == skipped and why.startswith(
-        "format version 0, but this program reads 1; use the"
-    )
+    assert chosen != newest == skipped and why.startswith("format version 0, but this program reads 1; use the")
     assert main(["verify", str(run), "--quiet"]) == 1
     assert main(["verify", str(newest)]) == 2
 

@@ -44,19 +44,14 @@ def test_derived_fields_are_what_their_names_say(small):
     """Against derivatives of the whole field by numpy."""
     u = np.asarray(small.fields["velocity"])
     k = np.meshgrid(
-        *(
-            2 * np.pi * np.fft.fftfreq(n, length / n)
-            for n, length in zip(u.shape[1:], small.grid.box, strict=True)
-        ),
+        *(2 * np.pi * np.fft.fftfreq(n, length / n) for n, length in zip(u.shape[1:], small.grid.box, strict=True)),
         indexing="ij",
     )
 
     def derivative(f, i):
         return np.fft.ifftn(1j * k[i] * np.fft.fftn(f)).real
 
-    curl = [
-        derivative(u[(i + 2) % 3], (i + 1) % 3) - derivative(u[(i + 1) % 3], (i + 2) % 3) for i in range(3)
-    ]
+    curl = [derivative(u[(i + 2) % 3], (i + 1) % 3) - derivative(u[(i + 1) % 3], (i + 2) % 3) for i in range(3)]
     scale = abs(np.array(curl)).max()
     np.testing.assert_allclose(small.fields["vorticity"], curl, rtol=0, atol=1e-13 * scale)
     # lap p = -d_i u_j d_j u_i; quadratic terms are exact on this grid for the modes that are kept.
@@ -66,9 +61,7 @@ def test_derived_fields_are_what_their_names_say(small):
     kept = np.all([abs(q) <= (n - 1) // 3 for q, n in zip(integers, u.shape[1:], strict=True)], axis=0)
     modes = np.where(kept & (k2 > 0), np.fft.fftn(source) / np.where(k2 > 0, -k2, 1), 0)
     pressure = np.fft.ifftn(modes).real
-    np.testing.assert_allclose(
-        small.fields["pressure"], pressure, rtol=0, atol=1e-13 * abs(pressure).max() * 10
-    )
+    np.testing.assert_allclose(small.fields["pressure"], pressure, rtol=0, atol=1e-13 * abs(pressure).max() * 10)
 
 
 def test_a_users_own_loop_equals_the_run(config, tmp_path):

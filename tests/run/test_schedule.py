@@ -46,17 +46,13 @@ def run(schedule, dts, step, time, restart_at=None):
         schedule = schedule.passed(time, dt)
         if step == restart_at:
             stored = json.loads(json.dumps(schedule.state()))
-            schedule = Schedule.restored(
-                schedule.events, schedule.stop_time, stored, time, dt, schedule.max_steps
-            )
+            schedule = Schedule.restored(schedule.events, schedule.stop_time, stored, time, dt, schedule.max_steps)
     return taken
 
 
 @st.composite
 def events(draw):
-    kinds = draw(
-        st.lists(st.tuples(st.booleans(), POSITIVE, st.none() | st.integers(1, 9)), min_size=1, max_size=4)
-    )
+    kinds = draw(st.lists(st.tuples(st.booleans(), POSITIVE, st.none() | st.integers(1, 9)), min_size=1, max_size=4))
     return tuple(
         Event(
             f"event{i}",
@@ -84,9 +80,7 @@ def test_aligned_times_are_hit_exactly_once_and_the_end_too(events, duration, st
     for event in (event for event in events if event.align):
         for target in (start + n * event.every for n in range(1, 1 + math.ceil(duration / event.every))):
             if target < stop - tolerance:
-                hits = [
-                    time for _, time, due in taken if event.name in due and abs(time - target) <= tolerance
-                ]
+                hits = [time for _, time, due in taken if event.name in due and abs(time - target) <= tolerance]
                 assert len(hits) == 1 and hits[0] in exact
 
 
@@ -166,9 +160,7 @@ def test_first_and_last_states():
 
 
 def test_a_run_by_number_of_steps():
-    schedule = Schedule(
-        (Event("rows", every_steps=4, last=True),), stop_time=math.inf, start_step=100, max_steps=10
-    )
+    schedule = Schedule((Event("rows", every_steps=4, last=True),), stop_time=math.inf, start_step=100, max_steps=10)
     assert [schedule.steps_until_due(step) for step in (100, 103, 104, 108, 109)] == [4, 1, 4, 2, 1]
     assert [step for step in range(101, 111) if schedule.due(step, 0.0, 0.1)] == [104, 108, 110]
     assert schedule.finished(110, 0.0, 0.1) and not schedule.finished(109, 0.0, 0.1)
@@ -176,9 +168,7 @@ def test_a_run_by_number_of_steps():
 
 def test_a_changed_cadence_counts_from_the_start_and_goes_on_beyond_the_present():
     old = Schedule((Event("rows", every=0.1),), stop_time=2.0).passed(0.75, 0.01)
-    new = Schedule.restored(
-        (Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01
-    )
+    new = Schedule.restored((Event("rows", every=0.2), Event("more", every=0.5)), 3.0, old.state(), 0.75, 0.01)
     assert new.next_soft() == 0.2 * 4
     assert new.counts == (4, 2)
 

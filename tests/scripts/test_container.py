@@ -21,6 +21,4 @@ def test_both_take_the_same_packages_and_the_same_setup() -> None:
     base = [re.findall(r"^(?:FROM|From:) (\S+)", recipe, re.MULTILINE) for recipe in recipes]
     packages = [re.findall(r"--no-install-recommends ([^&]*) &&", recipe) for recipe in recipes]
     assert base[0] == base[1] == ["python:3.12-slim"] and packages[0] == packages[1] != []
-    assert all(
-        "./scripts/run --setup" in recipe and "SIMULATOR_VENV=/opt/venv" in recipe for recipe in recipes
-    )
+    assert all("./scripts/run --setup" in recipe and "SIMULATOR_VENV=/opt/venv" in recipe for recipe in recipes)

@@ -47,9 +47,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def call(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")
+        key: value for key, value in os.environ.items() if key not in ("PYTHON", "SIMULATOR_VENV", "PYTHONPATH")
     }
     return subprocess.run(
         arguments, cwd=checkout, env=environment | variables, capture_output=True, text=True, timeout=300

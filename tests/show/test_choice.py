@@ -39,9 +39,7 @@ def a_run(folder, viscosity=0.01, factor=1.0, reynolds=80.0):
     constant = {
         "energy": 0.5 * factor, "dissipation": RATE, "kolmogorov_scale": ETA, "reynolds_taylor": reynolds,
     }  # fmt: skip
-    write_table(
-        folder, {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()}
-    )
+    write_table(folder, {"time": TIMES} | {name: np.full_like(TIMES, value) for name, value in constant.items()})
     energy = 1.6 * RATE ** (2 / 3) * factor * np.where(K > 0, np.maximum(K, 1) ** (-5 / 3), 0)
     rows = [(t, {"kinetic_energy": energy * (1.1 if step % 2 else 0.9)}) for step, t in enumerate(TIMES)]
     write_series(folder, "spectra", {"k": K}, {"kinetic_energy": ("k",)}, rows)
@@ -207,9 +205,7 @@ def test_growth_has_a_logarithmic_axis_and_counts_have_integers():
 def test_runs_of_a_study_are_in_its_order_with_whole_legends(tmp_path):
     """Labels that have no room beside the axes stand above them, within the picture; no tick labels overlap."""
     runs = [a_run(tmp_path / n, v) for n, v in (("a", 0.025), ("b", 0.016), ("c", 0.08))]
-    figure = built(runs, Selection(what=("spectra",), average=True, compensate=2.0))[
-        "spectrum_kinetic_energy"
-    ]
+    figure = built(runs, Selection(what=("spectra",), average=True, compensate=2.0))["spectrum_kinetic_energy"]
     (axes,) = figure.axes
     figure.canvas.draw()
     legend = axes.get_legend()

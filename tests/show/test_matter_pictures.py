@@ -105,9 +105,7 @@ def test_the_scale_factor_without_jax_is_the_traced_one():
     for a in (0.02, 0.021, 0.3, 1.0):
         time = background.time_of(a)
         assert background.scale_factor_at(time) == pytest.approx(a, rel=1e-9)
-        assert background.scale_factor_at(time) == pytest.approx(
-            float(background.scale_factor(time)), rel=1e-12
-        )
+        assert background.scale_factor_at(time) == pytest.approx(float(background.scale_factor(time)), rel=1e-12)
 
 
 def test_rows_of_an_expanding_run_are_spread_in_the_scale_factor():

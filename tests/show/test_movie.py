@@ -107,9 +107,7 @@ def test_an_ffmpeg_that_fails_ends_with_one_line(folder):
 
 
 def test_what_cannot_be_shown_is_refused(folder):
-    with pytest.raises(
-        UserError, match=r"no slice of a field 'densty', did you mean density\? there are: density"
-    ):
+    with pytest.raises(UserError, match=r"no slice of a field 'densty', did you mean density\? there are: density"):
         movie(folder, "densty")
     with pytest.raises(UserError, match=r"a mean of phases says nothing"):
         movie(folder, "phase", projected=True)
@@ -123,9 +121,7 @@ def test_what_cannot_be_shown_is_refused(folder):
         rows = [(0.0, {"density/xy": np.ones((12, 9))})]
         write_series(folder, kind, axes, {"density/xy": ("x", "y")}, rows)
     for projected, key in ((False, "slices"), (True, "projections")):
-        with pytest.raises(
-            UserError, match=rf"1 frame of density in {key}\.h5, a movie needs two; output\.{key}"
-        ):
+        with pytest.raises(UserError, match=rf"1 frame of density in {key}\.h5, a movie needs two; output\.{key}"):
             movie(folder, "density", projected=projected)
     (folder / "slices.h5").unlink()
     with pytest.raises(UserError, match=r"there are: none yet"):

@@ -34,9 +34,7 @@ BOXES = {
 
 def write_slices(folder, shape=(32, 32, 32), box=(2 * PI, 2 * PI, 2 * PI), times=(0.0, 0.5, 1.0)):
     coordinates = {name: np.arange(n) * length / n for name, n, length in zip("xyz", shape, box, strict=True)}
-    variables = {
-        f"{f}/{p}": (p[0], p[1]) for f in ("speed", "vorticity_magnitude") for p in ("xy", "xz", "yz")
-    }
+    variables = {f"{f}/{p}": (p[0], p[1]) for f in ("speed", "vorticity_magnitude") for p in ("xy", "xz", "yz")}
     phase = {a: 2 * PI * c / box["xyz".index(a)] for a, c in coordinates.items()}
     rows = [
         (time, {name: np.abs(np.outer(np.sin(phase[a]), np.cos(phase[b] + time))).astype(np.float32) * (number + 1)
@@ -131,9 +129,7 @@ def test_slices_of_any_box_are_legible_in_proportion_and_on_one_scale(folder, bo
             if extent > 1.001 * _THINNEST * figure.dpi:
                 scales.append(extent / np.ptp(limits))
     np.testing.assert_allclose(scales, scales[0], rtol=1e-6)
-    np.testing.assert_allclose(
-        [np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]]
-    )
+    np.testing.assert_allclose([np.ptp(panels[0].get_xlim()), np.ptp(panels[1].get_ylim())], [lengths[0], lengths[2]])
     assert figure.get_figwidth() <= WIDTH + 1e-6 and figure.get_figheight() < 9.1
 
 
@@ -189,9 +185,7 @@ def test_no_guide_where_no_range_could_have_it(folder, curve):
 
 
 def test_a_single_shell_is_visible_and_round_off_is_not(folder):
-    figure = built(
-        spectrum, write_spectra(folder, lambda k, t: np.where(k == 2, 0.125, 1e-33)), "kinetic_energy"
-    )
+    figure = built(spectrum, write_spectra(folder, lambda k, t: np.where(k == 2, 0.125, 1e-33)), "kinetic_energy")
     line = figure.axes[0].lines[0]
     assert np.isfinite(line.get_ydata()).sum() == 1 and list(line.get_markevery()) == [2]
     assert figure.axes[0].get_ylim()[0] > 1e-12
@@ -233,9 +227,7 @@ def test_energies_are_shown_beside_their_sum_and_large_numbers_with_their_power(
 
 def test_a_run_that_blew_up_still_has_its_pictures(folder):
     time = np.linspace(0, 9, 50)
-    write_diagnostics(
-        folder, energy=np.where(time > 8, np.nan, time), enstrophy=np.where(time > 8, np.inf, time)
-    )
+    write_diagnostics(folder, energy=np.where(time > 8, np.nan, time), enstrophy=np.where(time > 8, np.inf, time))
     assert [path.name for path in plot_run(folder).files] == ["diagnostics.png"]
 
 
@@ -254,9 +246,7 @@ def test_all_pictures_of_a_run_are_small_and_of_a_page_width(folder):
             assert 850 < picture.width < 1000 and picture.mode == "P"
             greys = np.asarray(picture.convert("L"))
         assert greys.min() < 60 and greys.max() == 255 and path.stat().st_size < 200_000
-    assert sorted(path.name for path in (folder / "plots").iterdir()) == sorted(
-        path.name for path in plotted.files
-    )
+    assert sorted(path.name for path in (folder / "plots").iterdir()) == sorted(path.name for path in plotted.files)
     assert plot_run(folder) == plotted, "drawing again replaces them"
 
 

@@ -72,9 +72,7 @@ def read(path):
 
 
 def test_the_page_holds_everything_and_loads_nothing(tmp_path):
-    folder = a_run(
-        tmp_path / "run", log="2026-01-01 00:00:00 2 min in all: steps 1.5 min, compilation 30.0 s\n"
-    )
+    folder = a_run(tmp_path / "run", log="2026-01-01 00:00:00 2 min in all: steps 1.5 min, compilation 30.0 s\n")
     page = read(report_run(folder))
     text = " ".join(page.text)
     for expected in (
@@ -169,9 +167,7 @@ def a_sweep(folder, count):
     """A study of `count` runs, all of them done."""
     from simulator.study import open_sweep
 
-    (folder / "base.yaml").write_text(
-        CONFIG.replace("a <run> & more", "base") + "time: {stop: 1.0, dt: 0.25}\n"
-    )
+    (folder / "base.yaml").write_text(CONFIG.replace("a <run> & more", "base") + "time: {stop: 1.0, dt: 0.25}\n")
     values = ", ".join(f"{0.01 * (n + 1):g}" for n in range(count))
     (folder / "study.yaml").write_text(
         f"base: base.yaml\nname: study\nsweep: {{grid: {{model.viscosity: [{values}]}}}}\ncollect: [final.energy]\n"

@@ -40,10 +40,7 @@ def after(s, steps=3):
 @pytest.mark.parametrize("decomposition", ["auto", pytest.param("pencil", marks=pytest.mark.slow)])
 def test_low_and_fast_are_equal(decomposition):
     """To round-off: another plan sums in another order, some hundred operations of size 1 each."""
-    found = {
-        memory: after(simulation(memory, 2, fft={"decomposition": decomposition}))
-        for memory in ("low", "fast")
-    }
+    found = {memory: after(simulation(memory, 2, fft={"decomposition": decomposition})) for memory in ("low", "fast")}
     np.testing.assert_allclose(found["low"], found["fast"], atol=1e-13)
 
 

@@ -51,9 +51,7 @@ def test_members_equal_the_runs_alone_and_do_not_communicate(case, each: int) ->
     any member is unfinished."""
     one, two = (case(f"devices.count={n * each}", members=n) for n in (1, 2))
     assert two.transform.layout.devices == each
-    assert (
-        two.transform.layout.mesh.shape["members"] == 2 and "members" not in one.transform.layout.mesh.shape
-    )
+    assert two.transform.layout.mesh.shape["members"] == 2 and "members" not in one.transform.layout.mesh.shape
     states = two.stack([scaled(two.state, a) for a in AMPLITUDES])
     program = two.together(steps_of(two)).lower(VISCOSITIES, states).compile()
     found = program(VISCOSITIES, states)
@@ -102,16 +100,12 @@ def test_a_gradient_by_what_distinguishes_the_members(case) -> None:
 def test_numbers_that_do_not_divide_are_refused(case) -> None:
     with pytest.raises(UserError, match=r"command line: devices.count: 4 cannot .* members=3; 3 can"):
         case("devices.count=4", members=3)
-    with pytest.raises(
-        UserError, match=r"command line: fft.backend: jaxdecomp cannot lay members over devices"
-    ):
+    with pytest.raises(UserError, match=r"command line: fft.backend: jaxdecomp cannot lay members over devices"):
         case("devices.count=4", "fft.backend=jaxdecomp", members=2)
     with pytest.raises(UserError, match="members: must be at least 1, not 0"):
         case(members=0)
     simulation = case("devices.count=2", members=2)
     with pytest.raises(UserError, match="3 members cannot be divided among 2 parts of the devices; 2 can"):
         simulation.stack(list(itertools.repeat(simulation.template, 3)))
-    with pytest.raises(
-        UserError, match="run: runs one simulation on all devices, and members=2 divides them"
-    ):
+    with pytest.raises(UserError, match="run: runs one simulation on all devices, and members=2 divides them"):
         simulation.run()

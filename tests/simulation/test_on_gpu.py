@@ -35,9 +35,7 @@ def advanced(simulation: Simulation, steps: int) -> Simulation:
 @pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-11), ("single", 1e-6)])
 def test_the_early_taylor_green_vortex(precision: str, tolerance: float) -> None:
     """Energy and enstrophy at t = 0.1, 32^3, nu = 1/1600, to the digits that are known, or to round-off."""
-    found = advanced(
-        simulation_of("grid.shape=32,32,32", f"precision={precision}", "model.viscosity=6.25e-4"), 10
-    )
+    found = advanced(simulation_of("grid.shape=32,32,32", f"precision={precision}", "model.viscosity=6.25e-4"), 10)
     row = jax.device_get(found.diagnostics(found.state))
     assert row["kinetic_energy"] == pytest.approx(0.124953117517, rel=tolerance)
     assert row["enstrophy"] == pytest.approx(0.375249931114, rel=tolerance)

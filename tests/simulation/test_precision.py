@@ -196,9 +196,7 @@ def lowered(simulation: Simulation, folder: Path) -> dict[str, str]:
         "advance": Compilable(simulation.advance, (simulation.placed_template, until)),
         "diagnostics": Compilable(simulation.diagnostics, (simulation.placed_template,)),
         **Recorder(simulation, folder, lambda write: None).programs(),
-        **{
-            n: Compilable(simulation.values(n), (simulation.placed_template,)) for n in simulation.field_names
-        },
+        **{n: Compilable(simulation.values(n), (simulation.placed_template,)) for n in simulation.field_names},
     }
     return {name: function.lower(*arguments).as_text() for name, (function, arguments) in found.items()}
 

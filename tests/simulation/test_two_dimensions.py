@@ -155,7 +155,5 @@ def test_a_snapshot_is_a_start_at_another_resolution(case, ran) -> None:
 
 def test_a_model_of_three_dimensions_says_so(case) -> None:
     gas = "model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}"
-    with pytest.raises(
-        UserError, match=r"grid.shape: composite is solved in three dimensions; \[20, 16, 1\]"
-    ):
+    with pytest.raises(UserError, match=r"grid.shape: composite is solved in three dimensions; \[20, 16, 1\]"):
         simulation(case, gas, "initial={kind: composite, components: {gas: {kind: uniform}}}")

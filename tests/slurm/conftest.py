@@ -48,9 +48,7 @@ class Slurm:
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
 
-    def sbatch(
-        self, options: Sequence[str], script: Path | str, *arguments: str, cwd: Path, **environ
-    ) -> str:
+    def sbatch(self, options: Sequence[str], script: Path | str, *arguments: str, cwd: Path, **environ) -> str:
         """Submits a job; returns its id."""
         done = self.run("sbatch", "--parsable", *options, str(script), *arguments, cwd=cwd, **environ)
         assert done.returncode == 0, done.stderr

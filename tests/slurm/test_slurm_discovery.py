@@ -85,9 +85,7 @@ def script(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("each", [1, 2])
-@pytest.mark.parametrize(
-    "layout", [(1, 2), (2, 1), (2, 2), (4, 1)], ids=lambda layout: f"{layout[0]}x{layout[1]}"
-)
+@pytest.mark.parametrize("layout", [(1, 2), (2, 1), (2, 2), (4, 1)], ids=lambda layout: f"{layout[0]}x{layout[1]}")
 def test_processes_and_devices_of_every_layout_work_together(slurm, script, layout, each):
     nodes, tasks = layout
     count = nodes * tasks * each

@@ -55,9 +55,7 @@ class Loop:
         script.write_text(LOOP)
         command = ["srun", "-N2", "--ntasks-per-node=2", "--kill-on-bad-exit=1", sys.executable, str(script)]
         self.step = slurm.popen(*command, str(folder), str(watchdog), output=self.output)
-        wait_until(
-            lambda: all((folder / f"{i}.pid").exists() for i in range(4)), 60, "start of four processes"
-        )
+        wait_until(lambda: all((folder / f"{i}.pid").exists() for i in range(4)), 60, "start of four processes")
         time.sleep(0.5)
 
     def pid(self, process: int) -> int:
@@ -105,9 +103,7 @@ def test_an_exception_on_one_rank_ends_the_step_with_its_reason(loop):
     turning = loop()
     (turning.folder / "raise.2").write_text("")
     assert turning.ends_within(30) != 0
-    assert re.search(
-        r"process 2 of 4 \(\S+, pid \d+\) failed: KeyError: 'no such mode'", turning.last_lines()
-    )
+    assert re.search(r"process 2 of 4 \(\S+, pid \d+\) failed: KeyError: 'no such mode'", turning.last_lines())
     assert "KeyError" in (turning.folder / "logs" / "p00002.log").read_text()
 
 

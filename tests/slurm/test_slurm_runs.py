@@ -227,12 +227,8 @@ def test_stopped_three_times_it_comes_back_and_equals_an_undisturbed_run(slurm, 
     same(job.folder, undisturbed, tolerance=0)
 
 
-def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(
-    slurm, submit, undisturbed, tmp_path
-) -> None:
-    job = submit(
-        *LONGER, "--nodes", "2", "--tasks-per-node", "1", "--partition", "scavenge", "--sbatch=--exclusive"
-    )
+def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(slurm, submit, undisturbed, tmp_path) -> None:
+    job = submit(*LONGER, "--nodes", "2", "--tasks-per-node", "1", "--partition", "scavenge", "--sbatch=--exclusive")
     job.advances()
     (tmp_path / "urgent").write_text("#!/bin/bash\nsleep 1\n")
     slurm.sbatch(["-N4", "--exclusive", "-o", "/dev/null"], tmp_path / "urgent", cwd=tmp_path)
@@ -245,9 +241,7 @@ def test_preempted_it_comes_back_once_and_equals_an_undisturbed_run(
     same(job.folder, undisturbed, tolerance=0)
 
 
-def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(
-    slurm, submit
-) -> None:
+def test_a_second_job_is_refused_and_cancelled_the_first_leaves_a_checkpoint_that_verifies(slurm, submit) -> None:
     job = submit(*ENDLESS, "devices.count=1", "--nodes", "1", "--tasks-per-node", "1")
     job.advances(beyond=20)
     second = slurm.sbatch([], job.folder / "job.sbatch", cwd=job.folder)
@@ -358,9 +352,7 @@ def test_two_steps_at_once_in_one_allocation(slurm, tmp_path, alone) -> None:
     step = "srun --exact --nodes=2 --ntasks=2 --cpus-per-task=1 --mem=0 --overlap"
     run = f"{step} {' '.join(SIMULATOR)} run c.yaml devices.count=2 --output"
     script = f"{run} one & one=$!; {run} two & wait $! && wait $one"
-    done = slurm.run(
-        "salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", script, cwd=tmp_path, timeout=PATIENCE
-    )
+    done = slurm.run("salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", script, cwd=tmp_path, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("one", "two"):
         same(tmp_path / name, alone)

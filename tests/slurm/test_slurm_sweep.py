@@ -102,9 +102,7 @@ def test_an_array_of_eight_with_one_that_fails_and_is_retried(slurm, tmp_path: P
     assert [row["state"] for row in study.table()] == ["done"] * 8
 
 
-def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(
-    slurm, tmp_path: Path, wait_until
-) -> None:
+def test_a_task_that_is_warned_goes_back_into_the_queue_and_continues(slurm, tmp_path: Path, wait_until) -> None:
     study = Study(slurm, tmp_path, [1, 2], stop=1e6)
     array = study.submit()
     first, second = (run.folder for run in study.sweep.runs)

@@ -86,9 +86,7 @@ class Compiled:
         """What breaks the rule, a line each."""
         if self.devices == 1 or self.entry not in self.communicating:
             return []
-        every = [
-            i for name in sorted(self.communicating) for i in self.computations[name].instructions.values()
-        ]
+        every = [i for name in sorted(self.communicating) for i in self.computations[name].instructions.values()]
         guarded = (i for i in every if i.op == "conditional" and self.communicating.intersection(i.called))
         return [f"a collective inside the conditional {i}" for i in guarded] + self._uneven_loops()
 

@@ -102,9 +102,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
         *LAYOUTS[layout],
         *box,
     ]
-    ended = subprocess.run(
-        command, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500
-    )
+    ended = subprocess.run(command, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500)
     assert ended.returncode in (0, 3), ended.stderr + ended.stdout
     found = (folder / "programs").glob("*after_optimizations.txt")
     return {path.name: path.read_text() for path in found}

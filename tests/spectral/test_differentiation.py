@@ -20,8 +20,7 @@ REAL = [Case(plan, 4, "even", block=2 if plan[0] == "custom_partitioning" else N
 COMPLEX = [Case(plan, 3, "odd", "complex, every mode") for plan in PLANS if plan[1] != "pencil"]
 XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom_partitioning"]
 GPU = [
-    Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks")
-    for n, b in ((1, 5), (4, 2))
+    Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))
 ]
 QUICK = (REAL[1], REAL[4], COMPLEX[1], XLA[0])
 CASES = [
@@ -97,9 +96,7 @@ def test_nonlinear_term(case):
         weights = jax.tree.map(lambda p: p.conj() * 1e3 + 1, products), {"power": jnp.float64(2)}
         _, back = jax.vjp(run, u, a)
         gu, ga = back(weights)
-        forward = sum(
-            jnp.sum(p * w).real for p, w in zip(dproducts.values(), weights[0].values(), strict=True)
-        )
+        forward = sum(jnp.sum(p * w).real for p, w in zip(dproducts.values(), weights[0].values(), strict=True))
         forward += dmeans["power"] * 2
         reverse = jnp.sum(gu * du).real + ga * da
         step = 1e-5

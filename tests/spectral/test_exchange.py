@@ -48,9 +48,7 @@ def test_bytes_and_errors(case):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize(
-    ("case", "kind"), list(zip(CASES[1:3], ("single", "half_scaled"), strict=True)), ids=str
-)
+@pytest.mark.parametrize(("case", "kind"), list(zip(CASES[1:3], ("single", "half_scaled"), strict=True)), ids=str)
 def test_derivatives(case, kind):
     """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap stacks."""
     u = compiled(case, "forward")(put(case, sample(case, 3)))

@@ -46,9 +46,7 @@ def test_every_variant_agrees_with_numpy(any_variant) -> None:
             expected = coefficients(case, values)
             modes = compiled(case, "forward")(put(case, values))
             assert error(modes, expected) < case.tolerance, variant
-            assert (
-                error(compiled(case, "forward")(compiled(case, "inverse")(modes)), expected) < case.tolerance
-            )
+            assert error(compiled(case, "forward")(compiled(case, "inverse")(modes)), expected) < case.tolerance
     assert "baseline" in tried
 
 

@@ -84,9 +84,7 @@ def test_shells_of_a_long_box(width):
     dk = width or 1.0
     assert layout.shell_width == dk
     modes, mean = map(np.asarray, jax.jit(layout.shell_modes)())
-    k = np.linalg.norm(
-        np.stack(np.meshgrid(np.arange(-26, 27) / 10, *2 * [np.arange(-2, 3)], indexing="ij")), axis=0
-    )
+    k = np.linalg.norm(np.stack(np.meshgrid(np.arange(-26, 27) / 10, *2 * [np.arange(-2, 3)], indexing="ij")), axis=0)
     shell = np.floor(k / dk + 0.5 + 1e-9).astype(int)
     assert layout.shells == shell.max() + 1
     for n in range(layout.shells):

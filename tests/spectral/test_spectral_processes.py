@@ -23,9 +23,7 @@ def two_processes() -> list[dict]:
     root = str(SCRIPT.parents[2])
     env = os.environ | {"PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     children = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(i), str(port)], stdout=subprocess.PIPE, text=True, env=env
-        )
+        subprocess.Popen([sys.executable, str(SCRIPT), str(i), str(port)], stdout=subprocess.PIPE, text=True, env=env)
         for i in range(2)
     ]
     try:

@@ -41,9 +41,7 @@ def alone(runs: Sequence[SweepRun], where: Path) -> list[Path]:
     for run in runs:
         folder = where / run.hash
         output = run.config.output.model_copy(update={"directory": folder})
-        assert (
-            Simulation(run.config.model_copy(update={"output": output}), report=lambda line: None).run() == 0
-        )
+        assert Simulation(run.config.model_copy(update={"output": output}), report=lambda line: None).run() == 0
         folders.append(folder)
     return folders
 
@@ -165,9 +163,7 @@ def test_a_number_that_decides_what_is_computed_is_not_batched(
     from simulator.physics.models.navier_stokes import NavierStokes
 
     linear = NavierStokes.linear
-    monkeypatch.setattr(
-        NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {}
-    )
+    monkeypatch.setattr(NavierStokes, "linear", lambda self: linear(self) if self.settings.viscosity > 0 else {})
     sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2]}}")
     assert keyed(sweep) == [([0, 1], V)]
     sweep.prepare()

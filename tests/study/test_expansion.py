@@ -15,9 +15,7 @@ def values(sweep) -> list[tuple]:
 
 
 def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> None:
-    sweep = study(
-        "base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}"
-    )
+    sweep = study("base: base.yaml\nsweep: {grid: {model.viscosity: [1e-3, 1/100], precision: [single, double]}}")
     assert sweep.varied == ("model.viscosity", "precision")
     assert values(sweep) == [(1e-3, "single"), (1e-3, "double"), (0.01, "single"), (0.01, "double")]
     assert [run.config.model.viscosity for run in sweep.runs] == [1e-3, 1e-3, 0.01, 0.01]
@@ -25,9 +23,7 @@ def test_grid_is_every_combination_and_the_first_key_changes_slowest(study) -> N
 
 
 def test_zip_goes_in_step(study) -> None:
-    sweep = study(
-        'base: base.yaml\nsweep: {zip: {"grid.shape": [[8, 8, 8], [12, 12, 12]], "time.dt": [0.02, 0.01]}}'
-    )
+    sweep = study('base: base.yaml\nsweep: {zip: {"grid.shape": [[8, 8, 8], [12, 12, 12]], "time.dt": [0.02, 0.01]}}')
     assert values(sweep) == [([8, 8, 8], 0.02), ([12, 12, 12], 0.01)]
 
 

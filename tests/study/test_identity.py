@@ -39,9 +39,7 @@ def test_what_changes_the_results_changes_the_hash(study, old: str, new: str) ->
 
 
 def test_a_key_that_is_not_compared_counts_where_the_sweep_varies_it(study) -> None:
-    sweep = study(
-        "base: base.yaml\nsweep: {grid: {fft.block: [1, 2], output.diagnostics.every_steps: [1, 2]}}\n"
-    )
+    sweep = study("base: base.yaml\nsweep: {grid: {fft.block: [1, 2], output.diagnostics.every_steps: [1, 2]}}\n")
     assert len({run.hash for run in sweep.runs}) == 4
 
 

@@ -95,9 +95,7 @@ def test_what_only_grid_and_devices_together_forbid(refused) -> None:
 
 def test_an_output_field_that_the_model_does_not_have(refused) -> None:
     (line,) = refused(HEAD + "  grid: {output.snapshots.fields: [[velocity], [vortcity]]}\n")
-    assert line.startswith(
-        "study.yaml:3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?"
-    )
+    assert line.startswith("study.yaml:3: output.snapshots.fields: unknown field 'vortcity', did you mean vorticity?")
 
 
 @pytest.mark.parametrize(
@@ -138,9 +136,7 @@ def test_a_start_that_fails_is_refused_by_the_check_and_not_by_looking(study) ->
     start = "def build(x, y, z, n):\n    if n == 2:\n        raise RuntimeError('not well')\n"
     Path("start.py").write_text(start + "    return {'velocity': [0 * x, 0 * y, 0 * z]}\n")
     python = "{kind: python, path: start.py, function: build, parameters: {n: 1}}"
-    sweep = study(
-        HEAD + "  grid: {initial.parameters.n: [1, 2]}\n", BASE.replace("{kind: taylor_green}", python)
-    )
+    sweep = study(HEAD + "  grid: {initial.parameters.n: [1, 2]}\n", BASE.replace("{kind: taylor_green}", python))
     assert len(sweep.runs) == 2
     with pytest.raises(UserError, match=r"start.py:3: build: RuntimeError: not well"):
         sweep.check()

@@ -15,9 +15,7 @@ from simulator.study import Sweep
 from simulator.study.study_status import statuses_of
 
 ROOT = Path(__file__).parents[2]
-STUDY = (
-    "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2, 0.3]}}\ncollect: [final.energy, wall_time]\n"
-)
+STUDY = "base: base.yaml\nsweep: {grid: {model.viscosity: [0.1, 0.2, 0.3]}}\ncollect: [final.energy, wall_time]\n"
 
 
 @pytest.fixture(autouse=True)

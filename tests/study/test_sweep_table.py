@@ -149,8 +149,7 @@ def test_the_plan_as_text(study) -> None:
     needed = size(Step(found.runs[0].config).memory)
     assert lines[1].split()[3:] == [*needed.split(), "5", "2560"]
     assert (
-        lines[-1]
-        == f"4 runs in out/study, the largest needs about {needed} of memory, cost 1.02e+04 points x steps"
+        lines[-1] == f"4 runs in out/study, the largest needs about {needed} of memory, cost 1.02e+04 points x steps"
     )
 
 
@@ -206,9 +205,7 @@ def test_pictures_of_what_there_is(half_done) -> None:
         "max_dissipation_against_model_viscosity.png", "series_energy.png", "series_dissipation.png",
         "series_enstrophy.png",
     ]  # fmt: skip
-    assert all(
-        path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files
-    )
+    assert all(path.parent == half_done.folder / "plots" and path.read_bytes()[:4] == b"\x89PNG" for path in files)
 
 
 @pytest.mark.parametrize(

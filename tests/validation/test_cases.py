@@ -11,9 +11,7 @@ DEFAULT = ("taylor_green_early", "taylor_green_inviscid", "alfven_wave")
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            n, marks=[pytest.mark.smoke] if n == DEFAULT[0] else [pytest.mark.slow] * (n not in DEFAULT)
-        )
+        pytest.param(n, marks=[pytest.mark.smoke] if n == DEFAULT[0] else [pytest.mark.slow] * (n not in DEFAULT))
         for n, case in CASES.items()
         if not case.full
     ],

@@ -34,9 +34,7 @@ def with_values(simulation: Simulation, values: dict[str, Any]) -> None:
 
     def coefficients(value: jax.Array) -> jax.Array:
         shape = (*value.shape[: value.ndim - len(transform.physical.seen_order)], *transform.physical.shape)
-        return transform.layout.constrain(
-            transform.forward(transform.physical.constrain(value.reshape(shape)))
-        )
+        return transform.layout.constrain(transform.forward(transform.physical.constrain(value.reshape(shape))))
 
     fields = jax.jit(lambda: {n: coefficients(jnp.asarray(v)) for n, v in values.items()})()
     begun = jax.jit(lambda: simulation.begin(simulation.model.begin(fields, fields.keys())))()
@@ -127,9 +125,7 @@ def test_as_exponax_has_it(name: str) -> None:
     )
     with_values(own, start)
     wanted = np.asarray(
-        jax.jit(lambda u: jax.lax.fori_loop(0, STEPS, lambda _, u: stepper(u), u))(
-            jnp.stack(list(start.values()))
-        )
+        jax.jit(lambda u: jax.lax.fori_loop(0, STEPS, lambda _, u: stepper(u), u))(jnp.stack(list(start.values())))
     )
     stepped(own, STEPS, dt)
     found = np.stack([np.asarray(own.fields[field]) for field in start])
@@ -175,9 +171,7 @@ def test_waves_of_hall_mhd(kind: str) -> None:
         ("surface_quasi_geostrophic", "buoyancy", ("energy", "surface_energy")),
     ],
 )
-def test_inviscid_invariants_drift_with_the_order_of_the_integrator(
-    name: str, field: str, invariants
-) -> None:
+def test_inviscid_invariants_drift_with_the_order_of_the_integrator(name: str, field: str, invariants) -> None:
     """RK4 changes quadratic invariants by order dt^4 in a fixed time: half the step makes the drift 16 times smaller;
     2^3.7 is asked for, because the next order adds to it."""
     zero = "viscosity: 0, drag: 0" if name == "turbulence_2d" else "hyperviscosity: 0"

@@ -52,9 +52,7 @@ def moving_vortex(folder, shape, box, plane, *, time=0.0, viscosity=0.05, dealia
     rate = viscosity * sum((2 * np.pi / box[i]) ** 2 for i in plane)
     given = {"box": box, "wind": [0.7, -0.4, 0.9], "time": time, "plane": plane}
     initial = python_flow(folder, MOVING, **given, damping=float(np.exp(-rate * time)))
-    return flow(
-        *shape, initial=initial, viscosity=viscosity, grid={"box": box, "dealias": dealias}, **options
-    )
+    return flow(*shape, initial=initial, viscosity=viscosity, grid={"box": box, "dealias": dealias}, **options)
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,7 @@ def difference(a, b) -> float:
     worst = 0.0
     for name, field in a.fields.items():
         one, other = np.asarray(field), np.asarray(b.fields[name])
-        cut = tuple(
-            slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True)
-        )  # padding differs
+        cut = tuple(slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))  # padding differs
         worst = max(worst, abs(one[cut] - other[cut]).max() / abs(one).max())
     return float(worst)
 

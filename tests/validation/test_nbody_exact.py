@@ -62,9 +62,7 @@ time: {{stop: 21.6388, dt: 0.25}}
     )
     background = run.model.background
     end = stepped(run, run.state, background.time_of(1.0), 87)
-    begun, grown = (
-        np.asarray(run.spectra(s)["dark_density_power"])[1 : side // 4 + 1] for s in (run.state, end)
-    )
+    begun, grown = (np.asarray(run.spectra(s)["dark_density_power"])[1 : side // 4 + 1] for s in (run.state, end))
     growth = np.sqrt(grown / begun) * background.growth(0.02) / background.growth(1.0)
     assert grown.max() < 1e-3  # linear
     np.testing.assert_allclose(growth[: side // 8], 1, rtol=0, atol=0.03)

@@ -85,9 +85,7 @@ def field(simulation: Simulation, state: State, name: str) -> np.ndarray:
 SLOW = ("boussinesq", "mhd")  # internal waves and invariants below know their planes, too
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=pytest.mark.slow if k in SLOW else []) for k in MODELS]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow if k in SLOW else []) for k in MODELS])
 def test_a_plane_is_a_layer_without_its_third_axis(kind: str, tmp_path) -> None:
     """Ten steps of every model on 12 x 10 points and two devices, and on 12 x 10 x 1 and one: the same up to the
     round-off of values of order 1."""

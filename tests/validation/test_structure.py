@@ -129,9 +129,7 @@ def test_a_box_of_the_library_s_spectrum() -> None:
     pytest.importorskip("camb")
     from simulator.physics.initial.cosmological import camb_spectrum
 
-    run = cases.simulation(
-        WAVE, ASTRONOMICAL, LIBRARY, "grid.shape=24,24,24", "grid.box=2e4,2e4,2e4", "time.dt=1e-6"
-    )
+    run = cases.simulation(WAVE, ASTRONOMICAL, LIBRARY, "grid.shape=24,24,24", "grid.box=2e4,2e4,2e4", "time.dt=1e-6")
     background, settings = run.model.background, run.config.initial
     mean = 3 * 0.0677**2 * 0.31 / (8 * math.pi * run.model.gravity)
     rho = np.asarray(run.fields["density"])

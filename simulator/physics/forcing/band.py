@@ -60,8 +60,7 @@ MOST_MODES = 2**22
 def _reach(grid: Grid, band: tuple[float, float]) -> list[int]:
     """The largest integer wavenumber along each axis."""
     return [
-        int(min(kept, band[1] * (1 + _MARGIN) / unit))
-        for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
+        int(min(kept, band[1] * (1 + _MARGIN) / unit)) for kept, unit in zip(grid.kept, grid.fundamental, strict=True)
     ]
 
 
@@ -161,15 +160,11 @@ class OrnsteinUhlenbeck(Forcing):
 
     Settings = OrnsteinUhlenbeckSettings
 
-    def __init__(
-        self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles
-    ):
+    def __init__(self, settings: OrnsteinUhlenbeckSettings, transform: Transform, model: Model, files: StartFiles):
         needs_velocity(model, "ornstein_uhlenbeck")
         weight = settings.solenoidal_weight
         if "velocity" in model.solenoidal and weight != 1:
-            raise UserError(
-                f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}"
-            )
+            raise UserError(f"solenoidal_weight: this model's flow is incompressible: 1 is needed, not {weight:g}")
         super().__init__(settings, transform, model, files)
         self._modes = band_modes(transform.grid, settings.band)
         self._embed = Embedding(transform.layout, self._modes)
@@ -248,9 +243,7 @@ class ConstantPower(Forcing):
 
     Settings = ConstantPowerSettings
 
-    def __init__(
-        self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles
-    ):
+    def __init__(self, settings: ConstantPowerSettings, transform: Transform, model: Model, files: StartFiles):
         needs_velocity(model, "constant_power")
         check_band(transform.grid, settings.band)
         super().__init__(settings, transform, model, files)

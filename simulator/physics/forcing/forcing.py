@@ -73,9 +73,7 @@ class PythonForcing(Forcing):
 
     Settings = PythonForcingSettings
 
-    def __init__(
-        self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles
-    ):
+    def __init__(self, settings: PythonForcingSettings, transform: Transform, model: Model, files: StartFiles):
         super().__init__(settings, transform, model, files)
         self._function = UserFunction.of(files, settings, "the coordinates", "function: ")
         one = jax.ShapeDtypeStruct((1, 1, 1), transform.dtype)

@@ -218,9 +218,7 @@ class Cosmological(Initial):
             k = jnp.sqrt(layout.k_squared())
             velocity_phase = jnp.where(k > 0, speed / (wave.hbar * jnp.maximum(k, 1e-300) ** 2), 0) * delta
             kind = jnp.result_type(transform.dtype, jnp.complex64)
-            contrast, phase = (
-                wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase)
-            )
+            contrast, phase = (wave.real.inverse(layout.constrain(f.astype(kind))) for f in (delta, velocity_phase))
             psi = jnp.sqrt(mean * jnp.maximum(1 + contrast, 0)) * jnp.exp(1j * phase)
             return transform.layout.constrain(transform.forward(psi)), wave.real.physical.min(contrast)
 
@@ -235,9 +233,7 @@ class Cosmological(Initial):
     def place(self, matter: ParticleComponent, files: StartFiles) -> ParticleSet:
         background = self._background(matter)
         if self.settings.library is not None:
-            raise UserError(
-                "library: needs model.units, which a composite does not have; give a table of k and P"
-            )
+            raise UserError("library: needs model.units, which a composite does not have; give a table of k and P")
         power = linear_power(self.settings, matter, files)
         a, unit = background.settings.start, background.growth(1.0)
         tempo = a**2 * float(background.hubble(a))

@@ -135,9 +135,7 @@ def three_dimensional(transform: Transform, kind: str) -> None:
 def only(name: str, wanted: Mapping[str, tuple[int, ...]], kind: str) -> None:
     """Refuses a model that has no field `name`."""
     if name not in wanted:
-        raise UserError(
-            f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}"
-        )
+        raise UserError(f"{kind} gives {name}, which this model does not have; its fields are {', '.join(wanted)}")
 
 
 def composite(parts: Mapping[str, type[Any]]) -> type[Any]:

@@ -68,9 +68,7 @@ class PythonStart(Initial):
         return matter.population.made(start)
 
 
-def _whole(
-    value: Any, lead: tuple[int, ...], transform: Transform, name: str, function: UserFunction
-) -> jax.Array:
+def _whole(value: Any, lead: tuple[int, ...], transform: Transform, name: str, function: UserFunction) -> jax.Array:
     """The value that a user's function gives for a field, as an array of the field's (padded) shape."""
     points, padded = transform.grid.seen(transform.grid.shape), transform.physical.seen_shape
     try:

@@ -81,9 +81,7 @@ def shape_of(settings: SpectrumSettings, files: StartFiles) -> Shape:
         case "pao":
             eta = settings.kolmogorov_scale
             # Pope, Turbulent Flows (2000), eq. 6.247, with k^4 at small k; the cut-off is Pao's, with C = 1.5.
-            return lambda k: (
-                (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
-            )
+            return lambda k: (k / k0) ** 4 * (1 + (k / k0) ** 2) ** (-17 / 6) * jnp.exp(-2.25 * (k * eta) ** (4 / 3))
         case "table":
             assert settings.table is not None
             return tabulated(files, settings.table, "E(k)")
@@ -134,9 +132,7 @@ def _scale(layout: Layout, field: jax.Array, shape: Shape, total: float, normali
     return field * factor[layout.shell_numbers()]
 
 
-def solenoidal(
-    layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str
-) -> jax.Array:
+def solenoidal(layout: Layout, shape: Shape, seed: int, energy: float, helicity: float, normalise: str) -> jax.Array:
     """Vector field (d, *order) with box mean energy |v|^2 / 2, and relative helicity on average.
 
     v = sqrt(1 + h) P+ v + sqrt(1 - h) P- v with P+- = (1 +- i k x / k) / 2 (Waleffe, Phys. Fluids A 4, 350, 1992).
@@ -263,9 +259,7 @@ class Random(Initial):
 
         return add_random_fields(transform, s, wanted, files, {"velocity": velocity()}, s.seed)
 
-    def _noise(
-        self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles
-    ) -> Fields:
+    def _noise(self, transform: Transform, wanted: Mapping[str, tuple[int, ...]], files: StartFiles) -> Fields:
         fields: Fields = {}
         kind = jnp.result_type(transform.dtype, jnp.complex64)
         for number, (name, s) in enumerate(sorted(self.settings.fields.items()), 1):

@@ -58,8 +58,7 @@ class SnapshotStart(Initial):
             names = _shared(stored.components, model.initial_shapes)
         if not names:
             raise UserError(
-                f"{path}: holds {', '.join(stored.components)}; "
-                f"this model's fields are {', '.join(model.fields)}"
+                f"{path}: holds {', '.join(stored.components)}; this model's fields are {', '.join(model.fields)}"
             )
         transforms = {name: model.transform_of(name) for name in model.fields}
         return {name: stored.coefficients(name, transforms.get(name, transform)) for name in names}

@@ -289,9 +289,7 @@ def profile(radius: jax.Array, scale: float) -> jax.Array:
     return jnp.where(x > last, outer, inner)
 
 
-def relax(
-    model: SchrodingerPoisson, psi: jax.Array, *, tolerance: float = 1e-9, most: int = 4000
-) -> jax.Array:
+def relax(model: SchrodingerPoisson, psi: jax.Array, *, tolerance: float = 1e-9, most: int = 4000) -> jax.Array:
     """The stationary state on the model's own grid and box near the real coefficients `psi`, with the same mass.
 
     Gradient descent of the energy at fixed mass, preconditioned by (k^2 hbar/2m + c)^-1 (a Sobolev gradient; Garcia-

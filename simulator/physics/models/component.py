@@ -39,9 +39,7 @@ _Settings = TypeVar("_Settings", bound=Settings)
 
 def _usable(name: str) -> str:
     if not free_name(name) or name == "log":  # histograms have a log_density
-        raise ValueError(
-            f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas"
-        )
+        raise ValueError(f"{shown(name)} cannot name a component, whose fields and columns begin with it; e.g. gas")
     return name
 
 

@@ -142,9 +142,4 @@ def _hermite(x, width, values, slopes):
     """The cubic through two values with two slopes, at the fraction x of the interval."""
     low, high = values[0], values[1]
     a, b = slopes[0] * width, slopes[1] * width
-    return (
-        (1 + 2 * x) * (1 - x) ** 2 * low
-        + x**2 * (3 - 2 * x) * high
-        + x * (1 - x) ** 2 * a
-        - x**2 * (1 - x) * b
-    )
+    return (1 + 2 * x) * (1 - x) ** 2 * low + x**2 * (3 - 2 * x) * high + x * (1 - x) ** 2 * a - x**2 * (1 - x) * b

@@ -20,9 +20,7 @@ def along_axes(grid: Grid, key: str, vector: Sequence[float]) -> tuple[float, ..
     count = len(grid.axes)
     if len(vector) != count and any(vector):
         needed = ("two numbers are", "three numbers are")[count - 2]
-        raise UserError(
-            f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]"
-        )
+        raise UserError(f"{key}: {needed} needed, one for each axis of the grid, not [{', '.join(map(str, vector))}]")
     return tuple(vector) if len(vector) == count else (0.0,) * count
 
 
@@ -31,8 +29,7 @@ def check_arrangement(one: Transform, other: Transform, whose: str) -> None:
     a, b = one.physical, other.physical
     if a.spec != b.spec or a.shape != b.shape:
         raise UserError(
-            f"devices.count: {whose} would be shared out differently; "
-            "fewer devices, or fft.decomposition: slab, work"
+            f"devices.count: {whose} would be shared out differently; fewer devices, or fft.decomposition: slab, work"
         )
 
 

@@ -119,8 +119,7 @@ def products_about(mean: jax.Array, values: jax.Array, name: str) -> dict[str, j
     """`NAME_xx`, ...: products of the components of v' = v - <v> at a point; `mean_and_rms` takes their means."""
     fluctuation = [values[i] - mean[i] for i in range(len(values))]
     return {
-        f"{name}_{AXES[i]}{AXES[j]}": fluctuation[i] * fluctuation[j]
-        for i, j in symmetric_pairs(len(fluctuation))
+        f"{name}_{AXES[i]}{AXES[j]}": fluctuation[i] * fluctuation[j] for i, j in symmetric_pairs(len(fluctuation))
     }
 
 

@@ -171,9 +171,7 @@ def check_plane(settings: FlowSettings) -> None:
 def scalars_on(grid: Grid, scalars: Iterable[Scalar]) -> tuple[Scalar, ...]:
     """The scalars of the settings, their gradients with one number for each axis of the grid."""
     keys = ((s, f"scalars.{i}.mean_gradient") for i, s in enumerate(scalars))
-    return tuple(
-        s.model_copy(update={"mean_gradient": specs.along_axes(grid, k, s.mean_gradient)}) for s, k in keys
-    )
+    return tuple(s.model_copy(update={"mean_gradient": specs.along_axes(grid, k, s.mean_gradient)}) for s, k in keys)
 
 
 def constant(vector: Sequence[float], dtype) -> np.ndarray:
@@ -252,9 +250,7 @@ def fluxes(names: Iterable[str], values: Fields) -> Fields:
     return {name: values[name] * values["velocity"] for name in names}
 
 
-def scalar_tendencies(
-    layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array
-) -> Fields:
+def scalar_tendencies(layout: Layout, scalars: Iterable[Scalar], products: Fields, velocity: jax.Array) -> Fields:
     """-div(u theta) - u . G."""
     tendencies = {}
     for s in scalars:
@@ -329,9 +325,7 @@ def flow_fields(transform: Transform, name: str = "velocity") -> dict[str, Deriv
     def vorticity(fields: Fields) -> jax.Array:
         return inverse(operators.curl(layout, fields[name]))
 
-    return specs.by_name(
-        *curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE), speed
-    )
+    return specs.by_name(*curl_fields(transform, vorticity, specs.VORTICITY, specs.VORTICITY_MAGNITUDE), speed)
 
 
 def curl_fields(
@@ -393,9 +387,7 @@ def pressure(
     """
 
     def head(values, points, parameters):
-        return Local(
-            {"force": pointwise_force(values), "kinetic": 0.5 * operators.squared(values["velocity"])}
-        )
+        return Local({"force": pointwise_force(values), "kinetic": 0.5 * operators.squared(values["velocity"])})
 
     layout = transform.layout
     products = transform.evaluate(inputs, head).products

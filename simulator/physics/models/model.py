@@ -236,9 +236,7 @@ class Observables(Dynamics):
 
     def spectral_energies(self, fields: Fields) -> Fields:
         """The energy of each mode (*order), by name; by default half the square of every field."""
-        return {
-            name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()
-        }
+        return {name: 0.5 * (squared(f) if f.ndim > 3 else f.real**2 + f.imag**2) for name, f in fields.items()}
 
     def spectra(self, fields: Fields) -> dict[str, jax.Array]:
         """Shell spectra by name, (shells,) each."""

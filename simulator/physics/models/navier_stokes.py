@@ -45,9 +45,7 @@ class NavierStokes(Model):
     exact_force: Momentum = Rotational()
     """The nonlinear force with its gradients but that of u^2 / 2, which the pressure needs."""
 
-    def __init__(
-        self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()
-    ):
+    def __init__(self, settings: NavierStokesSettings, transform: Transform, further: Sequence[FieldSpec] = ()):
         """`further`: fields that a subclass evolves besides velocity and scalars."""
         grid = transform.grid
         if grid.planar:
@@ -316,9 +314,7 @@ class NavierStokes(Model):
     def _pressure(self, fields: Fields) -> jax.Array:
         force = self.exact_force
         inputs = {n: fields[n] for n in force.fields} | force.inputs(self.transform.layout, fields)
-        return fluid.pressure(
-            self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields)
-        )
+        return fluid.pressure(self.transform, inputs, lambda v: force.products(v)["force"], self.linear_force(fields))
 
 
 def _loss(name: str) -> str:

@@ -115,9 +115,7 @@ def _check_declaration(kind: Any, path: Path, name: str) -> None:
     base = SplitEquation if issubclass(kind, SplitEquation) else Equation
     for parameter in kind.Settings.model_fields:
         if hasattr(base, parameter) or parameter in ("settings", "transform", "fields"):
-            raise UserError(
-                f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it"
-            )
+            raise UserError(f"{where}: a parameter cannot be called {parameter!r}, which equations have; rename it")
 
 
 class _Check:

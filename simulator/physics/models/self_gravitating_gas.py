@@ -122,9 +122,7 @@ class SelfGravitatingGas(Model):
         def begun(fields: Fields) -> Fields:
             evolved = {"density": fields["density"]}
             given = "momentum" in fields
-            evolved["momentum"] = (
-                fields["momentum"] if given else self.transform.evaluate(fields, product).products
-            )
+            evolved["momentum"] = fields["momentum"] if given else self.transform.evaluate(fields, product).products
             return {n: layout.constrain(operators.hermitian(layout, field)) for n, field in evolved.items()}
 
         return begun(fields)
@@ -256,14 +254,10 @@ class SelfGravitatingGas(Model):
 
         least, edge = (float(v) for v in look(fields))
         if not least > 0:
-            problem = (
-                f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
-            )
+            problem = f"the density lost its sign (least value {least:.3g}): shocks or deep voids are not resolved"
             return problem, "A finer grid, more viscosity or a higher sound_speed"
         if edge > (limit := self.settings.max_edge_energy):
-            problem = (
-                f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
-            )
+            problem = f"the flow is under-resolved: {edge:.1%} of the squared momentum lies near the grid's edge"
             return f"{problem} (limit: model.max_edge_energy {limit:g})", "A finer grid or more viscosity"
         return None
 
@@ -426,9 +420,7 @@ class SelfGravitatingGas(Model):
         slope = operators.gradient(layout, pressure)
         inputs = {"density": rho, "momentum": fields["momentum"], "slope": slope}
         axes = self.transform.grid.axes
-        inputs |= {
-            f"gradient_{axis}": operators.gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)
-        }
+        inputs |= {f"gradient_{axis}": operators.gradient(layout, v) for axis, v in zip(axes, velocity, strict=True)}
         if self.settings.gravitational_constant:
             inputs["grad_phi"] = operators.gradient(layout, self.potential(rho))
 

@@ -58,9 +58,7 @@ def settled(particles: ParticleSet, domain: Domain) -> ParticleSet:
     residents = _residents(travellers.home, travellers.id >= 0, domain)
     short = jnp.maximum(residents, particles.capacity + particles.capacity // 4 + 1)
     needed = jnp.where(full, short, travellers.held.max())
-    return replace(
-        particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed
-    )
+    return replace(particles, records=travellers.records, id=travellers.id, count=travellers.held, needed=needed)
 
 
 def _residents(home: tuple[jax.Array, ...], valid: jax.Array, domain: Domain) -> jax.Array:

@@ -41,10 +41,7 @@ class Population:
 
         def empty() -> ParticleSet:
             return ParticleSet(
-                {
-                    r: jnp.zeros((n, entries) if n else (entries,), jnp.float64)
-                    for r, n in self.records.items()
-                },
+                {r: jnp.zeros((n, entries) if n else (entries,), jnp.float64) for r, n in self.records.items()},
                 jnp.zeros(entries, jnp.int64),
                 jnp.zeros(devices, jnp.int32),
                 jnp.int32(0),
@@ -70,9 +67,7 @@ class Population:
     def _inside(self, particles: ParticleSet) -> ParticleSet:
         if not bool(jax.jit(partial(_in_box, domain=self.domain))(particles)):
             box = " x ".join(f"{length:g}" for length in self.domain.box)
-            raise UserError(
-                f"some particles begin outside the box of {box}, which reaches from 0; move them inside"
-            )
+            raise UserError(f"some particles begin outside the box of {box}, which reaches from 0; move them inside")
         try:
             return self.homed(particles)
         except RunFailure as error:
@@ -106,9 +101,7 @@ class Population:
 
         def local(ids: jax.Array, values: jax.Array) -> jax.Array:
             place = jnp.where((ids >= 0) & (ids % stride == 0), ids // stride, most)
-            return (
-                jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
-            )
+            return jnp.zeros((1, values.shape[0], most), values.dtype).at[0, :, place].set(values.T, mode="drop")
 
         if domain.devices == 1:
             return local(particles.id, values)[0]

@@ -18,9 +18,7 @@ LONGEST_NAME = 64
 
 def _usable(name: str) -> str:
     if not name.isidentifier() or len(name) > LONGEST_NAME:
-        raise ValueError(
-            f"{shown(name)} cannot name particles; take a word of letters, digits and _, e.g. tracers"
-        )
+        raise ValueError(f"{shown(name)} cannot name particles; take a word of letters, digits and _, e.g. tracers")
     return name
 
 

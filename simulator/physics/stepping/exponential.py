@@ -74,6 +74,4 @@ class ExponentialRungeKutta4(Integrator):
         at_a = tendency(a, time + dt / 2, 1)
         at_b = tendency({n: half[n] * u[n] + p[n] * at_a[n] for n in names}, time + dt / 2, 2)
         at_c = tendency({n: half[n] * a[n] + p[n] * (2 * at_b[n] - at_u[n]) for n in names}, time + dt, 3)
-        return {
-            n: whole[n] * u[n] + q[n] * at_u[n] + r[n] * (at_a[n] + at_b[n]) + s[n] * at_c[n] for n in names
-        }
+        return {n: whole[n] * u[n] + q[n] * at_u[n] + r[n] * (at_a[n] + at_b[n]) + s[n] * at_c[n] for n in names}

@@ -19,18 +19,14 @@ Formulas = Callable[..., tuple[Fields, Fields]]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def finished(
-    formulas: Formulas, dt: jax.Array, linear: Fields, h: Fields, *fields: Fields
-) -> tuple[Fields, Fields]:
+def finished(formulas: Formulas, dt: jax.Array, linear: Fields, h: Fields, *fields: Fields) -> tuple[Fields, Fields]:
     """Two registers, `formulas(linear, h, *fields)`, computed before all later operations.
 
     XLA would otherwise postpone sums that are needed only at the end of a step and keep every tendency in them until
     then; optimization barriers are dropped before it decides. It has to obey a condition whose value it cannot know.
     """
 
-    def unchanged(
-        linear: Fields, h: Fields, first: Fields, second: Fields, *_: Fields
-    ) -> tuple[Fields, Fields]:
+    def unchanged(linear: Fields, h: Fields, first: Fields, second: Fields, *_: Fields) -> tuple[Fields, Fields]:
         return first, second
 
     return lax.cond(dt < jnp.inf, formulas, unchanged, linear, h, *fields)

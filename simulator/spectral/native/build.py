@@ -125,8 +125,7 @@ def objects(
 def _run(with_compiler: str, commands: list[list[str]], folder: Path) -> None:
     """Runs compilers side by side. Raises Unavailable with the first error."""
     running = [
-        subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for c in commands
+        subprocess.Popen(c, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for c in commands
     ]
     outputs = [process.communicate()[0].splitlines() for process in running]
     for process, lines in zip(running, outputs, strict=True):

@@ -115,25 +115,19 @@ class NativeTransform(LocalTransform):
     def _outer_forward_of(self, messages: Messages) -> jax.Array:
         for i in range(1, len(self.plan.stages)):
             wanted = self._modes() if i == self.last else self._messages(i, i)
-            messages = run(
-                self._form(i, True, self._messages(i - 1, i), wanted), self._exchange(i - 1, messages)
-            )
+            messages = run(self._form(i, True, self._messages(i - 1, i), wanted), self._exchange(i - 1, messages))
         return messages[0]
 
     def _outer_inverse_of(self, modes: jax.Array) -> Messages:
         messages: Messages = (modes,)
         for i in range(self.last, 0, -1):
             given = self._modes() if i == self.last else self._messages(i, i)
-            messages = self._exchange(
-                i - 1, run(self._form(i, False, given, self._messages(i - 1, i)), messages)
-            )
+            messages = self._exchange(i - 1, run(self._form(i, False, given, self._messages(i - 1, i)), messages))
         return messages
 
     def forward(self, array: jax.Array) -> jax.Array:
         """Transforms one device's values (component, x, y, z) to its modes (component, *layout.order)."""
-        return self._outer_forward(
-            run(self._form(0, True, self._values(AXES), self._messages(0, 0)), (array,))
-        )
+        return self._outer_forward(run(self._form(0, True, self._values(AXES), self._messages(0, 0)), (array,)))
 
     def inverse(self, array: jax.Array) -> jax.Array:
         """Transforms one device's modes to its values (component, x, y, z), zero in padding."""

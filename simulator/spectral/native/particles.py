@@ -103,9 +103,7 @@ def _sorted(
 
 
 @_sorted.defjvp
-def _(
-    order: str, cells: tuple[int, ...], spacing: tuple[float, ...], primals: Any, tangents: Any
-) -> tuple[Any, Any]:
+def _(order: str, cells: tuple[int, ...], spacing: tuple[float, ...], primals: Any, tangents: Any) -> tuple[Any, Any]:
     entries = jnp.arange(primals[2].shape[-1], dtype=jnp.int64)
     *made, places = _sorted(order, cells, spacing, *primals, entries)
     moved = [

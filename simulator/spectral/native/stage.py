@@ -179,8 +179,7 @@ def _transpose(cotangents, *given, form: Form):
         # Planes that were not read get no cotangent: the rest of the arrays that the transpose fills is zero.
         components = form.target.components(cotangents[0])
         empty = [
-            jnp.zeros(form.source.array(components), form.dtype_of(form.source))
-            for _ in range(form.source.messages)
+            jnp.zeros(form.source.array(components), form.dtype_of(form.source)) for _ in range(form.source.messages)
         ]
         back = stage_p.bind(*cotangents, *start, *empty, form=form_back)
     else:
