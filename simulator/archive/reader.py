@@ -144,6 +144,10 @@ class StoredField:
             self._fill(targets, rising[leading:])
         return out[flipped].reshape([len(r) for r, d in zip(ranges, dropped, strict=True) if not d])
 
+    def read(self, component: tuple[int, ...], bounds: tuple[slice, ...]) -> np.ndarray:
+        """One component between the given bounds of each axis."""
+        return self[(*component, *bounds)]
+
     def _fill(self, targets: list[tuple[str, np.ndarray]], ranges: list[range]) -> None:
         """Fill each (component path, array over `ranges`) from the shards."""
         touched = [(p, cut) for p in self._pieces if (cut := _overlap(p, ranges)) is not None]
