@@ -162,7 +162,9 @@ class Trial:
             return
         if main(["verify", str(run), "--quiet"]) != 0:
             yield f"{what}: verify finds something"
-        apart = [(d, n) for n, d in difference(run, self.place / "alone") if d > self.tolerance]
+        apart = [
+            (d, n) for n, d in difference(run, self.place / "alone", self.tolerance < 1e-5) if d > self.tolerance
+        ]
         if apart:
             yield f"{what}: differs from one device by more than {self.tolerance:.1g}: " + ", ".join(
                 f"{name} {d:.1e}" for d, name in sorted(apart, reverse=True)[:6]
