@@ -9,7 +9,7 @@ import pytest
 from flow_support import flow
 from gravity_cases import GAS, WAVE
 
-from simulator.archive.recorder import measured, series_of
+from simulator.archive.recorder import series_of
 from simulator.errors import UserError
 from simulator.measure.profiles import profile_edges
 from simulator.spectral import Grid
@@ -35,7 +35,7 @@ def run(text, devices):
 @cache
 def compiled(text, devices, kind):
     simulation = run(text, devices)
-    return jax.jit(measured(simulation, kind).compute).lower(simulation.state).compile()
+    return jax.jit(series_of(simulation)[kind].compute).lower(simulation.state).compile()
 
 
 @cache
@@ -44,7 +44,7 @@ def found(text, devices):
     values = {}
     simulation = run(text, devices)
     for kind in KINDS:
-        what = measured(simulation, kind)
+        what = series_of(simulation)[kind]
         got = {k: np.asarray(v) for k, v in compiled(text, devices, kind)(simulation.state).items()}
         shapes = {k: tuple(len(what.coordinates[d]) for d in over) for k, over in what.variables.items()}
         assert {k: v.shape for k, v in got.items()} == shapes
@@ -122,7 +122,7 @@ def test_a_flat_box_has_a_densest_point_too():
     text = GAS.replace("[16, 16, 16]", "[16, 8, 1]")
     fields = '{"density": 2 + jnp.cos(x - 1.3) + 0 * y + 0 * z, "velocity": (0 * x + 0 * y + 0 * z,) * 3}'
     simulation = cases.simulation(text, OUTPUT[0], python=fields)
-    got = jax.jit(measured(simulation, "profiles").compute)(simulation.state)
+    got = jax.jit(series_of(simulation)["profiles"].compute)(simulation.state)
     np.testing.assert_allclose([got[f"center_{a}"] for a in "xyz"], (1.3, 0, 0), atol=1e-7)
 
 
@@ -160,7 +160,7 @@ time: {stop: 1.0, max_dt: 0.05}
         ("profiles", ("density", "gas_density", "waves_density")),
         ("histograms", ("log_density", "log_gas_density", "log_waves_density")),
     ):
-        what = measured(simulation, kind)
+        what = series_of(simulation)[kind]
         got = {k: np.asarray(v) for k, v in jax.jit(what.compute)(simulation.state).items()}
         assert set(names) <= got.keys()
         if kind == "profiles":
