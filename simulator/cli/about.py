@@ -32,7 +32,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Performance": ("performance",),
     "Internals": (
-        "developers", "internals/transforms", "internals/storage", "internals/planning", "internals/tests",
+        "developers", "internals/adding", "internals/transforms", "internals/storage", "internals/planning",
+        "internals/tests",
     ),
     "About": ("changelog", "citation"),
 }  # fmt: skip

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "simulator/docs/internals/adding.md"
 
 def test_five_parts_of_another_package(tmp_path: Path) -> None:
     """A run with all of them on two devices, continued on one, equals one that is not interrupted."""
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     package, (groups,) = tmp_path / "my_parts", [text for kind, text in blocks if kind == "toml"]
     package.mkdir()
     for kind, text in blocks:

@@ -225,7 +225,7 @@ def test_a_field_that_is_not_solenoidal_is_projected_with_a_warning(tmp_path, ca
 # An inviscid flow with a dt far beyond the limit of stability: it doubles its size in every few steps.
 UNSTABLE = """\
 model: {kind: navier_stokes, viscosity: 0}
-grid: {shape: [16, 12, 10]}
+grid: {shape: [16, 12, 10], box: [2*pi, 5, 4]}
 initial: {kind: random, peak: 3, energy: 0.5, seed: 1}
 time: {stop: 1000, dt: 1.0}
 devices: {platform: cpu, count: 2}

@@ -285,16 +285,16 @@ NEEDED = "shape (3, 16, 12, 10) is needed"
     ("name", "message"),
     [
         ("absent", ": has no function 'absent'; it has no_dict, alien, shape, parts, words, imaginary, "),
-        ("no_dict", ": no_dict: returned JitTracer; a dict of fields by name is needed"),
-        ("alien", ": alien: returned 'temperature'; this model's fields are velocity"),
-        ("shape", f": shape: velocity has shape (2, 16, 12, 10); {NEEDED}"),
-        ("parts", f": parts: velocity has parts of shapes (16, 1, 1), (5,), (1, 1, 10); {NEEDED}"),
-        ("words", f": words: velocity has the type str; {NEEDED}"),
-        ("imaginary", ": imaginary: velocity is complex; real values are needed"),
+        ("no_dict", ":4: no_dict: returned JitTracer; a dict of fields by name is needed"),
+        ("alien", ":7: alien: returned 'temperature'; this model's fields are velocity"),
+        ("shape", f":10: shape: velocity has shape (2, 16, 12, 10); {NEEDED}"),
+        ("parts", f":13: parts: velocity has parts of shapes (16, 1, 1), (5,), (1, 1, 10); {NEEDED}"),
+        ("words", f":16: words: velocity has the type str; {NEEDED}"),
+        ("imaginary", ":19: imaginary: velocity is complex; real values are needed"),
         ("uses_numpy", f":23: uses_numpy: {NUMPY}"),
         ("has_an_if", f":26: has_an_if: {NUMPY}"),
         ("wrong", ":29: wrong: KeyError: 'u'"),
-        ("greedy", ": greedy: TypeError: greedy() missing 1 required positional argument: 'more'"),
+        ("greedy", ":31: greedy: TypeError: greedy() missing 1 required positional argument: 'more'"),
     ],
 )
 def test_a_mistake_in_the_users_function(refused, tmp_path, name, message):

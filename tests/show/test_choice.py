@@ -18,7 +18,7 @@ from simulator.archive.shard import Dataset
 from simulator.archive.state import RunState, write_state
 from simulator.cli import main
 from simulator.errors import UserError
-from simulator.show import Selection, plot_run
+from simulator.show import Selection, lines, plot_run
 from simulator.show import runs as run_plots
 from simulator.show.choice import window
 from simulator.show.kinds import spectrum
@@ -104,8 +104,8 @@ def test_every_reader_of_a_window_has_the_rows_in_it(tmp_path, monkeypatch, text
         drawn.append(list(shown["time"] if isinstance(shown, dict) else shown.time))
         return Figure()
 
-    for name in ("time_series", "slices"):
-        monkeypatch.setattr(run_plots, name, caught)
+    monkeypatch.setattr(lines, "time_series", caught)
+    monkeypatch.setattr(run_plots, "slices", caught)
     planes = [t for t in (0.0, 2.0) if t in times]
     what = "diagnostics,slices" if planes else "diagnostics"
     assert main(["plot", str(folder), "--time", text, "--what", what]) == 0
