@@ -6,10 +6,11 @@ only the conjugate of a real field's mode is stored, it is conjugated: half-comp
 each other. Modes that are not stored are zero.
 
 Every device's part is assembled from hyperslabs: along each axis the requested modes are a few runs of
-consecutive stored modes. Memory: the part, and the largest of these hyperslabs.
+consecutive stored modes. Memory: the part, and pieces of at most 64 MiB, or of one plane if that is larger.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import numpy as np
 from simulator.archive.manifest import Axis
 from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.errors import UserError
+
+_PIECE_BYTES = 64 << 20
 
 
 def restore(
@@ -125,8 +128,10 @@ def _copy(
     out: np.ndarray,
     conjugate: bool,
 ) -> None:
-    """Copy the entries that are stored along all axes (place >= 0), run by run."""
-    for runs in itertools.product(*map(_runs, places)):
+    """Copy the entries that are stored along all axes (place >= 0), run by run, in bounded pieces."""
+    plane = field.dtype.itemsize * math.prod(len(p) for p in places[1:])
+    most = max(1, _PIECE_BYTES // max(plane, 1))
+    for runs in itertools.product(_runs(places[0], most), *map(_runs, places[1:])):
         bounds: list[slice] = [slice(None)] * len(order)
         for number, (_, stored) in zip(order, runs, strict=True):
             bounds[number] = stored
@@ -135,14 +140,17 @@ def _copy(
         out[tuple(requested for requested, _ in runs)] = np.conj(values) if conjugate else values
 
 
-def _runs(places: np.ndarray) -> Iterator[tuple[slice, slice]]:
-    """The requested and the stored entries of every run of places that go up or down by one; -1 is no place."""
+def _runs(places: np.ndarray, most: int | None = None) -> Iterator[tuple[slice, slice]]:
+    """The requested and the stored entries of every run of places that go up or down by one, cut into runs of at most
+    `most` entries; -1 is no place."""
     there = np.flatnonzero(places >= 0)
     ways = np.where(np.diff(there) == 1, np.diff(places[there]), 0)
     ways[abs(ways) != 1] = 0
     ends = np.flatnonzero((ways == 0) | (abs(np.diff(ways, prepend=ways[:1])) == 2)) + 1
-    for run in np.split(there, ends) if len(there) else ():
-        first, last = int(places[run[0]]), int(places[run[-1]])
-        step = 1 if last >= first else -1
-        stop = last + step
-        yield slice(run[0], run[-1] + 1), slice(first, stop if stop >= 0 else None, step)
+    most = most or len(places)
+    for whole in np.split(there, ends) if len(there) else ():
+        for run in (whole[i : i + most] for i in range(0, len(whole), most)):
+            first, last = int(places[run[0]]), int(places[run[-1]])
+            step = 1 if last >= first else -1
+            stop = last + step
+            yield slice(run[0], run[-1] + 1), slice(first, stop if stop >= 0 else None, step)

@@ -1,12 +1,14 @@
 """Restoring on other layouts: the reference is a dictionary of modes, filled and looked up one by one."""
 
+import sys
+
 import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding
-from storage_support import grid, on_devices, random_field, save, write_sharded
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from storage_support import XYZ, grid, on_devices, random_field, save, write_sharded
 
 from simulator.archive.manifest import Axis
 from simulator.archive.reader import open_snapshot
@@ -138,6 +140,17 @@ def test_without_the_symmetry_nothing_is_conjugated(tmp_path):
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     got = restore(folder, "psi", single, (Axis.modes("kx", [0, 1, -1]),))
     np.testing.assert_array_equal(np.asarray(got), [1j, 2j, 0])
+
+
+def test_pieces_are_cut_when_memory_is_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["simulator.archive.restore"], "_PIECE_BYTES", 200)
+    values = random_field(3, 6, 5, 4)
+    folder = save(tmp_path, 1, [Dataset("u", values, grid(6, 5, 4), XYZ)], {"time": 0.0})
+    mesh = jax.make_mesh((2,), ("m",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+    sharding = NamedSharding(mesh, PartitionSpec(None, None, "m"))
+    x, y, z = grid(6, 5, 4)
+    got = restore(folder, "u", sharding, (z, x, y), (4, 6, 5))
+    np.testing.assert_array_equal(np.asarray(got), values.transpose(0, 3, 1, 2))
 
 
 def test_refusals_name_what_does_not_fit(tmp_path):
