@@ -244,8 +244,11 @@ def _contents(folder: Path) -> list[tuple[str, str]]:
         path = folder / name
         if path.exists():
             whole = size(_bytes(path) + _bytes(path.with_suffix(".parts")))
-            rows = len(path.read_bytes().splitlines()) - 1 if path.suffix == ".csv" else None
-            contents.append((name, whole if rows is None else f"{rows} row{'s' * (rows != 1)}, {whole}"))
+            if path.suffix == ".csv":
+                with path.open("rb") as file:  # line by line: a long run's table does not fit in memory
+                    rows = sum(1 for _ in file) - 1
+                whole = f"{rows} row{'s' * (rows != 1)}, {whole}"
+            contents.append((name, whole))
     for name in ("snapshots", "checkpoints"):
         if saved := committed(folder / name):
             largest, whole = max(map(_bytes, saved)), _bytes(folder / name)
