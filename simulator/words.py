@@ -1,4 +1,4 @@
-"""Numbers of bytes, durations, values and paths in messages."""
+"""Numbers of bytes, durations, values, paths and versions in messages."""
 
 from collections.abc import Container, Sequence
 from contextlib import suppress
@@ -25,6 +25,16 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def version_of(package: str = "simulator") -> str:
+    """The version of an installed package; "unknown" if it is not installed, as in a checkout on PYTHONPATH."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def short(path: Path) -> Path:

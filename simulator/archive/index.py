@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from simulator.archive.manifest import NAME as MANIFEST
 from simulator.archive.state import ALTERED
 from simulator.errors import RunFailure, UserError
 from simulator.files import reason, write_durably
+from simulator.words import version_of
 
 _SEAL = b"simulator xxh3 "
 _SEAL_LENGTH = len(_SEAL) + 16
@@ -154,7 +154,7 @@ def lay_out(file: h5py.File, manifest: Manifest, make: MakeDataset) -> None:
             "iterationEncoding": "fileBased",
             "iterationFormat": "%08T",
             "software": "simulator",
-            "softwareVersion": metadata.version("simulator"),
+            "softwareVersion": version_of(),
             "date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
             **{k: v for k, v in manifest.attributes.items() if k not in ("time", "dt")},
         },

@@ -4,12 +4,12 @@ import os
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from simulator.cluster.hardware import usable_cores
 from simulator.simulation.provenance import git_state, processor
+from simulator.words import version_of
 
 
 def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[str, Any]:
@@ -17,7 +17,7 @@ def circumstances(arguments: Sequence[str], program: str = "simulator") -> dict[
     (processes that ran or waited, the benchmark's own among them) and the command `PROGRAM ARGUMENTS`."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "version": metadata.version("simulator"),
+        "version": version_of(),
         "commit": None if (checkout := git_state(Path(__file__).parent)) is None else checkout["commit"],
         "processor": processor(),
         "cores": usable_cores(),

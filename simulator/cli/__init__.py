@@ -16,8 +16,9 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 
-from simulator.cli.parser import CommandParser, program_version
+from simulator.cli.parser import CommandParser
 from simulator.errors import RunFailure, UserError, did_you_mean
+from simulator.words import version_of
 
 GROUPS: dict[str, dict[str, str]] = {
     "run": {
@@ -106,7 +107,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
         meant = did_you_mean(first, COMMANDS)
         raise UserError(f"simulator: unknown command {first!r}{meant} known: {', '.join(COMMANDS)}")
     if first == "--version":
-        print(f"simulator {program_version()}")
+        print(f"simulator {version_of()}")
         return 0
     # A command needs only its own module; --help needs all of them.
     commands = (first,) if first in COMMANDS else COMMANDS

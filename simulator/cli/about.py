@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from simulator.cli.parser import arg, command, program_version
+from simulator.cli.parser import arg, command
 from simulator.errors import UserError, did_you_mean
+from simulator.words import version_of
 
 FOLDER = Path(__file__).parents[1] / "docs"
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -233,7 +234,7 @@ def _program() -> str:
     return (
         "@software{simulator,\n"
         "  title = {simulator: distributed pseudo-spectral simulations of fluids and self-gravitating matter},\n"
-        f"  version = {{{program_version()}}}\n"
+        f"  version = {{{version_of()}}}\n"
         "}"
     )
 

@@ -47,16 +47,6 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{self.prog}: {message}{separator} see {self.prog} --help")
 
 
-def program_version() -> str:
-    """The version of the installed program; "unknown" if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("simulator")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def with_output(overrides: Sequence[str], output: str | None) -> list[Any]:
     """The overrides with that of `--output DIR`, which replaces `output.directory=DIR`."""
     from simulator.config.overrides import text_override

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from simulator.cluster.variables import recorded
 from simulator.files import UNRECORDED, Journal, replace_json
+from simulator.words import version_of
 
 NAME = "provenance.json"
 _PACKAGES = ("simulator", "jax", "jaxlib", "jaxdecomp", "numpy", "h5py")
@@ -33,7 +33,7 @@ def collect(
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(command),
-        "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}},
+        "versions": {"python": platform.python_version(), **{p: version_of(p) for p in _PACKAGES}},
         "git": git_state(Path(__file__).parent),
         "host": {
             "name": platform.node(),
