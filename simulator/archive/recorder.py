@@ -134,6 +134,7 @@ class Recorder:
         journal: Journal = UNRECORDED,
     ):
         self._folder, self._write, self._journal = folder, write, journal
+        self._transform = simulation.transform
         self._measured = series_of(simulation)
         self._carried = {
             name: CarriedArrays(m.carried, simulation.transform, f"series_{name}_")
@@ -161,7 +162,10 @@ class Recorder:
         self._last_step: dict[str, int] = {}
 
     def _row(self, name: str, measured: Measured) -> Callable[[State, Memory], tuple[Any, Memory]]:
-        """The compiled function from a state and the carried arrays to a row and the new carried arrays."""
+        """The compiled function from a state and the carried arrays to a row, which is replicated, and the carried
+        arrays after it."""
+        everywhere = NamedSharding(self._transform.layout.mesh, PartitionSpec())
+        carried = {n: a.sharding for n, a in self._carried[name].template.items()} if name in self._carried else {}
 
         def row(state: State, memory: Memory) -> tuple[Any, Memory]:
             if measured.carried is None:
@@ -169,7 +173,7 @@ class Recorder:
             memory = self._carried[name].placed(measured.carried.update(state, memory))
             return measured.compute(state, memory), memory
 
-        return jax.jit(row, donate_argnums=1)
+        return jax.jit(row, donate_argnums=1, out_shardings=(everywhere, carried))
 
     def programs(self) -> dict[str, Compilable]:
         """The programs that compute the rows, by series, to be compiled ahead and given to `use`."""

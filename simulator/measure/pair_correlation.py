@@ -138,13 +138,13 @@ class PairCounter:
             partial(self._of_device, most=most),
             mesh=self.domain.physical.mesh,
             in_specs=spec,
-            out_specs=jax.sharding.PartitionSpec(self.domain.names),
+            out_specs=jax.sharding.PartitionSpec(),
             check_vma=False,
         )(position, chosen)
-        return counts.sum(0) // 2
+        return counts // 2
 
     def _of_device(self, position: jax.Array, chosen: jax.Array, most: int) -> jax.Array:
-        """(1, bins): ordered pairs of one device's particles with all others."""
+        """(bins,): ordered pairs of all devices' particles, of which this device counts those of its own."""
         ours = gathered(position, chosen, most)
         met, before = [ours], position
         for cut in self.domain.cuts:
@@ -161,7 +161,7 @@ class PairCounter:
             return counts + self._between(*ours, all_theirs[i], all_are[i])
 
         counts = jnp.zeros(len(self.edges) - 1, jnp.int64)
-        return lax.fori_loop(0, len(met), visit, counts)[None]
+        return lax.psum(lax.fori_loop(0, len(met), visit, counts), self.domain.names)
 
     def _between(self, position: jax.Array, chosen: jax.Array, others: jax.Array, theirs: jax.Array) -> jax.Array:
         """(bins,): ordered pairs between two sets of particles; a particle forms no pair with itself."""

@@ -47,7 +47,9 @@ def test_pairs_are_counted_exactly(layout, edges):
     position, place = clustered(COUNT), domain(layout)
     particles = settled(shared_out(position, place, COUNT), place)
     count = jax.jit(PairCounter(place, edges).__call__, static_argnums=(1, 2))
-    np.testing.assert_array_equal(count(particles, COUNT, 1), brute(position, GRID.box, edges))
+    found = count(particles, COUNT, 1)
+    assert found.sharding.is_fully_replicated  # four bins on four devices: XLA might leave each with one
+    np.testing.assert_array_equal(found, brute(position, GRID.box, edges))
 
 
 def test_pairs_of_some_particles():
