@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Compares a step of this program with the same step of others, in turns in one run.
 
-    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--rounds 5] [--only navier_stokes] [--json FILE]
+    .venv/bin/python scripts/bench_peers.py [--shapes 128,256] [--planes 256,1024] [--rounds 5] [--only navier_stokes]
+        [--json FILE]
 
 Navier-Stokes RK4 from a Taylor-Green vortex: fluidsim's ns3d (FFTW, MPI, 2 ranks, double precision), the method
-published for JAX (complex transforms that return to their layout, 2 devices), and this program. Schrodinger-Poisson
-steps of order 2 in single precision: Jaxion (2 devices), and this program. Every contender is a separate process that
+published for JAX (complex transforms that return to their layout, 2 devices), and this program. The same in planes:
+fluidsim's ns2d with each of its parallel transforms, and this program. Schrodinger-Poisson steps of order 2 in single
+precision: Jaxion (2 devices), and this program. Every contender is a separate process that
 waits for its turns without using a core; medians are compared. Contenders that solve the same flow must agree on its
 energy.
 
@@ -33,7 +35,9 @@ from simulator.check.circumstances import circumstances
 HERE = Path(__file__).resolve().parent
 PROBLEM = {"viscosity": 6.25e-4, "dt": 1e-3}
 RANKS = 2
-FLUIDSIM = ("fluidfft-fftwmpi", "fluidfft-fftw", "fluidsim[fft,mpi]")
+FLUIDSIM = ("fluidfft-fftwmpi", "fluidfft-fftw", "fluidfft-mpi_with_fftw", "fluidsim[fft,mpi]")
+IN_PLANES = ("fftwmpi2d", "fftw1d")
+"""Parallel transforms of planes in fluidsim."""
 DEBIAN = ("libfftw3-mpi-dev", "libfftw3-mpi3")
 
 
@@ -93,7 +97,7 @@ def fluidsim(folder: Path) -> Environment:
     environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if libraries:
         environ |= {"CPATH": str(found[0].parent), "LIBRARY_PATH": libraries, "LD_LIBRARY_PATH": libraries}
-    probe = "import fluidsim.solvers.ns3d.solver, fluidfft_fftwmpi"
+    probe = "import fluidsim.solvers.ns3d.solver, fluidfft_fftwmpi, fluidfft_mpi_with_fftw"
     return Environment(installed(folder / "fluidsim", FLUIDSIM, environ, probe), environ, RANKS)
 
 
@@ -196,9 +200,14 @@ def check_energies(started: list[Contender]) -> None:
             print(f"warning: {name}: energy {energy!r}, others {reference!r}", file=sys.stderr)
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",") if n]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", default="128", help="points along each side, e.g. 128,256")
+    parser.add_argument("--shapes", default="128", help="points along each side of a box, e.g. 128,256")
+    parser.add_argument("--planes", default="", help="points along each side of a plane, e.g. 256,1024")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--devices", type=int, default=2, help="of the JAX programs (default: 2)")
     parser.add_argument("--only", choices=("navier_stokes", "schrodinger_poisson"))
@@ -209,20 +218,28 @@ def main() -> int:
     args = parser.parse_args()
     folder, left_out = args.folder.absolute(), args.without.split(",")
     rows: list[dict[str, Any]] = []
-    for n in map(int, args.shapes.split(",")):
-        base = PROBLEM | {"n": n, "devices": args.devices, "steps": max(1, round(2 * 128**3 / n**3))}
-        flow, wave = base | {"flow": True}, base | {"flow": False, "precision": "single", "dt": 1e-5}
+    base = PROBLEM | {"devices": args.devices, "flow": True}
+    single, double = {"precision": "single"}, {"precision": "double"}
+    for n in _numbers(args.shapes):
+        flow = base | {"shape": [n] * 3, "steps": max(1, round(2 * 128**3 / n**3))}
         flows = [
-            ("fluidsim_step.py", fluidsim, flow),
-            ("published_step.py", here, flow | {"precision": "double"}),
-            ("simulator_step.py", here, flow | {"precision": "double"}),
-            ("simulator_step.py", here, flow | {"precision": "single"}),
+            ("fluidsim_step.py", fluidsim, flow | {"transform": "fftwmpi3d"}),
+            ("published_step.py", here, flow | double),
+            ("simulator_step.py", here, flow | double),
+            ("simulator_step.py", here, flow | single),
         ]
+        wave = flow | single | {"flow": False, "dt": 1e-5}
         waves = [("jaxion_step.py", jaxion, wave), ("simulator_step.py", here, wave)]
         for what, wanted in (("navier_stokes", flows), ("schrodinger_poisson", waves)):
             wanted = [w for w in wanted if w[0].removesuffix("_step.py") not in left_out]
             if args.only in (None, what):
                 rows += compare(f"{what}, {n}^3", wanted, folder, args.rounds)
+    for n in _numbers(args.planes):
+        flow = base | {"shape": [n] * 2, "steps": max(1, round(4 * 1024**2 / n**2))}
+        flows = [("fluidsim_step.py", fluidsim, flow | {"transform": name}) for name in IN_PLANES]
+        flows += [("simulator_step.py", here, flow | precision) for precision in (double, single)]
+        wanted = [w for w in flows if w[0].removesuffix("_step.py") not in left_out]
+        rows += compare(f"navier_stokes, {n}^2", wanted, folder, args.rounds)
     if args.json is not None:
         measured = circumstances(sys.argv[1:], "scripts/bench_peers.py") | {"rounds": args.rounds}
         args.json.write_text(json.dumps({"measured": measured, "rows": rows}, indent=1) + "\n")

@@ -14,7 +14,7 @@ jax.config.update("jax_platforms", "cpu")
 import jaxion  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
-n, steps, devices = settings["n"], settings["steps"], settings["devices"]
+n, steps, devices = settings["shape"][0], settings["steps"], settings["devices"]
 mesh = jax.make_mesh((1, devices), ("x", "y"))
 sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
 parameters = {

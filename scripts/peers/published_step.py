@@ -23,7 +23,7 @@ from jax import lax  # noqa: E402
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from published_transform import published_transform  # noqa: E402
 
-n, steps, nu, dt = settings["n"], settings["steps"], settings["viscosity"], settings["dt"]
+n, steps, nu, dt = settings["shape"][0], settings["steps"], settings["viscosity"], settings["dt"]
 mesh = Mesh(np.asarray(jax.devices()), ("slab",), axis_types=(AxisType.Auto,))
 forward, inverse, sharding = published_transform(mesh)
 

@@ -19,18 +19,17 @@ WAVE = {
     "model": {"kind": "schrodinger_poisson"},
     "initial": {"kind": "soliton", "core_radius": 0.7},
 }
-n, steps = settings["n"], settings["steps"]
 config = run_config_class().model_validate(
     {
         **(FLOW if settings["flow"] else WAVE),
-        "grid": {"shape": [n, n, n]},
+        "grid": {"shape": settings["shape"]},
         "time": {"stop": 1e6 * settings["dt"], "dt": settings["dt"]},
         "precision": settings["precision"],
         "devices": {"platform": "cpu", "count": settings["devices"]},
     }
 )
 simulation = Simulation(config)
-until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(steps))
+until = Until(np.float64(np.inf), np.float64(np.inf), np.int64(settings["steps"]))
 
 
 def run() -> None:
@@ -40,4 +39,4 @@ def run() -> None:
 run()
 energy = float(simulation.diagnostics(simulation.state)["energy"])
 name = f"simulator, {settings['precision']}, {settings['devices']} devices ({config.time.integrator})"
-serve(line, {"name": name, "energy": energy}, lambda: timed(steps, run))
+serve(line, {"name": name, "energy": energy}, lambda: timed(settings["steps"], run))

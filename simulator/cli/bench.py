@@ -8,20 +8,22 @@ from simulator.cli.parser import Command, arg, command, config_arguments
 from simulator.errors import UserError
 
 
-def _shape(text: str) -> tuple[int, int, int]:
+def _shape(text: str) -> tuple[int, ...]:
     try:
-        x, y, z = (int(n) for n in text.split(","))
+        extents = tuple(int(n) for n in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write e.g. 256,256,256") from None
-    if min(x, y, z) < 1:
+        extents = ()
+    if len(extents) not in (2, 3):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write e.g. 256,256,256 or 1024,1024")
+    if min(extents) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: every extent must be at least 1")
-    return x, y, z
+    return extents
 
 
 @command(
     "a whole step of a configuration: time, memory, compilation",
     *config_arguments(required=False),
-    arg("--shape", type=_shape, metavar="NX,NY,NZ", help="the same as grid.shape=NX,NY,NZ"),
+    arg("--shape", type=_shape, metavar="NX,NY[,NZ]", help="the same as grid.shape=NX,NY[,NZ]"),
     arg("--devices", type=int, metavar="N", help="the same as devices.count=N"),
     arg("--precision", choices=("single", "double"), help="the same as precision=..."),
     arg("--processes", type=int, metavar="N", help="start N local processes"),

@@ -20,7 +20,7 @@ from simulator.errors import UserError
 from simulator.physics.models import MODELS, Model
 from simulator.simulation import provenance
 from simulator.spectral import Grid, Modes, Transform, jaxdecomp, largest_count, native, staged, stages
-from simulator.spectral.backends import build, choose, kernels_of, preferred
+from simulator.spectral.backends import build, choose, preferred
 from simulator.spectral.candidates import Candidate
 from simulator.spectral.measure import measured
 from simulator.words import size
@@ -226,7 +226,7 @@ def check_exchange(config: RunConfig, own: Model | None = None) -> None:
 def chosen_kernels(config: RunConfig, platform: str) -> Literal["native", "xla"]:
     """The implementation of the local stages on a platform; refuses `native` if it is not available."""
     try:
-        return native.chosen(kernels_of(grid_of(config), config.fft.kernels), platform)
+        return native.chosen(config.fft.kernels, platform)
     except UserError as error:
         raise config.error_below("", error) from None
 

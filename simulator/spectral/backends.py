@@ -100,12 +100,6 @@ def _refused_mesh(mesh: Shape, count: int, found: list[Candidate]) -> str:
     return f"fft.mesh: {shape} {why}; use one of: {works}"
 
 
-def kernels_of(grid: Grid, kernels: Kernels) -> Kernels:
-    """The kernels that `auto` stands for: XLA's on planes, where the native kernels, which vectorize over
-    neighbours along x, would take three times as long."""
-    return "xla" if kernels == "auto" and grid.planar else kernels
-
-
 def _refusal(modes: Modes, count: int, backend: str, decomposition: str) -> str:
     kind = "" if decomposition == "auto" else f"{decomposition} "
     fewer = largest_count(modes, count - 1, backend, decomposition)
@@ -144,7 +138,7 @@ def make_transform(
 
     Raises UserError if grid, devices, backend and decomposition are incompatible.
     """
-    modes, kernels = Modes(grid, real, every), kernels_of(grid, options.pop("kernels", "auto"))
+    modes, kernels = Modes(grid, real, every), options.pop("kernels", "auto")
     found = choose(modes, len(devices), backend, decomposition)
     candidate = preferred(found, kernels, devices[0].platform)
     return build(modes, candidate, devices, dtype, kernels=kernels, **options)

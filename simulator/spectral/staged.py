@@ -17,7 +17,7 @@ from simulator.spectral.candidates import Candidate, Devices, Modes, TransformOp
 from simulator.spectral.layout import Layout, PhysicalLayout
 from simulator.spectral.local import LocalTransform, Points, Reductions, reduce_values
 from simulator.spectral.moved import evaluate_dealiased
-from simulator.spectral.native.local import ORDER, NativeTransform, points_order
+from simulator.spectral.native.local import LANES, NativeTransform, flat, modes_order
 from simulator.spectral.program import Program
 from simulator.spectral.stages import PLANS, SLABS, XYZ, Z_THEN_YX, Z_Y_X, ZX_THEN_Y, Decomposition
 from simulator.spectral.transform import Evaluated, Local, PointwiseFunction, Stacked, Tree, described, stack
@@ -94,7 +94,7 @@ class StagedTransform:
         self.layout = Layout(
             self.grid,
             mesh,
-            ORDER if self.kernels == "native" else plan.order,
+            modes_order(self.grid) if self.kernels == "native" else plan.order,
             plan.spectral,
             mode_numbers={a: modes.mode_numbers(a) for a in "xyz"},
             half=modes.real,
@@ -109,12 +109,12 @@ class StagedTransform:
             + ("_sequential" if sequential else "_in_blocks" if self._in_blocks and not cpu else "")
             + ("" if exchange == "full" else f"_{exchange}")
         )
-        self.kept_order = points_order(plan.stages[0].order) if self.kernels == "native" else None
         self._block = block
         cpu_bytes = NATIVE_BLOCK_BYTES if self.kernels == "native" else CPU_BLOCK_BYTES
         self._block_bytes = cpu_bytes if cpu else GPU_BLOCK_BYTES
         kind = NativeTransform if self.kernels == "native" else LocalTransform
         self._local = kind(plan, self.layout, self.physical, self.dtype, self.block, cpu, sequential)
+        self.kept_order = self._local.values_order if isinstance(self._local, NativeTransform) else None
         if not cpu and devices == 1 and plan is ZX_THEN_Y and not self._in_blocks:
             # No messages are sent, so that both directions may take the plan with the least memory traffic.
             self._local = replace(self._local, plan=Z_THEN_YX, back=self._local)
@@ -166,7 +166,8 @@ class StagedTransform:
             return extent(first)
         value = self.value_dtype if stage == 0 else self.complex_dtype
         plane = components * value.itemsize * extent(second) * extent(third)
-        return max(1, self._block_bytes // plane)
+        planes = max(1, self._block_bytes // plane)
+        return max(LANES, planes // LANES * LANES) if self.kernels == "native" and flat(self.grid) else planes
 
     def _make_program(self, direction: str) -> Program:
         physical, modes = self.physical.spec_of(4), self.layout.spec_of(4)

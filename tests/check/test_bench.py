@@ -71,7 +71,7 @@ def test_several_processes_measure_one_step(tmp_path):
         (["--devices", "0"], "devices.count"),
         (["--devices", "3", "--processes", "2"], "3 is not a multiple of 2 processes"),
         (["--processes", "0"], "--processes: must be at least 1, not 0"),
-        (["--shape", "16,16"], "'16,16' is not a shape; write e.g. 256,256,256"),
+        (["--shape", "16"], "'16' is not a shape; write e.g. 256,256,256 or 1024,1024"),
         (["no_such.yaml"], "no_such.yaml: no such file"),
         (["time.dtt=1"], "time.dtt: unknown key"),
     ],

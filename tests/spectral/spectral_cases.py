@@ -11,7 +11,7 @@ import numpy as np
 from simulator.spectral import Grid, Modes, Transform, native
 from simulator.spectral.backends import build, candidates
 
-SHAPES = {"even": (8, 24, 24), "odd": (9, 15, 21), "unequal": (16, 8, 12), "prime": (7, 11, 13)}
+SHAPES = {"even": (8, 24, 24), "odd": (9, 15, 21), "unequal": (16, 8, 12), "prime": (7, 11, 13), "flat": (1, 20, 27)}
 PLANS = (
     ("custom_partitioning", "z_xy"),
     ("custom_partitioning", "zx_y"),

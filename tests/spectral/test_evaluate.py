@@ -41,6 +41,7 @@ CASES = [
     Case(PLANS[1], 2, "odd", "complex", block=4),
     Case(PLANS[2], 8, "unequal", block=1),
     Case(PLANS[0], 1, "odd", precision="single", block=4),
+    Case(PLANS[1], 3, "flat", block=5),
     Case(PLANS[0], 3, "prime", block=2, kernels="xla"),
     Case(PLANS[1], 2, "odd", "complex", block=15, kernels="xla"),
     Case(PLANS[1], 1, "odd", block=4, kernels="gpu in blocks"),

@@ -66,7 +66,8 @@ ffi::Error stage(ffi::RemainingArgs given, ffi::RemainingRets made, ffi::Span<co
     stage.start = *start.typed_data<int32_t>();
     const Side &side = g.start_in == 1 ? g.source : g.target;
     for (int i = 0; i < 3; ++i)
-      if (side.order[i] == g.block && (stage.start < 0 || stage.start + g.planes > side.extents[i]))
+      if (side.order[i] == g.start_axis &&
+          (stage.start < 0 || stage.start + (g.start_axis == g.block ? g.planes : g.second_points) > side.extents[i]))
         return wrong("planes beyond the array's end");
   }
   for (index i = 0; i < targets; ++i) {

@@ -1,7 +1,8 @@
 """The local side of a plan in native code: one call for every stage, from the messages of one exchange to the next.
 
 Values, modes and messages have x contiguous: neighbouring lines along x fill a processor's vector lanes, so that y
-and z are transformed in place and only x is transposed, inside a tile.
+and z are transformed in place and only x is transposed, inside a tile. In a plane, where x has one point, values and
+messages have y contiguous, and modes z, so that only the side of the messages is transposed in the transform of y.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from simulator.spectral.grid import AXES
+from simulator.spectral.grid import AXES, Grid
 from simulator.spectral.local import (
     LocalTransform,
     Messages,
@@ -23,13 +24,24 @@ from simulator.spectral.local import (
 )
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 
-ORDER = "zyx"  # Axis order of modes.
-VALUES = "yzx"  # Axis order of a block of values.
+LANES = 32  # Two tiles of lines in single precision.
+IN_PLANES = "xzy"  # Axis order of the values and messages of a plane.
 
 
-def points_order(stage_order: str) -> str:
-    """Memory order of a block of values. Planes are visited along the first axis of the plan's own order."""
-    return stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
+def modes_order(grid: Grid) -> str:
+    """Memory order of modes."""
+    return "xyz" if flat(grid) else "zyx"
+
+
+def points_order(grid: Grid, stage_order: str) -> str:
+    """Memory order of a block of values. In a box, blocks are planes, visited along the first axis of the plan's own
+    order."""
+    return IN_PLANES if flat(grid) else stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
+
+
+def flat(grid: Grid) -> bool:
+    """Whether lines along x have only one point, too few to fill a vector's lanes."""
+    return grid.shape[0] == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +55,19 @@ class NativeTransform(LocalTransform):
     def last(self) -> int:
         return len(self.plan.stages) - 1
 
+    @property
+    def values_order(self) -> str:
+        return points_order(self.layout.grid, self.plan.stages[0].order)
+
     def _form(
         self, i: int, forward: bool, given: Side, wanted: Side, planes: int | None = None, start_in: int = 0
     ) -> Form:
         stage, first = self.plan.stages[i], i == 0
+        block = stage.block
         lines = [Transformed(a, self.points(a), self.modes(a)) for a in stage.axes]
+        if flat(self.layout.grid) and stage.axes != "x":
+            # The only plane is that of y and z: the axis along which other grids have planes is that of its lines.
+            block, lines = "x", [line for line in lines if line.axis != "x"]
         # A real transform starts (or ends) with z; of complex axes, x, which is truncated, goes first.
         if first and "z" in stage.axes:
             lines.sort(key=lambda line: line.axis != "z")
@@ -55,21 +75,26 @@ class NativeTransform(LocalTransform):
             lines.sort(key=lambda line: line.axis != "x")
         if not forward:
             lines.reverse()
-        other = [a for a in stage.order if a != stage.block and a not in stage.axes]
-        axes = len(lines)
-        lines += [Transformed(a, self.local(i, a), self.local(i, a)) for a in other]
+        transformed = [line.axis for line in lines]
+        part = self.local(i, stage.block) if planes is None else planes
+
+        def extent(axis: str) -> int:
+            return part if axis == stage.block else self.local(i, axis)
+
+        lines += [Transformed(a, extent(a), extent(a)) for a in stage.order if a != block and a not in transformed]
         real = first and self.real
         return Form(
             lines=(lines[0], lines[1]),
-            axes=axes,
+            axes=len(transformed),
             to_points=not forward,
             sign=-1 if forward else 1,
             real=real,
             doubled=real and not forward,
-            block=stage.block,
-            planes=self.local(i, stage.block) if planes is None else planes,
+            block=block,
+            planes=extent(block),
             source=given,
             target=wanted,
+            start_axis=stage.block,
             start_in=start_in,
             # The coefficients are means: the first stage applies the 1/N of all axes.
             scale=1.0 / self.layout.grid.points if first and forward else 1.0,
@@ -89,8 +114,9 @@ class NativeTransform(LocalTransform):
                 return self._at(stage, axis, modes=before)
             return self._split_extent(axis, modes=before, parts=parts)
 
-        a, b, c = (extent(axis) for axis in exchange.order)
-        return Side(exchange.order, (a, b, c), messages=parts, split=split)
+        order = IN_PLANES if flat(self.layout.grid) else exchange.order
+        a, b, c = (extent(axis) for axis in order)
+        return Side(order, (a, b, c), messages=parts, split=split)
 
     def _at(self, stage: int, axis: str, *, modes: bool) -> int:
         """A device's extent of an axis on the side of a stage that holds modes, or on the side that holds points."""
@@ -135,9 +161,9 @@ class NativeTransform(LocalTransform):
         return run(self._form(0, False, self._messages(0, 0), self._values(AXES)), messages)[0]
 
     def inverse_kept(self, array: jax.Array) -> jax.Array:
-        """Transforms one device's modes to its values in the order of blocks (component, *points_order)."""
-        order, messages = points_order(self.plan.stages[0].order), self._outer_inverse(array)
-        return run(self._form(0, False, self._messages(0, 0), self._values(order)), messages)[0]
+        """Transforms one device's modes to its values in the order of blocks (component, *values_order)."""
+        wanted = self._values(self.values_order)
+        return run(self._form(0, False, self._messages(0, 0), wanted), self._outer_inverse(array))[0]
 
     def evaluate(
         self, array: jax.Array, pointwise: Pointwise, components: int
@@ -149,13 +175,13 @@ class NativeTransform(LocalTransform):
     def evaluate_keeping(
         self, array: jax.Array, pointwise: Pointwise, components: int, keep: Sequence[tuple[int, int]]
     ) -> tuple[jax.Array | None, Reductions, tuple[jax.Array, ...]]:
-        """`evaluate`, and the values (components, *points_order) of the ranges (first, number) of components in
+        """`evaluate`, and the values (components, *values_order) of the ranges (first, number) of components in
         `keep`."""
         stage = self.plan.stages[0]
-        total = self.local(0, stage.block)
+        total, along = self.local(0, stage.block), 1 + self.values_order.index(stage.block)
         size = min(self.blocks(0, components), total)
         count = -(-total // size)
-        order, messages = points_order(stage.order), self._outer_inverse(array)
+        order, messages = self.values_order, self._outer_inverse(array)
         side, values = self._messages(0, 0), self._values(order, size)
         to_values = self._form(0, False, side, values, size, start_in=1)
         to_messages = self._form(0, True, values, side, size, start_in=2)
@@ -181,7 +207,7 @@ class NativeTransform(LocalTransform):
             into, reduced, kept = carry
             into, extra, seen, start = visit(into, i, messages)
             kept = tuple(
-                lax.dynamic_update_slice_in_dim(whole, part, start, axis=1)
+                lax.dynamic_update_slice_in_dim(whole, part, start, axis=along)
                 for whole, part in zip(kept, seen, strict=True)
             )
             return (into, combine(reduced, extra), kept), None
@@ -192,7 +218,7 @@ class NativeTransform(LocalTransform):
             empty = tuple(blank(shape, kind, number) for number in range(side.messages))
         messages_made = len(empty)
         kept = tuple(
-            blank((part.shape[0], total, *part.shape[2:]), part.dtype, messages_made + number)
+            blank((*part.shape[:along], total, *part.shape[along + 1 :]), part.dtype, messages_made + number)
             for number, part in enumerate(seen)
         )
         start = (empty, cast(Reductions, reductions_start(reduced)), kept)

@@ -51,7 +51,8 @@ struct Geometry {
   index doubled;            // these modes represent their conjugates too
   index block;              // the axis across the planes
   index planes;
-  index start_in;           // `start` is a plane of the source (1) or of the target (2), or is not used (0)
+  index start_axis;         // the axis along which `start` counts: `block`, or an axis that is not transformed
+  index start_in;           // `start` is a place in the source (1) or in the target (2), or is not used (0)
   Side source, target;
 };
 constexpr int GEOMETRY_LENGTH = sizeof(Geometry) / sizeof(index);

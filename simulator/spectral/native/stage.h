@@ -48,6 +48,7 @@ template <class T> struct Arranged {
 };
 
 // Sets the padding of messages to zero: only `extent` lines along the split axis are filled, in `planes` planes.
+// `from` is the first number that the stage writes.
 template <class T> static void clear_padding(const Stage &stage, const Arranged<T> &target, index extent, index from) {
   const Geometry &g = stage.geometry;
   const Side &side = target.side;
@@ -55,12 +56,13 @@ template <class T> static void clear_padding(const Stage &stage, const Arranged<
   index other = 3 - side.split - g.block, lines = 0;
   for (int i = 0; i < 3; ++i)
     if (side.order[i] == other) lines = side.extents[i];
+  if (other == g.start_axis) lines = g.second_points;
   const index numbers = side.complex_values ? 2 : 1;
   for (index c = 0; c < stage.components; ++c)
     for (index plane = 0; plane < g.planes; ++plane)
       for (index i = extent; i < side.messages * target.local; ++i) {
         T *at = static_cast<T *>(target.buffers[i / target.local]) + c * target.component +
-                (from + plane) * target.stride[g.block] + (i % target.local) * target.stride[side.split];
+                from + plane * target.stride[g.block] + (i % target.local) * target.stride[side.split];
         for (index l = 0; l < lines; ++l)
           for (index n = 0; n < numbers; ++n) at[l * target.stride[other] + n] = T(0);
       }
@@ -106,7 +108,8 @@ template <class T> class Runner {
     const index lanes_in = g.to_points ? g.second_modes : g.second_points;
     const index rows_out = g.to_points ? g.first_points : g.first_modes;
     const index lanes_out = g.to_points ? g.second_points : g.second_modes;
-    const index start_in = g.start_in == 1 ? stage.start : 0, start_out = g.start_in == 2 ? stage.start : 0;
+    const index start_in = g.start_in == 1 ? stage.start * source.stride[g.start_axis] : 0;
+    const index start_out = g.start_in == 2 ? stage.start * target.stride[g.start_axis] : 0;
     const bool across_in = source.contiguous() == g.first;
     const bool across_out = target.contiguous() == (two ? g.second : g.first);
     // Contiguous lines become lanes; otherwise the lines are the rows.
@@ -124,8 +127,8 @@ template <class T> class Runner {
     const index tiles_in = (tile_count<T>(lanes_in) + pairs - 1) / pairs;
     for (index c = 0; c < stage.components; ++c)
       for (index p = 0; p < g.planes; ++p) {
-        from = {offsets[0], buffers[0], c * source.component + (start_in + p) * source.stride[g.block], nullptr};
-        to = {offsets[1], buffers[1], c * target.component + (start_out + p) * target.stride[g.block], nullptr};
+        from = {offsets[0], buffers[0], start_in + c * source.component + p * source.stride[g.block], nullptr};
+        to = {offsets[1], buffers[1], start_out + c * target.component + p * target.stride[g.block], nullptr};
         // Fetch ahead: the lines that the next plane reads and, if a plane is visited twice, those that this one
         // writes.
         Lines<T> next = from, written = to;

@@ -72,9 +72,11 @@ class Form:
     planes: int
     source: Side
     target: Side
+    start_axis: str = ""
+    """The axis along which a stage reads or writes a part of an array, from `start` on: by default `block`. Otherwise
+    it is the line that is not transformed."""
     start_in: int = 0
-    """The first plane refers to the source (1), or to the target, which is then filled in part (2), or is unused
-    (0)."""
+    """The start refers to the source (1), or to the target, which is then filled in part (2), or is unused (0)."""
     scale: float = 1.0
     dtype: str = field(default="float64")  # Type of real values.
 
@@ -87,7 +89,7 @@ class Form:
         """The numbers of `Geometry` in `plan.h`."""
         first, second = ([AXES.index(line.axis), line.points, line.modes] for line in self.lines)
         flags = [int(self.to_points), self.sign, int(self.real), int(self.doubled)]
-        block = [AXES.index(self.block), self.planes, self.start_in]
+        block = [AXES.index(self.block), self.planes, AXES.index(self.start_axis or self.block), self.start_in]
         return [self.axes, *first, *second, *flags, *block, *self.source.numbers(), *self.target.numbers()]
 
     def dtype_of(self, side: Side) -> np.dtype:
@@ -190,9 +192,11 @@ def _transpose(cotangents, *given, form: Form):
 
 
 def _without(array: jax.Array, start: jax.Array, form: Form) -> jax.Array:
-    """An array of the target with the planes that the stage has written set to zero."""
-    axis = array.ndim - 3 + form.target.order.index(form.block)
-    shape = [form.planes if i == axis else n for i, n in enumerate(array.shape)]
+    """An array of the target with the planes (or lines) that the stage has written set to zero."""
+    along = form.start_axis or form.block
+    axis = array.ndim - 3 + form.target.order.index(along)
+    written = form.planes if along == form.block else form.lines[1].points
+    shape = [written if i == axis else n for i, n in enumerate(array.shape)]
     return lax.dynamic_update_slice_in_dim(array, jnp.zeros(shape, array.dtype), start, axis=axis)
 
 

@@ -127,9 +127,12 @@ static Geometry random_geometry() {
   g.second_modes = g.axes == 2 ? modes(g.second, g.second_points) : g.second_points;
   g.planes = any(1, 3);
   g.start_in = any(0, 2);
+  g.start_axis = g.axes == 1 && any(0, 1) ? g.second : g.block;
   auto side = [&](Side &side, bool points, bool offset) {
     const index lanes = g.axes == 2 ? (points ? g.second_points : g.second_modes) : g.second_points;
-    const index extents[] = {points ? g.first_points : g.first_modes, lanes, g.planes + (offset ? any(0, 2) : 0)};
+    const index more = offset ? any(0, 2) : 0;
+    const index extents[] = {points ? g.first_points : g.first_modes, lanes + (g.start_axis == g.second ? more : 0),
+                             g.planes + (g.start_axis == g.block ? more : 0)};
     index of_axis[3];
     of_axis[g.first] = extents[0], of_axis[g.second] = extents[1], of_axis[g.block] = extents[2];
     side.complex_values = !(g.real && points);
@@ -141,7 +144,7 @@ static Geometry random_geometry() {
     side.messages = side.complex_values ? any(1, 4) : 1;
     side.split = NONE;
     if (side.messages > 1) {
-      side.split = any(0, 1) ? g.first : g.second;
+      side.split = any(0, 1) || (offset && g.start_axis == g.second) ? g.first : g.second;
       of_axis[side.split] = (of_axis[side.split] + side.messages - 1) / side.messages;
       // Lanes of a tile have to lie in one array.
       if (side.order[2] == side.split && !(&side == &g.source ? side.split == g.first : side.split == (g.axes == 2 ? g.second : g.first)))
@@ -162,10 +165,11 @@ template <class T> static bool right(const Geometry &g) {
   stage.scale = 0.5;
   stage.components = components;
   const Side &shifted = g.start_in == 1 ? g.source : g.target;
-  index all_planes = g.planes;
+  const index part = g.start_axis == g.block ? g.planes : g.second_points;
+  index whole = part;
   for (int i = 0; i < 3; ++i)
-    if (g.start_in && shifted.order[i] == g.block) all_planes = shifted.extents[i];
-  stage.start = any(0, all_planes - g.planes);
+    if (g.start_in && shifted.order[i] == g.start_axis) whole = shifted.extents[i];
+  stage.start = any(0, whole - part);
   stage.source = source.pointers.data();
   stage.target = target.pointers.data();
   std::unique_ptr<char[]> scratch(new char[simulator::scratch_bytes<T>(g)]);
@@ -183,7 +187,8 @@ template <class T> static bool right(const Geometry &g) {
       for (index l = 0; l < lanes_in; ++l) {
         std::vector<number> given(rows_in);
         for (index r = 0; r < rows_in; ++r) {
-          where[g.first] = r, where[g.second] = l, where[g.block] = p + (g.start_in == 1 ? stage.start : 0);
+          where[g.first] = r, where[g.second] = l, where[g.block] = p;
+          where[g.start_axis] += g.start_in == 1 ? stage.start : 0;
           given[r] = source.get(c, where);
         }
         rows[l] = line(given, g.first_points, g.first_modes, g, g.real && g.first == simulator::Z);
@@ -193,7 +198,8 @@ template <class T> static bool right(const Geometry &g) {
         for (index l = 0; l < lanes_in; ++l) found[l] = rows[l][r];
         if (g.axes == 2) found = line(found, g.second_points, g.second_modes, g, g.real && g.second == simulator::Z);
         for (index l = 0; l < lanes_out; ++l) {
-          where[g.first] = r, where[g.second] = l, where[g.block] = p + (g.start_in == 2 ? stage.start : 0);
+          where[g.first] = r, where[g.second] = l, where[g.block] = p;
+          where[g.start_axis] += g.start_in == 2 ? stage.start : 0;
           const number expected = found[l] * 0.5L, got = target.get(c, where);
           const long double error = std::abs(got - (g.target.complex_values ? expected : number(expected.real())));
           worst = std::isnan(error) ? error : std::isnan(worst) ? worst : std::max(worst, error);
@@ -202,11 +208,11 @@ template <class T> static bool right(const Geometry &g) {
       }
       numbers += 1;
     }
-  // What is written: all planes of the stage with their padding, which is zero, and nothing else.
+  // What is written: all planes, or lines, of the stage with their padding, which is zero, and nothing else.
   for (auto &message : target.messages)
     for (index i = 0; i < components * size_of(g.target) * (1 + g.target.complex_values); ++i) written += !std::isnan(message[i]);
-  const index expected = components * size_of(g.target) * g.target.messages * (1 + g.target.complex_values) /
-                         target.local(g.block) * g.planes;
+  index expected = components * size_of(g.target) * g.target.messages * (1 + g.target.complex_values);
+  if (g.start_in == 2) expected = expected / target.local(g.start_axis) * part;
   // Round-off: eps times the passes, of which there are fewer than ten, or terms of a sum of up to 11, and two axes.
   const long double allowed = 40 * std::numeric_limits<T>::epsilon() * std::max(largest, 1.0L);
   if (worst <= allowed && written == expected) return true;
