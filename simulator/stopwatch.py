@@ -14,10 +14,9 @@ class Stopwatch:
     time is charged to `START` until `started` is called, then to `REST`.
     """
 
-    def __init__(self, began: float | None = None, clock: Callable[[], float] = time.monotonic):
-        """`began`: the start of the program on `clock`; by default the present."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
-        self._since = clock() if began is None else began
+        self._since = clock()
         self._names = [START]
         self._parts: dict[str, float] = {}
 

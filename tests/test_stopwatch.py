@@ -15,8 +15,9 @@ from simulator.stopwatch import Stopwatch
 
 
 def test_every_moment_belongs_to_one_name() -> None:
-    now = [3.0]
-    spent = Stopwatch(began=1.0, clock=lambda: now[0])
+    now = [1.0]
+    spent = Stopwatch(clock=lambda: now[0])
+    now[0] += 2
     with spent.on("snapshots"):
         now[0] += 4
         with spent.on("waiting for files"):

@@ -12,12 +12,12 @@ import importlib
 import io
 import os
 import sys
-import time
 import traceback
 from collections.abc import Iterable, Sequence
 
 from simulator.cli.parser import CommandParser
 from simulator.errors import RunFailure, UserError, did_you_mean
+from simulator.stopwatch import Stopwatch
 from simulator.words import version_of
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -67,7 +67,7 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
-    began = time.monotonic()
+    spent = Stopwatch()
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name in ("stdout", "stderr"):  # None if the caller has closed it (`>&-`)
         if getattr(sys, name) is None:
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # XLA's warnings about its compile cache mean nothing to a user. It reads this when JAX is imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        code = _dispatch(arguments, began)
+        code = _dispatch(arguments, spent)
         sys.stdout.flush()
         return code
     except UserError as error:
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _dispatch(arguments: list[str], began: float) -> int:
+def _dispatch(arguments: list[str], spent: Stopwatch) -> int:
     first = arguments[0] if arguments else ""
     for name in (first, " ".join(arguments[:2])):
         if name in GONE:
@@ -115,7 +115,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
         args = build_parser(commands).parse_args(arguments)
     except SystemExit as exit:  # --help
         return exit.code if isinstance(exit.code, int) else 0
-    args.arguments, args.began = arguments, began
+    args.arguments, args.spent = arguments, spent
     return args.func(args)
 
 

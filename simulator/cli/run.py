@@ -25,8 +25,9 @@ def run(args: argparse.Namespace) -> int:
     from simulator.config import load_config
     from simulator.run.command import allocated, run_config
 
+    overrides = with_output(args.overrides, args.output)
     with allocated(args) as allocation:
-        config = load_config(args.config, with_output(args.overrides, args.output))
+        config = load_config(args.config, overrides)
         return run_config(config, args, allocation)
 
 

@@ -14,6 +14,7 @@ from simulator.cluster.failure import contained
 from simulator.config import RunConfig
 from simulator.errors import UserError
 from simulator.run.folder import Action
+from simulator.stopwatch import Stopwatch
 
 
 @contextlib.contextmanager
@@ -47,8 +48,8 @@ def run_config(
 ) -> int:
     """Runs `config` as one process of a run, or launches the processes that `--processes` asks for.
 
-    `args.arguments` is the command line, for provenance and for the processes. `args.began` is the start of the
-    command by `time.monotonic`. `allocation` comes from `allocated`. `allow` names frozen keys that may differ from
+    `args.arguments` is the command line, for provenance and for the processes. `args.spent` has counted since the
+    command began. `allocation` comes from `allocated`. `allow` names frozen keys that may differ from
     those of the run in the folder.
     """
     from simulator.run.prepare import Choices
@@ -63,9 +64,9 @@ def run_config(
         for line in decision.lines if allocation is None or allocation.process_id == 0 else ():
             print(line)
         return 0
-    if allocation is None:
-        return _launch(args.arguments, args.processes, folder)
-    return _one_process(config, allocation, choices, args.began, overwritten=decision.clear)
+    if allocation is not None:
+        return _one_process(config, allocation, choices, args.spent, overwritten=decision.clear)
+    return _launch(args.arguments, args.processes, folder)
 
 
 def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
@@ -75,7 +76,7 @@ def _launch(arguments: Sequence[str], processes: int, folder: Path) -> int:
     return launch(command, processes, logs=folder / "logs")
 
 
-def _one_process(config: RunConfig, allocation: Allocation, choices: Any, began: float, overwritten: bool) -> int:
+def _one_process(config: RunConfig, allocation: Allocation, choices: Any, spent: Stopwatch, overwritten: bool) -> int:
     from simulator.archive.states import RunInputs
     from simulator.cluster.failure import describe, to_log_file
     from simulator.run.execute import execute
@@ -85,10 +86,11 @@ def _one_process(config: RunConfig, allocation: Allocation, choices: Any, began:
     from simulator.simulation.simulation import Simulation
 
     folder = Path(config.output.directory)
+    name = describe(allocation.process_id, allocation.num_processes)
+    flags = SignalFlags(within=config.run.stop_within, name=name)
+    log = RunLog(quiet=allocation.process_id > 0)
     cluster = connect(config, allocation, folder)
-    name = describe(cluster.process_id, cluster.num_processes)
-    with SignalFlags(within=config.run.stop_within, name=name) as signals:
-        log = RunLog(quiet=not cluster.is_first)
+    with flags as signals:
         inputs = RunInputs(None if overwritten else folder / "inputs")
         simulation = Simulation(config, cluster=cluster, inputs=inputs, report=log.say)
 
@@ -96,6 +98,6 @@ def _one_process(config: RunConfig, allocation: Allocation, choices: Any, began:
             if not cluster.is_first:
                 to_log_file(folder / "logs", cluster.process_id)
 
-        code = execute(simulation, choices, log, signals, claimed, began)
+        code = execute(simulation, choices, log, signals, claimed, spent)
     cluster.close()
     return code

@@ -48,20 +48,20 @@ def execute(
     log: RunLog | None = None,
     signals: SignalFlags | None = None,
     claimed: Callable[[], object] = lambda: None,
-    began: float | None = None,
+    spent: Stopwatch | None = None,
 ) -> int:
     """Runs `simulation` in its output directory. Returns the exit code: 0 finished, 3 stopped early.
 
     `signals`: the caller's signal flags; by default this function installs its own while the run goes on. `claimed`
-    is called once this process holds the folder, so that the caller may write there too. `began`: when the program
-    started, by `time.monotonic`, for the summary at the end.
+    is called once this process holds the folder, so that the caller may write there too. `spent` has counted
+    since the program began, for the summary at the end.
 
     Every process calls this; process 0 holds the folder and decides. Raises UserError if the folder is refused
     (nothing was written then) and RunFailure if the run fails.
     """
     cluster = simulation.cluster
     log = log or RunLog(quiet=not cluster.is_first)
-    run = _Run(simulation, choices, log, signals, began)
+    run = _Run(simulation, choices, log, signals, spent or Stopwatch())
     return run.all_agree(claimed)
 
 
@@ -74,7 +74,7 @@ class _Run:
         choices: Choices,
         log: RunLog,
         signals: SignalFlags | None,
-        began: float | None,
+        spent: Stopwatch,
     ):
         self.simulation, self.choices, self.log, self.signals = simulation, choices, log, signals
         self.config, self.cluster = simulation.config, simulation.cluster
@@ -82,7 +82,7 @@ class _Run:
         self.lock: RunLock | None = None
         self.ledger: Ledger | None = None
         self.state_file = StateFile(self.folder, self.config.time.stop)
-        self.spent = Stopwatch(began)
+        self.spent = spent
 
     def all_agree(self, claimed: Callable[[], object]) -> int:
         decision = self._decision(self._look)

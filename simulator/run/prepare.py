@@ -107,7 +107,7 @@ def _record_provenance(simulation: Simulation, choices: Choices, journal: Journa
                 "spectral": str(transform.layout.spec),
                 "order": transform.layout.order,
                 "kernels": described(transform.kernels, cluster.platform),
-                "choice": simulation.placement.measured,
+                "choice": simulation.placement.chosen.measured,
             },
             environment_set=cluster.environment.made,
         ),

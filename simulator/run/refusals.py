@@ -24,7 +24,7 @@ from simulator.plan.abstract_run import paper_simulation, virtual_devices
 from simulator.plan.fitting import NICE
 from simulator.run.folder import Action, Decision, Found, RunFolder, computed_with, decide, read_state
 from simulator.simulation.compiling import bytes_of
-from simulator.simulation.placement import check_devices, check_exchange
+from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.simulation.start import check_growth as growth_is_followed
 from simulator.spectral import Grid, Transform
@@ -77,7 +77,6 @@ def check(config: RunConfig, processes: int = 1, copies: Path | None = None, gro
     """
     count, fft = config.devices.count, config.fft
     check_devices(config, count, processes)
-    check_exchange(config)
     simulation = paper_simulation(
         config, count if count != "auto" and fft.backend == NAME else 1, inputs=_InputsOnPaper(copies)
     )

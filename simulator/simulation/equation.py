@@ -11,7 +11,7 @@ from simulator.physics.models import MODELS, Model
 from simulator.physics.models.python_model import WrongParameters
 from simulator.physics.particles.swarm import Swarm
 from simulator.simulation.inputs import Inputs
-from simulator.simulation.placement import Placement, check_exchange
+from simulator.simulation.placement import Placement, check_devices
 
 
 def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model:
@@ -34,7 +34,7 @@ def make_model(config: RunConfig, placement: Placement, inputs: Inputs) -> Model
         )
     if kind.open:
         check_fitting(config, model)
-        check_exchange(config, model)
+        check_devices(config, "auto", own=model)
     model.settle()
     return model
 

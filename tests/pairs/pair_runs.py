@@ -128,6 +128,10 @@ VARIANCES = {"^variance/": "mean/", "_variance$": "_mean", "statistics_squares":
 """How a variance is called, and its mean."""
 
 
+THIRD = "^transfer|^flux|_3$"
+"""Averages of three factors, which vanish in symmetric flows; they are held against u_rms^3."""
+
+
 UNEQUAL = {
     "diagnostics": "center_|virial_ratio|max_divergence",
     "histograms": "^(?!.*_(mean|scale)$)",
@@ -171,7 +175,7 @@ def difference(run: Path, other: Path, exact: bool = True) -> Iterator[tuple[str
             scale = scale if scale > 1e-9 * largest else largest
             if measured:
                 scale = max(scale, (1e-4 if exact else 1.0) * largest)
-            if variable == "transfer":
+            if "u_rms" in theirs["diagnostics"] and re.search(THIRD, variable):
                 scale = max(scale, float(np.max(theirs["diagnostics"]["u_rms"])) ** 3)
             if "skewness" in variable:
                 scale = max(scale, 1.0)

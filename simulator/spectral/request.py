@@ -1,0 +1,149 @@
+"""What a run asks of its transform: refused, or chosen, for its devices."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from simulator.cluster.compile_cache import base_folder
+from simulator.cluster.start import Cluster
+from simulator.errors import UserError
+from simulator.spectral import jaxdecomp, native, staged
+from simulator.spectral.backends import choose, largest_count, preferred
+from simulator.spectral.candidates import Candidate, Kernels, Modes, Shape
+from simulator.spectral.measure import measured
+from simulator.spectral.stages import Kind
+
+UNITARITY = {"single": "1e-9", "half_scaled": "1e-6"}
+"""The fraction of a wave function's mass that a transform with narrow exchanges gains or loses, measured with
+32^3 random values on four devices."""
+
+
+class Chosen(NamedTuple):
+    """The transform of a run."""
+
+    candidate: Candidate
+    """Backend, plan, and arrangement of the devices."""
+    kernels: Literal["native", "xla"]
+    """Implementation of the transforms' local stages: native code only if every process has it."""
+    measured: Mapping[str, Any] | None
+    """The choice that the backend `auto` measured, with the conditions it holds for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The modes that a run keeps, its precision, and the keys of `fft`. Errors begin with the key that they blame."""
+
+    modes: Modes
+    dtype: Any
+    backend: str
+    decomposition: str
+    mesh: Shape
+    kernels: Kernels
+    exchange: Kind
+    waves: str | None = None
+    """The name of a model whose fields are wave functions, which keep their mass only if transforms are unitary."""
+
+    def candidates(self, count: int) -> list[Candidate]:
+        """The ways to distribute the modes over `count` devices. Raises UserError if there are none."""
+        return choose(self.modes, count, self.backend, self.decomposition, self.mesh)
+
+    def most(self, limit: int, processes: int = 1) -> int | None:
+        """The largest number of devices up to `limit` over which the modes and this many processes can be
+        distributed; None if there is none."""
+        return largest_count(self.modes, limit, self.backend, self.decomposition, processes, self.mesh)
+
+    def check(self, count: int | Literal["auto"], limit: int, processes: int = 1, members: int = 1) -> None:
+        """Raises UserError if the modes, the processes or the members of an ensemble cannot be distributed over
+        `count` devices, or if the kernels or the exchanges are not for them. `auto` is a number up to `limit` that is
+        not known yet."""
+        if members > 1 and self.backend != staged.NAME:
+            raise UserError(f"fft.backend: {self.backend} cannot lay members over devices; {staged.NAME} can")
+        self._check_exchange()
+        if count == "auto":
+            # The number is not known yet, only that every process has a device.
+            if members > 1 or self.most(limit, processes) is not None:
+                return
+            count = processes
+        if count % processes:
+            nearest = max(count // processes, 1) * processes
+            raise UserError(f"devices.count: {count} is not a multiple of {processes} processes; {nearest} is")
+        if count % members:
+            can = max(count // members, 1) * members
+            raise UserError(f"devices.count: {count} cannot be divided among members={members}; {can} can")
+        self.candidates(count // members)
+        if self.kernels == "native":
+            native.chosen(self.kernels, "cpu")
+
+    def _check_exchange(self) -> None:
+        """Refuses narrow exchanges that have no effect or a harmful one."""
+        kind = self.exchange
+        if kind == "full":
+            return
+        if self.waves is not None:
+            raise UserError(
+                f"fft.exchange: {kind} would cost wave functions their unitarity ({UNITARITY[kind]} of the mass in "
+                f"every transform, against 1e-16); remove the key for {self.waves}"
+            )
+        if self.dtype == "float32" and kind == "single":
+            raise UserError(
+                "fft.exchange: has no effect with precision: single, whose numbers are single anyway; full or "
+                "half_scaled works"
+            )
+        if self.backend == jaxdecomp.NAME:
+            raise UserError(f"fft.exchange: {kind} needs fft.backend: {staged.NAME}")
+
+    def chosen(
+        self,
+        cluster: Cluster,
+        members: int = 1,
+        earlier: Mapping[str, Any] | None = None,
+        report: Callable[[str], None] = print,
+    ) -> Chosen:
+        """The transform on the devices of a cluster, or on each of `members` equal parts of them. All processes call
+        this. `earlier`: the choice of an earlier start. Raises UserError as `check`, which comes before."""
+        kernels = native.chosen(self.kernels, cluster.platform)
+        if cluster.num_processes > 1:
+            kernels = "native" if all(k == "native" for k in cluster.gather(kernels)) else "xla"
+        found = self.candidates(len(cluster.devices) // members)
+        if self.backend != "auto":
+            return Chosen(preferred(found, kernels, cluster.platform), kernels, None)
+        choice = self._measured(cluster, kernels, earlier, report)
+        wanted = (choice["backend"], choice["plan"], choice["on"])
+        fastest = (c for c in found if (c.backend, c.plan, list(c.mesh)) == wanted)
+        return Chosen(next(fastest, preferred(found, kernels, cluster.platform)), kernels, choice)
+
+    def _measured(
+        self,
+        cluster: Cluster,
+        kernels: Literal["native", "xla"],
+        earlier: Mapping[str, Any] | None,
+        report: Callable[[str], None],
+    ) -> Mapping[str, Any]:
+        """The fastest backend and plan: those of an earlier start under the same conditions, else measured now."""
+        nodes = cluster.broadcast(-(-cluster.num_processes // max(cluster.allocation.local_processes, 1)))
+        conditions = {
+            "devices": len(cluster.devices),
+            "processes": cluster.num_processes,
+            "nodes": nodes,
+            "kind": cluster.devices[0].device_kind,
+            "decomposition": self.decomposition,
+            "mesh": self.mesh if self.mesh == "auto" else list(self.mesh),
+            "kernels": kernels,
+        }
+        known = cluster.broadcast(earlier)
+        if known and all(known.get(key) == value for key, value in conditions.items()):
+            return known
+        fastest = measured(
+            self.modes,
+            cluster.devices,
+            self.dtype,
+            decomposition=self.decomposition,
+            mesh=self.mesh,
+            kernels=kernels,
+            nodes=nodes,
+            folder=base_folder(os.environ),
+            broadcast=cluster.broadcast,
+            report=report if cluster.is_first else lambda line: None,
+        )
+        return {**conditions, "backend": fastest.backend, "plan": fastest.decomposition, "on": fastest.mesh}
