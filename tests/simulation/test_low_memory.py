@@ -1,8 +1,5 @@
 """Runs that save memory or messages: `run.memory`, whose components come one after another, and narrow exchanges."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,35 +56,15 @@ def test_auto_is_low_only_where_fast_does_not_fit(monkeypatch):
         assert s.transform.name.endswith("_sequential") is low
 
 
-WORDS = """
-import json, sys
-from simulator import Simulation
-from simulator.config import run_config_class
-from simulator.simulation.compiling import Memory, words
-data = json.loads(sys.argv[1])
-s = Simulation(run_config_class().model_validate(data))
-print(words(Memory.of(s.compiled_loop()).total, s.config, s.grid.points, len(s.cluster.devices)))
-"""
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_eight_words_per_grid_point():
-    """Of Navier-Stokes rk3 in single precision, all arguments and temporaries of the compiled steps included; in a
-    process of its own, with the settings that a run makes."""
-    data = {
-        **FLOW,
-        "model": {"kind": "navier_stokes", "viscosity": 0.01},
-        "grid": {"shape": [256, 256, 256]},
-        "precision": "single",
-        "devices": {"platform": "cpu", "count": 2},
-    }
-    found = {}
+    """Of Navier-Stokes rk3 in single precision, all arguments and temporaries of the compiled steps included."""
+    found, large = {}, {"model": {"kind": "navier_stokes", "viscosity": 0.01}, "grid": {"shape": [256, 256, 256]}}
     for memory in ("low", "fast"):
-        command = [sys.executable, "-c", WORDS, json.dumps(data | {"run": {"memory": memory}})]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        found[memory] = float(done.stdout.splitlines()[-1])
-    assert found["low"] <= 8 < found["fast"]
+        s = simulation(memory, precision="single", **large)
+        found[memory] = module.words(module.Memory.of(s.compiled_loop()).total, s.config, s.grid.points, 2)
+    assert found["low"] <= 8 < found["fast"], found
 
 
 def error(found, expected) -> float:
