@@ -57,7 +57,6 @@ def test_auto_is_low_only_where_fast_does_not_fit(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("optimised")
 def test_eight_words_per_grid_point():
     """Of Navier-Stokes rk3 in single precision, all arguments and temporaries of the compiled steps included."""
     found, large = {}, {"model": {"kind": "navier_stokes", "viscosity": 0.01}, "grid": {"shape": [256, 256, 256]}}
