@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -113,6 +114,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     budget = item.config.getoption("budget")
     if budget is not None and time.monotonic() - _began > budget:
         pytest.skip(f"{_NO_TIME} {budget:g} s")
+
+
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """As a run's programs are; tests are compiled quickly."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 _MAPS, _MOST_MAPS = "/proc/self/maps", 30_000

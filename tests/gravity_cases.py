@@ -22,11 +22,22 @@ grid: {shape: [8, 8, 8]}
 initial: {kind: uniform}
 time: {stop: 1.0, dt: 0.01}
 """
+CLUMPS = (
+    '{"density": 1 + 0.3 * jnp.cos(x) * jnp.sin(y + z), '
+    '"velocity": [0.3 * jnp.sin(y) + 0 * z + 0 * x, 0.2 * jnp.cos(x + z) + 0 * y, 0.1 * jnp.sin(x) + 0 * y + 0 * z]}'
+)
+"""The start of a gas, as the expression of `fields`."""
 GAS = """\
 model: {kind: self_gravitating_gas, sound_speed: 1.0}
 grid: {shape: [16, 16, 16]}
 initial: {kind: uniform}
 time: {stop: 1.0, dt: 0.01}
+"""
+MATTER = """\
+model: {kind: composite, components: [{kind: particles, name: dark, count: 512}]}
+grid: {shape: [8, 8, 8]}
+initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.2, mode: [1, 1, 0]}}}
+time: {stop: 1.0, dt: 0.05}
 """
 
 

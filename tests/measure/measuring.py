@@ -30,8 +30,10 @@ def on_grid(simulation: Simulation, *names: str) -> list[np.ndarray]:
     return [np.asarray(simulation.values(name)(simulation.state))[cut] for name in names]
 
 
-def wavenumbers(simulation: Simulation) -> list[np.ndarray]:
-    """kx, ky, kz (x, y, z) of numpy's transforms on the grid."""
+def slopes(simulation: Simulation, values: np.ndarray) -> np.ndarray:
+    """The derivatives (..., 3, x, y, z) of values (..., x, y, z) on the grid along the axes, by numpy."""
     grid = simulation.grid
     each = (2 * np.pi * np.fft.fftfreq(n, h) for n, h in zip(grid.shape, grid.spacing, strict=True))
-    return np.meshgrid(*each, indexing="ij")
+    modes = np.fft.fftn(values, axes=(-3, -2, -1))
+    along = [np.fft.ifftn(1j * k * modes, axes=(-3, -2, -1)).real for k in np.meshgrid(*each, indexing="ij")]
+    return np.stack(along, axis=-4)

@@ -9,7 +9,6 @@ from flow_support import measured as columns_of
 from measuring import on_grid, row
 
 from simulator.archive.recorder import series_of
-from simulator.errors import UserError
 
 SHAPE, BOX = (10, 9, 12), (2 * np.pi, 5.0, 4.0)
 FLOWS = {
@@ -135,8 +134,3 @@ return {'psi': one * (jnp.sin(x) + 1j * jnp.sin(2 * jnp.pi * y / 5 + 0.4) + 0.1 
         assert vortical < 1e-9 * compressive and quantum < 1e-9 * compressive
     else:
         assert vortical > 0.01
-
-
-def test_a_model_without_other_quantities_is_refused():
-    with pytest.raises(UserError, match=r"output\.cospectra: needs scalars, rotation, stratification, a magnetic"):
-        measured("navier_stokes", model={"viscosity": 1}, initial={"kind": "abc"})

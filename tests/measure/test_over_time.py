@@ -1,9 +1,11 @@
-"""Means over time and their errors: against numpy, against an exactly known correlation, and through a restart."""
+"""Means over time and their errors, against numpy and against an exactly known correlation; means and variances of
+whole fields, which are those of the snapshots, and the same after a restart."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flow_support import flow
 from run_support import simulate, write_case
 
 from simulator import open_run
@@ -75,17 +77,11 @@ output:
 
 
 @pytest.mark.slow
-def test_statistics_of_a_run_and_of_a_restarted_one(tmp_path):
-    """They are those of its own rows; interrupted and continued they are the same bit for bit."""
-    case = write_case(tmp_path, CASE)
-    assert simulate(case, tmp_path / "run") == 0
-    assert simulate(case, tmp_path / "again", "time.stop=0.62") == 0
-    assert simulate(case, tmp_path / "again") == 0
-    whole, parts = (open_run(tmp_path / name).series("statistics") for name in ("run", "again"))
-    assert whole.variables == parts.variables and len(whole) == len(parts) == 51
-    for name in whole.variables:
-        np.testing.assert_array_equal(parts[name], whole[name], err_msg=name)
-    run, last = open_run(tmp_path / "run"), whole.at(-1)
+def test_statistics_of_a_run_are_those_of_its_rows(tmp_path):
+    assert simulate(write_case(tmp_path, CASE), tmp_path / "run") == 0
+    run = open_run(tmp_path / "run")
+    whole, last = run.series("statistics"), run.series("statistics").at(-1)
+    assert len(whole) == 51
     rows = run.diagnostics["time"] > 0.3 - 1e-9
     assert last["samples"] == rows.sum() == 36
     np.testing.assert_allclose(last["mean/energy"], run.diagnostics["energy"][rows].mean(), rtol=1e-13)
@@ -94,3 +90,31 @@ def test_statistics_of_a_run_and_of_a_restarted_one(tmp_path):
     variance = last["variance/spectrum/kinetic_energy"]
     np.testing.assert_allclose(variance, spectra.var(0, ddof=1), rtol=1e-9, atol=1e-20)
     assert last["error/energy"] > 0 and np.isnan(whole.at(5)["mean/energy"])
+
+
+def simulation(folder, steps):
+    every = {"every_steps": 1, "fields": ["velocity", "speed"]}
+    output = {"snapshots": every, "field_statistics": {**every, "from": 0.1}}
+    time = {"stop": 1.0, "dt": 0.05, "max_steps": steps, "integrator": "rk2"}
+    blocks = {"initial": {"kind": "random", "peak": 2}, "viscosity": 0.05, "time": time, "count": 2}
+    return flow(8, 9, 10, **blocks, output={"directory": str(folder), **output})
+
+
+@pytest.mark.spmd
+def test_they_are_those_of_the_snapshots_and_survive_a_restart(tmp_path):
+    """Four samples, from t = 0.1 on, in one run and in two parts."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder, steps in ((whole, 5), (parts, 3), (parts, 5)):
+        assert simulation(folder, steps).run() == 0
+    run = open_run(whole)
+    np.testing.assert_array_equal(run.series("field_statistics")["samples"], [0, 0, 1, 2, 3, 4])
+    assert not run.snapshots[1]["velocity_mean"][:].any()
+    last = run.snapshots[-1]
+    for name in ("velocity", "speed"):
+        samples = np.array([s[name][:] for s in run.snapshots[2:]])
+        np.testing.assert_allclose(last[f"{name}_mean"][:], samples.mean(0), atol=1e-15)
+        variance = samples.var(0, ddof=1)
+        np.testing.assert_allclose(last[f"{name}_variance"][:], variance, rtol=1e-11, atol=1e-15)
+        for kind in ("mean", "variance"):
+            key = f"{name}_{kind}"
+            np.testing.assert_array_equal(open_run(parts).snapshots[-1][key][:], last[key][:])

@@ -61,12 +61,7 @@ def test_values_are_those_of_the_fourier_series():
 
 
 def test_a_plane_has_two_axes():
-    model = {
-        "kind": "python",
-        "path": str(EQUATION),
-        "equation": "Vorticity",
-        "parameters": {"viscosity": 1e-3},
-    }
+    model = {"kind": "python", "path": str(EQUATION), "equation": "Vorticity", "parameters": {"viscosity": 1e-3}}
     simulation = configured(
         probes={"points": [[1.0, 2.0]], "lines": [{"axis": "y", "through": [0.5, 0]}]},
         model=model,
@@ -79,20 +74,6 @@ def test_a_plane_has_two_axes():
     np.testing.assert_allclose(row["line/vorticity"], np.asarray(grid)[2, :10], atol=1e-13)
     assert row["vorticity"][0] == pytest.approx(float(grid[4, 5]), abs=1e-13)
     assert measured.coordinates["line_y"].tolist() == pytest.approx(np.arange(10) * 0.4)
-
-
-@pytest.mark.parametrize(
-    ("probes", "message"),
-    [
-        ({}, "no place to probe"),
-        ({"points": [[1, 2]]}, r"output\.probes\.points\.0: 3 coordinates are needed, not 2"),
-        ({"points": [[1, 2, 3]], "fields": ["speed"]}, r"output\.probes\.fields: speed is not an evolved"),
-        ({"lines": [{"axis": "x", "through": [0, 0, 0], "name": "time"}]}, r"time is taken"),
-    ],
-)
-def test_refusals(probes, message):
-    with pytest.raises((UserError, ValueError), match=message):
-        series_of(configured(probes=probes))
 
 
 WAVES = """

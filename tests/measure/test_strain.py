@@ -1,12 +1,14 @@
-"""The eigenframe of the strain: numpy's, on any number of devices, and what theory says of Gaussian fields."""
+"""The eigenframe of the strain and joint probability densities: numpy's, on any number of devices, and what theory
+says of Gaussian fields, of Q and of R."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flow_support import flow
-from measuring import on_grid, row, wavenumbers, with_values
+from flow_support import flow, measured
+from measuring import on_grid, row, slopes, with_values
 
+from simulator.archive.recorder import series_of
 from simulator.measure.strain import EIGENVALUES, eigensystem
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 4.0)
@@ -39,27 +41,23 @@ def test_the_eigensystem_is_lapacks():
 @pytest.mark.spmd
 def test_densities_are_numpys():
     simulation = configured({"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}, 4, bins=11)
-    found, k = row(simulation, "strain"), wavenumbers(simulation)
+    found = row(simulation, "strain")
     velocity, vorticity, dye = on_grid(simulation, "velocity", "vorticity", "dye")
-
-    def slope(f, j):
-        return np.fft.ifftn(1j * k[j] * np.fft.fftn(f)).real
-
-    a = np.array([[slope(velocity[i], j) for j in range(3)] for i in range(3)])
+    a = slopes(simulation, velocity)
     s = np.moveaxis((a + a.swapaxes(0, 1)) / 2, (0, 1), (-2, -1))
     rates, frame = np.linalg.eigh(s)
     rates, frame = rates[..., ::-1], frame[..., ::-1]
     rms = np.sqrt((s**2).sum((-2, -1)).mean())
     assert found["strain_rms"] == pytest.approx(rms, rel=1e-13)
-    vectors = {"vorticity": vorticity, "dye_gradient": [slope(dye, j) for j in range(3)]}
+    vectors = {"vorticity": vorticity, "dye_gradient": slopes(simulation, dye)}
     points = rates[..., 0].size
     for i, name in enumerate(EIGENVALUES):
         counts = np.histogram(rates[..., i] / rms, np.linspace(-5, 5, 12))[0]
         np.testing.assert_allclose(found[name] * points * 10 / 11, counts, atol=1e-9)
         assert found[f"{name}_mean"] == pytest.approx(rates[..., i].mean(), abs=1e-13 * rms)
         for vector, components in vectors.items():
-            along = np.einsum("i...,...i->...", np.stack(components), frame[..., i])
-            cosine = abs(along) / np.linalg.norm(np.stack(components), axis=0)
+            along = np.einsum("i...,...i->...", components, frame[..., i])
+            cosine = abs(along) / np.linalg.norm(components, axis=0)
             counts = np.histogram(cosine, np.linspace(0, 1, 12))[0]
             np.testing.assert_allclose(found[f"{vector}_{name}"] * points / 11, counts, atol=1e-9)
     shape = -3 * np.sqrt(6) * rates.prod(-1) / (rates**2).sum(-1) ** 1.5
@@ -97,3 +95,62 @@ def test_plane_shear_has_no_third_direction():
     mean = np.abs(np.cos(np.arange(12) * np.pi / 6)).mean() / 2
     assert found["alpha_mean"] == pytest.approx(mean, rel=1e-13)
     assert abs(found["beta_mean"]) < 1e-15
+
+
+PAIRS = [["R", "Q"], ["speed", "dye"]]
+
+
+def paired(count=1, pairs=PAIRS):
+    initial = {"kind": "random", "peak": 2, "scalars": {"dye": {"peak": 2}}}
+    output = {"joint_histograms": {"every": 1, "pairs": pairs, "bins": 21, "range": 3}}
+    grid = {"box": [2 * np.pi, 5.0, 4.0]}
+    return flow(12, 9, 10, initial=initial, model=DYE, grid=grid, count=count, output=output)
+
+
+@pytest.mark.spmd
+def test_counts_are_numpys():
+    """Every point in its bin; <Q> = <R> = 0, because products of two and three modes have no aliases in the mean."""
+    simulation = paired(4)
+    got = row(simulation, "joint_histograms")
+    u, speed, dye = on_grid(simulation, "velocity", "speed", "dye")
+    a = np.moveaxis(slopes(simulation, u), (0, 1), (-2, -1))
+    q, r = -0.5 * np.trace(a @ a, axis1=-2, axis2=-1), -np.linalg.det(a)
+    omega = np.stack([a[..., j, i] - a[..., i, j] for i, j in ((1, 2), (2, 0), (0, 1))])
+    unit = (omega**2).sum(0).mean() / 4
+    units = {"R_Q": (r / unit**1.5, q / unit), "speed_dye": tuple((v - v.mean()) / v.std() for v in (speed, dye))}
+    edges = np.linspace(-3, 3, 22)
+    for name, (first, second) in units.items():
+        counts, _, _ = np.histogram2d(first.ravel(), second.ravel(), (edges, edges))
+        found = got[name] * speed.size * (6 / 21) ** 2
+        np.testing.assert_allclose(found, counts, atol=1e-9, err_msg=name)
+        assert found.sum() > 0.9 * speed.size
+        for axis, (given, other) in enumerate(((first, second), (second, first))):
+            names = name.split("_")[:: 1 if axis == 0 else -1]
+            scale = got[f"{names[1]}_scale"]
+            mean = 0.0 if name == "R_Q" else got[f"{names[1]}_mean"]
+            points = np.histogram(given, edges)[0]
+            sums = np.histogram(given, edges, weights=other * scale + mean)[0]
+            expected = np.where(points > 0, sums / np.maximum(points, 1), np.nan)
+            mean_given = got[f"{names[1]}_given_{names[0]}"]
+            np.testing.assert_allclose(mean_given, expected, rtol=1e-11, atol=1e-12 * scale)
+    assert got["Q_scale"] == pytest.approx(unit, rel=1e-12)
+    assert abs(got["Q_mean"]) < 1e-13 * unit and abs(got["R_mean"]) < 1e-13 * unit**1.5
+    assert got["dye_scale"] == pytest.approx(dye.std(), rel=1e-12)
+
+
+def test_the_conditional_dissipation_of_a_sine_is_a_parabola():
+    """theta = sin x has |grad theta|^2 = 1 - theta^2; and the mean of a dissipation rate is its column."""
+    pairs = [["dye", "dye_dissipation_rate"], ["dye_gradient_magnitude", "dissipation_rate"]]
+    simulation = paired(pairs=pairs)
+    grid, got = simulation.grid, row(simulation, "joint_histograms")
+    columns = measured(simulation, simulation.state)
+    assert got["dye_dissipation_rate_mean"] == pytest.approx(columns["dye_dissipation"], rel=1e-12)
+    assert got["dissipation_rate_mean"] == pytest.approx(columns["viscous_dissipation"], rel=1e-12)
+    sine = np.broadcast_to(np.sin(np.arange(grid.shape[0]) * grid.spacing[0])[:, None, None], grid.shape)
+    rows = row(simulation, "joint_histograms", with_values(simulation, dye=sine))
+    found = rows["dye_dissipation_rate_given_dye"]
+    theta = series_of(simulation)["joint_histograms"].coordinates["first"] / np.sqrt(2)
+    there = np.isfinite(found)
+    assert there.sum() == 7  # values of the sine at 12 points
+    width = 6 / 21 / np.sqrt(2)
+    np.testing.assert_allclose(found[there], 0.02 * (1 - theta[there] ** 2), atol=0.02 * width)

@@ -86,42 +86,29 @@ def waves(x, y, z):
 TAILS = TransferFunction(((-1.2, (0.2, 0.6, 1.0), 0.6), (-0.2, (0.2, 0.6, 1.0), 0.0), (1.2, (1.0, 0.7, 0.3), 0.6)))
 
 
-@pytest.mark.parametrize(
-    ("shape", "view", "transfer"),
-    [
-        ((16, 16, 16), (30, 25), TAILS),
-        ((12, 10, 9), (250, 60), TAILS),
-        ((12, 10, 9), (100, -10), TransferFunction()),
-    ],
-)
-def test_the_same_pixels_on_any_devices(shape, view, transfer):
-    """Ten planes on eight devices, too, three of which have only padding; and on pencils."""
-    camera = Camera(*view, size=(48, 40))
-    pictures = []
-    for devices, options in ((1, {}), (8, {}), (8, {"decomposition": "pencil"})):
-        layout = physical(shape, devices, (6.0, 5.0, 4.0), **options)
-        pictures.append(picture_of(Volume(layout, camera, (transfer,)), waves))
-    assert np.ptp(pictures[0]) > 50  # there is something to see
-    for picture in pictures[1:]:
-        np.testing.assert_array_equal(picture, pictures[0])
-
-
 def ripples(x, y, z):
     return 1 + jnp.cos(3 * x - y + z) * jnp.sin(y + 4 * z)
 
 
-def test_several_fields_have_the_same_pixels_on_any_devices():
-    """One positive and one of both signs, each in the hue of its own."""
-    camera, transfers = (
-        Camera(30, 25, size=(48, 40)),
-        (TransferFunction(family=0), TransferFunction(family=3)),
-    )
-    pictures = []
-    for devices in (1, 4):
-        layout = physical((12, 10, 9), devices, (6.0, 5.0, 4.0))
-        fields = [placed(layout, f) for f in (ripples, waves)]
-        pictures.append(np.asarray(jax.jit(Volume(layout, camera, transfers).image)(*fields)))
-    assert np.ptp(pictures[0]) > 50
+@pytest.mark.parametrize(
+    ("shape", "view", "media"),
+    [
+        ((16, 16, 16), (30, 25), [(waves, TAILS)]),
+        ((12, 10, 9), (100, -10), [(waves, TransferFunction())]),
+        ((12, 10, 9), (250, 60), [(waves, TAILS)]),
+        ((12, 10, 9), (30, 25), [(ripples, TransferFunction(family=0)), (waves, TransferFunction(family=3))]),
+    ],
+    ids=["a cube", "a box", "from above", "two fields"],
+)
+def test_the_same_pixels_on_any_devices(shape, view, media):
+    """Ten planes on eight devices, too, three of which have only padding; and on pencils. Of two fields one is
+    positive and one has both signs, each in the hue of its own."""
+    camera, pictures = Camera(*view, size=(48, 40)), []
+    for devices, options in ((1, {}), (8, {}), (8, {"decomposition": "pencil"})):
+        layout = physical(shape, devices, (6.0, 5.0, 4.0), **options)
+        volume = Volume(layout, camera, tuple(transfer for _, transfer in media))
+        pictures.append(np.asarray(jax.jit(volume.image)(*(placed(layout, function) for function, _ in media))))
+    assert np.ptp(pictures[0]) > 50  # there is something to see
     for picture in pictures[1:]:
         np.testing.assert_array_equal(picture, pictures[0])
 

@@ -39,10 +39,7 @@ def shared_out(position: np.ndarray, domain: Domain, capacity: int) -> ParticleS
     """Particles in equal shares on the owners of planes, wherever they live; `tag` follows the id."""
     count, owners = position.shape[1], domain.owners
     ids = np.full((domain.devices, capacity), -1)
-    records = {
-        "position": np.zeros((3, domain.devices, capacity)),
-        "tag": np.zeros((domain.devices, capacity)),
-    }
+    records = {"position": np.zeros((3, domain.devices, capacity)), "tag": np.zeros((domain.devices, capacity))}
     counts = np.zeros(domain.devices, np.int32)
     parts = np.array_split(np.arange(count), owners.sum())
     for device, part in zip(np.flatnonzero(owners), parts, strict=True):

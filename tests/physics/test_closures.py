@@ -6,7 +6,6 @@ import pytest
 from flow_support import flow, last, marched, measured
 
 from simulator.archive.recorder import series_of
-from simulator.errors import UserError
 from simulator.spectral.bins import shell_spectra
 
 SHAPE, BOX = (12, 9, 10), (2 * np.pi, 5.0, 6.0)
@@ -21,6 +20,8 @@ STARTS = {
     "boussinesq": {"fields": {n: {"peak": 3, "variance": 1.0} for n in ("velocity", "buoyancy")}},
     "mhd": {"magnetic": {"peak": 3, "energy": 0.5}},
 }
+HEUN = {"stop": 1.0, "integrator": "rk2"}
+"""Half as much to compile as rk4."""
 STRESS = """
 import jax.numpy as jnp
 
@@ -36,19 +37,6 @@ def diffusion(velocity, gradient, scalar, scalar_gradient, width, coefficient, s
     strain = (gradient + jnp.swapaxes(gradient, 0, 1)) / 2
     viscosity = (coefficient * width) ** 2 * jnp.sqrt(2 * (strain**2).sum((0, 1)))
     return list(-viscosity / 0.42 * scalar_gradient)
-
-
-def mixes(velocity, gradient, width):
-    mean = velocity[0].mean()
-    return [mean * gradient[0, 0]] * 6
-
-
-def branches(velocity, gradient, width):
-    return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
-
-
-def five(velocity, gradient, width):
-    return list(gradient[0]) + list(gradient[1])[:2]
 """
 
 
@@ -65,33 +53,33 @@ def values(simulation, modes):
     return np.asarray(simulation.transform.inverse(modes))[..., :nx, :ny, :nz]
 
 
-def by_numpy(u, box, length):
-    """-div(-2 length^2 |S| S) by numpy on the same points, (3, x, y, z) in spectral space of all modes."""
-    shape = u.shape[1:]
-    k = [2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(shape, box, strict=True)]
-    k = np.meshgrid(*k, indexing="ij")
+K = np.array(
+    np.meshgrid(*(2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)), indexing="ij")
+)
+
+
+def strain_of(u):
+    """S and |S| = sqrt(2 S_ij S_ij) by numpy on the points of u (3, x, y, z)."""
     modes = np.fft.fftn(u, axes=(1, 2, 3))
-    gradient = np.array([[np.fft.ifftn(1j * k[j] * modes[i]).real for j in range(3)] for i in range(3)])
+    gradient = np.array([[np.fft.ifftn(1j * K[j] * modes[i]).real for j in range(3)] for i in range(3)])
     strain = (gradient + gradient.swapaxes(0, 1)) / 2
-    viscosity = length**2 * np.sqrt(2 * (strain**2).sum((0, 1)))
-    stress = np.fft.fftn(-2 * viscosity * strain, axes=(2, 3, 4))
-    return -np.einsum("jxyz,ijxyz->ixyz", 1j * np.array(k), stress)
+    return strain, np.sqrt(2 * (strain**2).sum((0, 1)))
 
 
 @pytest.mark.parametrize("dealias", ["two_thirds", "none"])
 def test_smagorinsky_by_numpy(dealias):
-    """The force that accelerates the flow: without its gradient part and on the modes of the state. Both visit the
-    same points, so that the aliases of the product are the same. Of a field of 64^3 twice this term was fluidsim's to
-    1.7e-15: its code takes twice the stress that its documentation states."""
+    """The force that accelerates the flow, -div(-2 length^2 |S| S): without its gradient part and on the modes of the
+    state. Both visit the same points, so that the aliases of the product are the same. Of a field of 64^3 twice this
+    term was fluidsim's to 1.7e-15: its code takes twice the stress that its documentation states."""
     closure = {"kind": "smagorinsky", "coefficient": 0.2, "filter_width": 0.7}
     les = closed("navier_stokes", closure, {"dealias": dealias})
     u, model = les.state.fields["velocity"], les.model
     found = values(les, model.solenoidal_part(model.subgrid_tendencies(les.state.fields)["velocity"]))
-    force = by_numpy(values(les, u), BOX, 0.2 * 0.7)
-    k = [2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)]
-    k = np.array(np.meshgrid(*k, indexing="ij"))
-    square = np.where((k**2).sum(0) > 0, (k**2).sum(0), 1)
-    force = force - k * (k * force).sum(0) / square
+    strain, size = strain_of(values(les, u))
+    stress = np.fft.fftn(-2 * (0.2 * 0.7) ** 2 * size * strain, axes=(2, 3, 4))
+    force = -np.einsum("jxyz,ijxyz->ixyz", 1j * K, stress)
+    square = np.where((K**2).sum(0) > 0, (K**2).sum(0), 1)
+    force = force - K * (K * force).sum(0) / square
     for axis, (n, kept) in enumerate(zip(SHAPE, les.grid.kept, strict=True), 1):
         cut = abs(np.fft.fftfreq(n, 1 / n)) > kept
         force[(slice(None),) * axis + (cut,)] = 0
@@ -100,11 +88,11 @@ def test_smagorinsky_by_numpy(dealias):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("kind", ["smagorinsky", "spectral"])
+@pytest.mark.parametrize("kind", ["spectral", pytest.param("smagorinsky", marks=pytest.mark.slow)])
 def test_devices_do_not_matter(kind):
     fields = []
     for count in (1, 4):
-        les = closed("navier_stokes", {"kind": kind}, count=count)
+        les = closed("navier_stokes", {"kind": kind}, count=count, time=HEUN)
         fields.append(values(les, last(marched(les, 0.01, 2)).fields["velocity"]))
     assert abs(fields[0] - fields[1]).max() < 1e-13 * abs(fields[0]).max()
 
@@ -129,8 +117,9 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
     path.write_text(STRESS)
     np.savez(weights, scale=np.float64(1.0))
     own = {"kind": "python", "path": str(path), "function": "smagorinsky", "flux": "diffusion"}
-    ours = closed("navier_stokes", {"kind": "smagorinsky", "coefficient": 0.25})
-    theirs = closed("navier_stokes", {**own, "parameters": {"coefficient": 0.25}, "arrays": str(weights)})
+    ours = closed("navier_stokes", {"kind": "smagorinsky", "coefficient": 0.25}, time=HEUN)
+    own |= {"parameters": {"coefficient": 0.25}, "arrays": str(weights)}
+    theirs = closed("navier_stokes", own, time=HEUN)
     states = [last(marched(s, 0.01, 1)) for s in (ours, theirs)]
     for name in ("velocity", "dye"):
         assert abs(np.asarray(states[0].fields[name] - states[1].fields[name])).max() < 1e-14
@@ -140,28 +129,12 @@ def test_a_stress_and_a_flux_of_ones_own_take_the_same_steps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("mixes", r"stress\.py:19: mixes: uses a sum, mean or maximum over points, but it sees the points of one"),
-        ("branches", r"stress\.py:24: branches: uses numpy, or an if, on values"),
-        ("five", r"five: returned 5 components; six are needed"),
-        ("smagorinsky", r"smagorinsky: TypeError: .*coefficient"),
-    ],
-)  # fmt: skip
-def test_a_stress_that_cannot_be_used(tmp_path, function, message):
-    (tmp_path / "stress.py").write_text(STRESS)
-    own = {"kind": "python", "path": str(tmp_path / "stress.py"), "function": function, "flux": "diffusion"}
-    with pytest.raises(UserError, match=message):
-        closed("navier_stokes", own)
-
-
-@pytest.mark.parametrize(
     ("kind", "subgrid"),
     [
-        ("navier_stokes", {"kind": "smagorinsky"}),
         ("navier_stokes", {"kind": "spectral"}),
         ("boussinesq", {"kind": "smagorinsky"}),
-        ("boussinesq", {"kind": "spectral"}),
+        pytest.param("navier_stokes", {"kind": "smagorinsky"}, marks=pytest.mark.slow),
+        pytest.param("boussinesq", {"kind": "spectral"}, marks=pytest.mark.slow),
         ("mhd", {"kind": "smagorinsky", "resistive_coefficient": 0.2}),
     ],
 )
@@ -173,10 +146,18 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
     state, model, layout = les.state, les.model, les.transform.layout
     row, fields = measured(les, state), state.fields
     assert row["subgrid_dissipation"] > 0.1 * row["viscous_dissipation"]
-    rates, evaluated = jax.jit(model.tendency)(fields, state.time)
-    bare, _ = jax.jit(plain.model.tendency)(fields, state.time)
-    force = model.solenoidal_part(model.subgrid_tendencies(fields)["velocity"])
-    np.testing.assert_allclose(rates["velocity"] - bare["velocity"], force, atol=1e-13)
+
+    @jax.jit
+    def terms(fields):
+        rates, evaluated = model.tendency(fields, state.time)
+        bare, seen = plain.model.tendency(fields, state.time)
+        force = model.solenoidal_part(model.subgrid_tendencies(fields)["velocity"])
+        spectra = shell_spectra(layout, model.transfers(fields))
+        extra = rates["velocity"] - bare["velocity"]
+        return rates, extra, force, spectra, model.rate(evaluated.maxima), plain.model.rate(seen.maxima)
+
+    rates, extra, force, spectra, rate, slower = terms(fields)
+    np.testing.assert_allclose(extra, force, atol=1e-13)
     linear = model.linear_terms()
     change = {n: float(layout.inner(f, rates[n] + linear[n] * f).sum()) for n, f in fields.items()}
     weights = {"velocity": 1.0, "magnetic": 1.0, "buoyancy": 1 / 2.0, "dye": 0.0}
@@ -190,12 +171,10 @@ def test_budgets_close_with_scalars_and_magnetic_fields(kind, subgrid):
     assert row[f"{other}_subgrid_dissipation"] > 0.1 * row[size]
     if not model.closure.modal:
         assert abs(row["budget_residual"]) < 1e-12
-    spectra = shell_spectra(layout, model.transfers(fields))
     transfers = {n: float(t.sum() * layout.shell_width) for n, t in spectra.items()}
     assert transfers["subgrid"] == pytest.approx(-row["subgrid_dissipation"], rel=1e-12)
     assert transfers[f"{other}_subgrid"] == pytest.approx(-row[f"{other}_subgrid_dissipation"], rel=1e-12)
-    assert row["rate"] == pytest.approx(float(model.rate(evaluated.maxima)), rel=1e-12)
-    assert row["rate"] > measured(plain, state)["rate"]
+    assert row["rate"] == pytest.approx(float(rate), rel=1e-12) and rate > slower
     assert "kolmogorov_scale" in plain.columns and "kolmogorov_scale" not in les.columns
     assert "transfer/subgrid" in series_of(les)["transfer"].variables
 
@@ -206,15 +185,10 @@ def test_the_subgrid_flux_of_a_scalar_by_numpy():
     closure = {"kind": "smagorinsky", "turbulent_prandtl": 0.7, "filter_width": width}
     les = closed("navier_stokes", closure, {"dealias": "none"})
     u, theta = (values(les, les.state.fields[n]) for n in ("velocity", "dye"))
-    k = [2 * np.pi * np.fft.fftfreq(n, h / n) for n, h in zip(SHAPE, BOX, strict=True)]
-    k = np.meshgrid(*k, indexing="ij")
-    modes = np.fft.fftn(u, axes=(1, 2, 3))
-    a = np.array([[np.fft.ifftn(1j * k[j] * modes[i]).real for j in range(3)] for i in range(3)])
-    strain = (a + a.swapaxes(0, 1)) / 2
-    viscosity = (0.17 * width) ** 2 * np.sqrt(2 * (strain**2).sum((0, 1)))
-    mean = (0.5, 0.0, -1.0)
-    flux = [-viscosity / 0.7 * (np.fft.ifftn(1j * k[i] * np.fft.fftn(theta)).real + mean[i]) for i in range(3)]
-    expected = -np.fft.ifftn(sum(1j * k[i] * np.fft.fftn(flux[i]) for i in range(3)))
+    _, size = strain_of(u)
+    viscosity, mean = (0.17 * width) ** 2 * size, (0.5, 0.0, -1.0)
+    flux = [-viscosity / 0.7 * (np.fft.ifftn(1j * K[i] * np.fft.fftn(theta)).real + mean[i]) for i in range(3)]
+    expected = -np.fft.ifftn(sum(1j * K[i] * np.fft.fftn(flux[i]) for i in range(3)))
     found = values(les, les.model.subgrid_tendencies(les.state.fields)["dye"])
     for axis, n in enumerate(SHAPE):  # the state of even N has no Nyquist planes
         if n % 2 == 0:
@@ -244,21 +218,3 @@ def cross_k(les, field):
     kx, ky, kz = les.transform.layout.wavenumbers(np.float64)
     x, y, z = field
     return jax.numpy.stack([ky * z - kz * y, kz * x - kx * z, kx * y - ky * x])
-
-
-@pytest.mark.parametrize(
-    ("kind", "subgrid", "message"),
-    [
-        ("mhd", {"kind": "spectral"}, "spectral closes no magnetic field; mhd takes smagorinsky"),
-        ("mhd", {"kind": "smagorinsky"}, "is required in mhd"),
-        ("boussinesq", {"kind": "smagorinsky", "resistive_coefficient": 1.0}, "without a magnetic field"),
-        (
-            "boussinesq",
-            {"kind": "python", "path": "a.py", "function": "f"},
-            "is required, a function for the",
-        ),
-    ],
-)
-def test_what_a_closure_does_not_close_is_refused(kind, subgrid, message):
-    with pytest.raises(ValueError, match=message):
-        closed(kind, subgrid)

@@ -1,14 +1,17 @@
-"""Gas and waves under one potential: limits of a single model, two-fluid dispersion relation, order, conservation."""
+"""Gas and waves under one potential: limits of a single model, order, conservation; and gas, waves and both from a
+snapshot or checkpoint, at the same resolution and at others."""
 
 import math
 
 import gravity_cases as cases
-import jax
 import numpy as np
 import pytest
-from gravity_cases import measured, stepped
+from gravity_cases import CLUMPS, GAS, WAVE, measured, modes, stepped
+from storage_support import save
 
 from simulator import load_config
+from simulator.archive.shard import Dataset
+from simulator.archive.states import component_names, datasets, physical_axes
 from simulator.errors import UserError
 from simulator.run.refusals import check
 
@@ -27,35 +30,35 @@ initial:
     waves: {kind: python, path: WAVES, function: build}
 time: {stop: 1.0, dt: 0.01}
 """
-CLUMPS = (
+GENTLE = (
     '{"density": 1 + 0.2 * jnp.cos(x) * jnp.sin(y + z), '
     '"velocity": [0.2 * jnp.sin(y) + 0 * z + 0 * x, 0.1 * jnp.cos(x + z) + 0 * y, 0 * x]}'
 )
 LUMPS = '{"psi": (1 + 0.3 * jnp.cos(x + y) * jnp.sin(z)) * jnp.exp(0.2j * jnp.cos(z + x)) + 0 * y}'
 
 
-def both(*overrides: str, gas: str = CLUMPS, waves: str = LUMPS, devices: int = 1):
+def both(*overrides: str, gas: str = GENTLE, waves: str = LUMPS, devices: int = 1):
     text = BOTH.replace("GAS", str(cases.fields(gas))).replace("WAVES", str(cases.fields(waves)))
     return cases.simulation(text, *overrides, devices=devices)
 
 
+def alone(text: str, name: str, component: str, start: str, *overrides: str):
+    """A model by itself, and as the only component."""
+    model = f"model={{{component}, gravitational_constant: 0.3}}"
+    single = cases.simulation(text, model, "grid.shape=12,12,12", *overrides, python=start)
+    starts = f"{{{name}: {{kind: python, path: {cases.fields(start)}, function: build}}}}"
+    return single, both(f"model.components=[{{{component}}}]", f"initial.components={starts}")
+
+
 def test_waves_alone_are_the_single_model() -> None:
     """Kick for kick the same, to round-off; so the composite's potential is the model's own."""
-    alone = cases.simulation(
-        cases.WAVE,
-        "model={kind: schrodinger_poisson, hbar_over_m: 0.8, self_interaction: 0.2, gravitational_constant: 0.3}",
-        "time.integrator=kick_drift_kick",
-        "grid.shape=12,12,12",
-        python=LUMPS,
-    )
-    part = "[{kind: schrodinger_poisson, hbar_over_m: 0.8, self_interaction: 0.2}]"
-    start = f"{{waves: {{kind: python, path: {cases.fields(LUMPS)}, function: build}}}}"
-    run = both(f"model.components={part}", f"initial.components={start}")
+    component = "kind: schrodinger_poisson, hbar_over_m: 0.8, self_interaction: 0.2"
+    single, run = alone(cases.WAVE, "waves", component, LUMPS, "time.integrator=kick_drift_kick")
     assert run.config.time.integrator == "kick_drift_kick"
-    ends = [stepped(r, r.state, 0.4, 8) for r in (alone, run)]
+    ends = [stepped(r, r.state, 0.4, 8) for r in (single, run)]
     a, b = ends[0].fields["psi"], ends[1].fields["waves_psi"]
     assert np.abs(np.asarray(a - b)).max() < 1e-14
-    rows = measured(alone, ends[0]), measured(run, ends[1])
+    rows = measured(single, ends[0]), measured(run, ends[1])
     assert rows[1]["energy"] == pytest.approx(rows[0]["energy"], rel=1e-12)
     assert rows[1]["waves_potential_energy"] == pytest.approx(rows[0]["potential_energy"], rel=1e-12)
 
@@ -63,16 +66,9 @@ def test_waves_alone_are_the_single_model() -> None:
 @pytest.mark.slow
 def test_gas_alone_follows_the_single_model() -> None:
     """Against rk4 with a fine step: an error of order 2, the splitting's."""
-    keys = "sound_speed: 1.0, viscosity: 0.02"
-    alone = cases.simulation(
-        cases.GAS,
-        f"model={{kind: self_gravitating_gas, {keys}, gravitational_constant: 0.3}}",
-        "grid.shape=12,12,12",
-        python=CLUMPS,
-    )
-    exact = np.asarray(stepped(alone, alone.state, 0.5, 80).fields["momentum"])
-    start = f"{{gas: {{kind: python, path: {cases.fields(CLUMPS)}, function: build}}}}"
-    run = both(f"model.components=[{{kind: self_gravitating_gas, {keys}}}]", f"initial.components={start}")
+    component = "kind: self_gravitating_gas, sound_speed: 1.0, viscosity: 0.02"
+    single, run = alone(cases.GAS, "gas", component, GENTLE)
+    exact = np.asarray(stepped(single, single.state, 0.5, 80).fields["momentum"])
     ends = [np.asarray(stepped(run, run.state, 0.5, n).fields["gas_momentum"]) for n in (10, 20)]
     errors = [np.abs(end - exact).max() for end in ends]
     assert errors[0] < 1e-3 and errors[0] / errors[1] == pytest.approx(4, rel=0.05)
@@ -110,45 +106,6 @@ def test_order_and_conservation(integrator: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.spmd
-def test_layouts_agree() -> None:
-    """1 and 4 devices; 12 planes of y and 5 of kz are padded."""
-    ends = []
-    for devices in (1, 4):
-        run = both(devices=devices)
-        end = stepped(run, run.state, 0.1, 5)
-        ends.append([np.asarray(run.values(f)(end))[..., :12, :12, :12] for f in run.model.fields])
-    for a, b in zip(*ends, strict=True):
-        assert np.abs(a - b).max() < 1e-12 * np.abs(a).max()
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-def test_gradient_of_the_final_density() -> None:
-    """d(waves' density(t)) / d(gas' density_0) on 4 devices, through the potential alone, against differences."""
-    run = both(devices=4)
-    state = run.state
-
-    @jax.jit
-    def measure(density):
-        s = state.__class__(**{**vars(state), "fields": {**state.fields, "gas_density": density}})
-        for _ in range(2):
-            s = run.step(s, 0.05)
-        rho = run.values("waves_density")(s)
-        return (rho**2).mean()
-
-    gas = run.model.parts["gas"].transform
-    rho = state.fields["gas_density"]
-    x, y, z = gas.physical.coordinates()
-    wave = gas.forward(np.cos(x + y) * np.sin(z))  # as the waves' density, which another would not feel at first
-    slope = jax.jit(jax.grad(measure))(rho)
-    e = 1e-4
-    difference = float((measure(rho + e * wave) - measure(rho - e * wave)) / (2 * e))
-    assert abs(difference) > 1e-6
-    assert float((slope * wave).real.sum()) == pytest.approx(difference, rel=1e-5)
-
-
-@pytest.mark.slow
 def test_gas_that_cannot_go_on_says_so() -> None:
     thin = '{"density": 1 + 1.5 * jnp.cos(x) + 0 * y + 0 * z}'
     run = both("time.dt=null", "time.cfl=0.5", "grid.shape=8,8,8", gas=thin)
@@ -176,3 +133,71 @@ def test_an_unknown_field_is_refused_with_the_fields_that_exist() -> None:
     for read in (run.values, lambda name: run.model.field_values(name, {}), run.fields.__getitem__):
         with pytest.raises(KeyError, match="'wind' is not a field of this model; its fields are gas_density, gas_"):
             read("wind")
+
+
+# Every mode has its share, also those of the Nyquist planes.
+ROUGH = '{"psi": jnp.exp(1j * (x * y + jnp.sin(3 * z)))}'
+GAS_AND_WAVES = """\
+model: {kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}, {kind: schrodinger_poisson}]}
+grid: {shape: [12, 12, 12]}
+initial: {kind: composite, components: {gas: {kind: jeans_wave, amplitude: 0.1}, waves: {kind: uniform}}}
+time: {stop: 1.0, dt: 0.01}
+"""
+MHD = """\
+model: {kind: mhd, viscosity: 0.02, resistivity: 0.02}
+grid: {shape: [12, 12, 16]}
+initial: {kind: random, peak: 2, helicity: 1.0, magnetic: {energy: 0.2, mean_field: [0, 0, 2.0]}}
+time: {stop: 1.0, dt: 0.01}
+"""
+CASES = [
+    ("snapshot", GAS, "20,18,24", 4),
+    ("checkpoint", WAVE, "12,10,16", 4),
+    ("checkpoint", MHD, "8,10,8", 2),
+    pytest.param("snapshot", MHD, "16,12,20", 4, marks=pytest.mark.slow),
+    pytest.param("snapshot", WAVE, "6,5,4", 2, marks=pytest.mark.slow),
+    pytest.param("snapshot", GAS_AND_WAVES, "16,14,12", 1, marks=pytest.mark.slow),
+    pytest.param("checkpoint", GAS_AND_WAVES, "12,12,12", 2, marks=pytest.mark.slow),
+]
+
+
+def stored(run, tmp_path, kind: str, *names: str) -> str:
+    """A snapshot (of these fields, by default those of the state) or checkpoint of the run's start, as `initial`."""
+    if kind == "checkpoint":
+        found = datasets(run.state, run.model)
+    else:
+        axes = physical_axes(run.transform)
+        values = {n: run.values(n)(run.state) for n in names or run.model.fields}
+        found = [Dataset(n, v, axes, component_names(v.shape[:-3])) for n, v in values.items()]
+    save(tmp_path, 0, found, {"time": 0.0, "box": list(run.grid.box)})
+    return f"initial={{kind: snapshot, path: {tmp_path / '00000000'}}}"
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(("kind", "text", "shape", "devices"), CASES)
+def test_every_mode_that_both_grids_keep(tmp_path, kind: str, text: str, shape: str, devices: int) -> None:
+    python = {GAS: CLUMPS, WAVE: ROUGH}.get(text)
+    first = cases.simulation(text, python=python)
+    other = cases.simulation(text, stored(first, tmp_path, kind), f"grid.shape={shape}", devices=devices)
+    assert other.state.fields.keys() == first.state.fields.keys()
+    for name in first.model.fields:
+        here, there = modes(first, name), modes(other, name)
+        assert len(here.keys() & there.keys()) > 30
+        for k, value in there.items():
+            np.testing.assert_allclose(value, here.get(k, 0 * value), atol=1e-14)
+    if text in (WAVE, GAS_AND_WAVES) and np.prod(other.grid.shape) >= np.prod(first.grid.shape):
+        assert measured(other)["mass"] == pytest.approx(measured(first)["mass"], rel=1e-13)
+
+
+def test_gas_takes_density_and_velocity_too(tmp_path) -> None:
+    first = cases.simulation(GAS, python=CLUMPS)
+    other = cases.simulation(GAS, stored(first, tmp_path, "snapshot", "density", "velocity"))
+    for name, field in first.state.fields.items():
+        assert np.abs(np.asarray(field - other.state.fields[name])).max() < 1e-14
+
+
+def test_what_does_not_fit_is_refused(tmp_path) -> None:
+    start = stored(cases.simulation(GAS, python=CLUMPS), tmp_path, "snapshot")
+    with pytest.raises(UserError, match="holds density, momentum; this model's fields are psi"):
+        _ = cases.simulation(WAVE, start).state
+    with pytest.raises(UserError, match=r"its box is .* set grid\.box"):
+        _ = cases.simulation(GAS, start, "grid.box=1,1,1").state

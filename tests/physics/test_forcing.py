@@ -119,8 +119,6 @@ def test_linear_forcing_leaves_the_mean_alone():
     assert row["injection"] == pytest.approx(2 * 0.4 * row["energy"])
 
 
-# ---- Ornstein-Uhlenbeck ----------------------------------------------------------------------------------
-
 NOISE = {"rate": 0.5, "correlation_time": 0.4, "band": [1.0, 2.5], "seed": 3}
 CUBE = Grid((10, 10, 10))
 

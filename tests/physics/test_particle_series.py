@@ -1,4 +1,4 @@
-"""Series of particles: paths by id, and statistics with exact values."""
+"""Series of particles, those that are matter too: paths by id, and statistics with exact values."""
 
 import jax
 import numpy as np
@@ -31,26 +31,54 @@ def flow(x, y, z):
     return {"velocity": [0 * x + 0 * y + 0 * z, 0.3 + 0 * x + 0 * y + 0 * z, 0 * x + 0 * y + 0 * z]}
 """
 WIND = 0.3
+AMPLITUDE = 1e-3
+SHEETS = f"""\
+model:
+  kind: composite
+  gravitational_constant: {1 / (4 * np.pi)}
+  components: [{{kind: particles, name: dark, count: 512, assignment: pcs, softening: 0}}]
+grid: {{shape: [32, 4, 4], box: [8, 1, 1]}}
+initial: {{kind: composite, components: {{dark: {{kind: zeldovich_wave, amplitude: {AMPLITUDE}}}}}}}
+time: {{stop: 0.5, dt: 0.05}}
+devices: {{platform: cpu, count: 2}}
+output:
+  diagnostics: {{every_steps: 5}}
+  particle_statistics: {{every_steps: 1, bins: 20, range: 3}}
+  trajectories: {{every_steps: 1, count: 100}}
+"""
 KINDS = ("particle_statistics", "trajectories", "slices")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A uniform wind, in which tracers drift and drops fall."""
-    folder = tmp_path_factory.mktemp("falling")
-    config = write_case(folder, FALLING.replace("FLOW", str(source(FLOW))))
-    assert simulate(config, folder / "run") == 0
+    return ran(tmp_path_factory.mktemp("falling"), FALLING.replace("FLOW", str(source(FLOW))))
+
+
+@pytest.fixture(scope="module")
+def matter(tmp_path_factory):
+    """Sheets displaced by s = A sin(k q) / k, each pulled away by 4 pi G rho s as long as none cross."""
+    return ran(tmp_path_factory.mktemp("sheets"), SHEETS)
+
+
+def ran(folder, text):
+    assert simulate(write_case(folder, text), folder / "run") == 0
     return open_run(folder / "run")
 
 
-def test_paths_are_those_of_every_so_manieth_particle(run):
+def test_paths_are_those_of_every_so_manieth_particle(run, matter):
+    for whole, species, count, stride in ((run, "tracers", 100, 15), (matter, "dark", 512, 6)):
+        paths, last = whole.series("trajectories"), whole.snapshots[-1].particles[species]
+        np.testing.assert_array_equal(paths.coordinates[f"{species}_id"], np.arange(0, count, stride))
+        order = np.argsort(last["id"][...])[::stride]
+        for i, axis in enumerate("xyz"):
+            np.testing.assert_array_equal(paths[f"{species}/position_{axis}"][-1], last["position"][i][order])
+            if species == "dark":
+                np.testing.assert_array_equal(paths[f"dark/velocity_{axis}"][-1], last["velocity"][i][order])
+    np.testing.assert_array_equal(paths.attributes["box"], [8, 1, 1])
+    assert not any("displacement" in name for name in paths.variables)
     paths = run.series("trajectories")
-    np.testing.assert_array_equal(paths.coordinates["tracers_id"], np.arange(0, 100, 15))
     assert len(paths) == 11
-    last = run.snapshots[-1].particles["tracers"]
-    order = np.argsort(last["id"][...])[::15]
-    for i, axis in enumerate("xyz"):
-        np.testing.assert_array_equal(paths[f"tracers/position_{axis}"][-1], last["position"][i][order])
     along = paths["tracers/displacement_y"]
     np.testing.assert_allclose(along, WIND * paths.time[:, None] + 0 * along, rtol=0, atol=1e-13)
     np.testing.assert_allclose(paths["tracers/fluid_velocity_y"], WIND, rtol=0, atol=1e-14)
@@ -72,6 +100,27 @@ def test_statistics_of_a_uniform_drift_and_of_a_fall(run):
     assert "tracers/settling_velocity" not in table
     v = np.sqrt(WIND**2 + fall**2)
     np.testing.assert_allclose(table["drops/velocity_autocorrelation"], WIND / v, rtol=0.01)
+
+
+def test_statistics_of_growing_sheets(matter):
+    """The growing mode is s = s_0 exp(t) for 4 pi G rho = 1. The spline's aliases change the force of 32 cells a wave
+    by less than 1e-3, and kick-drift-kick with dt = 0.05 the rate by dt^2 / 24."""
+    table, k = matter.series("particle_statistics"), 2 * np.pi / 8
+    square, t = (AMPLITUDE / k) ** 2 / 2, table.time
+    np.testing.assert_allclose(table["dark/acceleration_variance"], square * np.exp(2 * t), rtol=2e-3)
+    np.testing.assert_allclose(table["dark/velocity_variance"], square * np.exp(2 * t), rtol=2e-3)
+    assert np.abs(table["dark/mean_velocity_x"]).max() < 1e-12 * AMPLITUDE
+    width = 6 / 20
+    density = table["dark/acceleration"][-1]
+    # Two components of three vanish; a sine's largest value is sqrt(2) of its rms, here in units of rms / sqrt(3).
+    assert density.sum() * width == pytest.approx(1, abs=1e-12)
+    assert density[: round((3 - np.sqrt(6)) / width) - 1].sum() == 0
+    assert {name.partition("/")[2] for name in table.variables} == {
+        *(f"mean_velocity_{axis}" for axis in "xyz"),
+        "velocity_variance",
+        "acceleration_variance",
+        "acceleration",
+    }
 
 
 def test_the_probability_density_of_the_acceleration_is_normal_for_random_modes():
@@ -106,6 +155,7 @@ def test_slices_hold_the_particles_next_to_them(run):
         np.testing.assert_array_equal(found[:, np.argsort(found[0])], expected[:, np.argsort(expected[0])])
 
 
+@pytest.mark.slow
 def test_devices_do_not_matter():
     """Of particles near the slices, too, of which a few are picked alike."""
     text = FALLING.replace("{kind: python, path: FLOW, function: flow}", "{kind: random, peak: 2}")
@@ -122,7 +172,9 @@ def test_devices_do_not_matter():
             np.testing.assert_allclose(rows[1][name][variable], values, rtol=0, atol=1e-12, err_msg=variable)
 
 
-def test_every_series_of_particles_is_drawn(run):
+def test_every_series_of_particles_is_drawn(run, matter):
     names = {path.stem for path in plot_run(run.path).files}
     assert {"trajectories_tracers", "trajectories_drops", "dispersion", "acceleration_tracers"} <= names
     assert {"settling_velocity", "slices_speed"} <= names
+    names = {path.stem for path in plot_run(matter.path).files}
+    assert {"trajectories_dark", "acceleration_dark"} <= names and "dispersion" not in names

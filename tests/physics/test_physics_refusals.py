@@ -4,7 +4,7 @@ place and the cure."""
 import jax.numpy as jnp
 import pytest
 from flow_support import flow
-from gravity_cases import GAS, WAVE, by_id, simulation, source
+from gravity_cases import GAS, MATTER, WAVE, by_id, simulation, source
 
 from simulator.archive.recorder import series_of
 from simulator.errors import RunFailure, UserError
@@ -22,12 +22,6 @@ model: {kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 
 grid: {shape: [8, 8, 8]}
 initial: {kind: composite, components: {gas: {kind: uniform}, waves: {kind: uniform}}}
 time: {stop: 1.0, dt: 0.01}
-"""
-DARK = """\
-model: {kind: composite, components: [{kind: particles, name: dark, count: 512}]}
-grid: {shape: [8, 8, 8]}
-initial: {kind: composite, components: {dark: {kind: jeans_wave, amplitude: 0.2, mode: [1, 1, 0]}}}
-time: {stop: 1.0, dt: 0.05}
 """
 TRACERS = (
     FLOW
@@ -59,7 +53,22 @@ def broken(x, y, z, t):
 
 def made(x, y, z, t):
     return {"density": jnp.sin(x)}
+
+def mixing(velocity, gradient, width):
+    return [velocity[0].mean() * gradient[0, 0]] * 6
+
+def branching(velocity, gradient, width):
+    return [0.0] * 6 if velocity[0].max() > 0 else [1.0] * 6
+
+def five(velocity, gradient, width):
+    return list(gradient[0]) + list(gradient[1])[:2]
+
+def scaled(velocity, gradient, width, coefficient):
+    return [coefficient * gradient[0, 0]] * 6
 """
+MHD = "model={kind: mhd, viscosity: 1, resistivity: 1, "
+STRATIFIED = "model={kind: boussinesq, viscosity: 1, diffusivity: 1, stratification: 1, "
+OWN_STRESS = "model.subgrid={kind: python, path: F, function: "
 OU = "forcing={kind: ornstein_uhlenbeck, rate: 1, correlation_time: 1, "
 SOLITON = "initial={kind: soliton, "
 DARK_START = "initial.components.dark="
@@ -99,16 +108,16 @@ REFUSED = [
     (BOTH, "initial.components.gas={kind: soliton, core_radius: 1}", "initial: components.gas: kind: soliton gives"),
     (BOTH, "output={structure_functions: {every: 1}}", "output.structure_functions: needs a velocity, which composi"),
     (BOTH, "output={transfer: {every: 1}}", "output.transfer: needs energy transfers between modes, which composite"),
-    (DARK, "model.components.0.count=500", "components.dark: count: 500 does not fill a lattice"),
-    (DARK, "model.components.0.assignment=ngp", "model.components.0.assignment: "),
-    (DARK, DARK_START + "{kind: taylor_green}", "components.dark: kind: taylor_green gives fields; particles begin"),
-    (DARK, DARK_START + "{kind: cosmological, amplitude: 1}", "kind: cosmological needs model.cosmology"),
-    (DARK, DARK_START + "{kind: python, path: F, function: beyond}", "components.dark: some particles begin outside"),
-    (DARK, "model.components.0.count=1e14", "model.components.0.count: "),
-    (DARK, ["model.cosmology={start: 0.1}", "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]"],
+    (MATTER, "model.components.0.count=500", "components.dark: count: 500 does not fill a lattice"),
+    (MATTER, "model.components.0.assignment=ngp", "model.components.0.assignment: "),
+    (MATTER, DARK_START + "{kind: taylor_green}", "dark: kind: taylor_green gives fields; particles begin"),
+    (MATTER, DARK_START + "{kind: cosmological, amplitude: 1}", "kind: cosmological needs model.cosmology"),
+    (MATTER, DARK_START + "{kind: python, path: F, function: beyond}", "dark: some particles begin outside"),
+    (MATTER, "model.components.0.count=1e14", "model.components.0.count: "),
+    (MATTER, ["model.cosmology={start: 0.1}", "model.components=[{kind: self_gravitating_gas, sound_speed: 1}]"],
      "model.components.0.polytropic_exponent: in supercomoving variables"),
-    (DARK, "output={trajectories: {every: 1, sample: [velocity]}}", "trajectories.sample: dark is matter itself and"),
-    (DARK, "output={trajectories: {every: 1, particles: [tracers]}}", "particles: unknown 'tracers'; known: dark"),
+    (MATTER, "output={trajectories: {every: 1, sample: [velocity]}}", "sample: dark is matter itself and"),
+    (MATTER, "output={trajectories: {every: 1, particles: [tracers]}}", "particles: unknown 'tracers'; known: dark"),
     (FLOW, "particles=[{name: a, kind: tracer}]", "particles.0.count: missing"),
     (FLOW, "particles=[{name: a, count: 3}]", "particles.0.kind: missing; one of tracer, inertial"),
     (FLOW, "particles=[{name: 1 a, kind: tracer, count: 3}]", "cannot name particles"),
@@ -143,6 +152,34 @@ REFUSED = [
      "rotation: has no effect: model.kinematic"),
     (FLOW, "initial={kind: abc, magnetic: {}}", "magnetic is not a field of this model; its fields are velocity"),
     (FLOW, "initial={kind: orszag_tang}", "orszag_tang gives magnetic"),
+    (FLOW, MHD + "subgrid: {kind: spectral}}", "spectral closes no magnetic field; mhd takes smagorinsky"),
+    (FLOW, MHD + "subgrid: {kind: smagorinsky}}", "is required in mhd"),
+    (FLOW, STRATIFIED + "subgrid: {kind: smagorinsky, resistive_coefficient: 1}}", "without a magnetic field"),
+    (FLOW, STRATIFIED + "subgrid: {kind: python, path: F, function: five}}", "is required, a function for the"),
+    (FLOW, OWN_STRESS + "mixing}", "mixing: uses a sum, mean or maximum over points, but it sees the points of one"),
+    (FLOW, OWN_STRESS + "branching}", "branching: uses numpy, or an if, on values"),
+    (FLOW, OWN_STRESS + "five}", "five: returned 5 components; six are needed"),
+    (FLOW, OWN_STRESS + "scaled}", "scaled: TypeError: "),
+    (FLOW, "output={cospectra: {every: 1}}", "output.cospectra: needs scalars, rotation, stratification, a magnetic"),
+    (FLOW, "output={field_statistics: {every: 1, fields: [velocty]}}", "velocty is not a field of real values"),
+    (FLOW, "output={profiles: {every: 1}}", "output.profiles: needs a mass density, which navier_stokes"),
+    (FLOW, "output={projections: {every: 1}}", "output.projections: needs a mass density, which navier_stokes"),
+    (GAS, "output={profiles: {every: 1, range: [2, 1]}}", "output.profiles.range: [2, 1] is not increasing"),
+    (GAS, "output={histograms: {every: 1, decades: [1, 1]}}", "histograms.decades: [1, 1] is not increasing"),
+    (FLOW, "output={probes: {every: 1}}", "no place to probe"),
+    (FLOW, "output={probes: {every: 1, points: [[1, 2]]}}", "probes.points.0: 3 coordinates are needed, not 2"),
+    (FLOW, "output={probes: {every: 1, points: [[1, 2, 3]], fields: [speed]}}", "fields: speed is not an evolved"),
+    (FLOW, "output={probes: {every: 1, lines: [{axis: x, through: [0, 0, 0], name: time}]}}", "time is taken"),
+    (FLOW, "output={joint_histograms: {every: 1, pairs: [[Q, Q]]}}", "joint_histograms.pairs.0: Q, Q is no pair"),
+    (FLOW, "output={joint_histograms: {every: 1, pairs: [[Q, velocity]]}}", "pairs.0: velocity is not a scalar"),
+    (FLOW, ["fft.exchange=single", "precision=single"], "has no effect with precision: single"),
+    (FLOW, ["fft.exchange=half_scaled", "fft.backend=jaxdecomp"], "needs fft.backend"),
+    (FLOW, ["grid.dealias=rogallo", "time.integrator=rk3"], "rogallo works with time.integrator: rk2 only; rk3"),
+    (FLOW, ["run.memory=low", "fft.backend=jaxdecomp"], "run.memory: low needs fft.backend: custom_partitioning"),
+    (WAVE, "fft.exchange=single", "fft.exchange: single would cost wave functions"),
+    (PLANE, ["model={kind: composite, components: [{kind: self_gravitating_gas, sound_speed: 1}]}",
+             "initial={kind: composite, components: {gas: {kind: uniform}}}"],
+     "grid.shape: composite is solved in three dimensions; [12, 12, 1]"),
     (PLANE, "model.rotation=[0, 0, 1]", "model.rotation: has no effect in two dimensions"),
     (PLANE, "model.subgrid={kind: smagorinsky}", "model.subgrid: closes the three-dim"),
     (PLANE, "model.scalars=[{name: dye, diffusivity: 1, mean_gradient: [1, 0, 0]}]",

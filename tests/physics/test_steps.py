@@ -1,11 +1,18 @@
-"""Particles in the steps of a flow: conserved stream functions, devices, buffers, statistics of turbulence."""
+"""Particles in flows: exact solutions through every integrator; and in the steps of a flow conserved stream
+functions, devices, buffers, samples of fields."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation, source
 
 from simulator.physics.particles.population import crowded
+from simulator.physics.particles.species import Inertial, InertialSettings, Tracers, TracerSettings
+from simulator.physics.stepping import INTEGRATORS
+from simulator.simulation.quantities import velocity_rate
 from simulator.spectral.collectives import collectives
+from simulator.spectral.operators import gradient
 
 WAVES = """\
 model: {kind: navier_stokes, viscosity: 0}
@@ -52,7 +59,9 @@ def drift_of_stream_function(n, interpolation):
     return abs(psi(advanced(run, run.state, 1.0)) - start).max()
 
 
-@pytest.mark.parametrize(("interpolation", "order"), [("cubic_spline", 4), ("linear", 2)])
+@pytest.mark.parametrize(
+    ("interpolation", "order"), [("cubic_spline", 4), pytest.param("linear", 2, marks=pytest.mark.slow)]
+)
 def test_tracers_in_a_steady_flow_keep_its_stream_function(interpolation, order):
     """The error of the interpolation alone falls at least with its order: along a path it changes its sign and in
     part cancels."""
@@ -108,10 +117,120 @@ def test_a_particle_that_goes_too_far_stops_the_run():
     assert "tracers moved farther in a step than its device can see" in what and "time.dt" in cure
 
 
-def test_sampled_scalars_and_gradients_are_those_of_the_fields():
-    """At the points of the grid the spline passes through the values; the trace of the gradient is the divergence."""
+def test_at_grid_points_particles_sample_the_fields_themselves():
+    """The spline passes through the values: velocity, its gradient, a scalar, and Du/Dt = du/dt + (u . grad) u."""
     run = simulation(TURBULENCE, "particles.0.start=lattice", "grid.shape=8,8,8", "particles.0.count=64")
-    seen = run.sampled("tracers", ("velocity", "gradient", "dye"))(run.state)
-    assert seen["fluid_velocity"].shape == (3, 64) and seen["fluid_dye"].shape == (64,)
-    trace = np.asarray(seen["fluid_gradient"]).reshape(3, 3, -1).trace()
-    assert abs(trace).max() < 1e-12 * abs(np.asarray(seen["fluid_gradient"])).max()
+    names = ("velocity", "gradient", "dye", "acceleration")
+    seen = [np.asarray(run.sampled("tracers", names)(run.state)[f"fluid_{name}"]) for name in names]
+    place = np.asarray(run.state.particles["tracers"].records["position"]) * 8 / (2 * np.pi)
+    np.testing.assert_allclose(place, np.rint(place), rtol=0, atol=1e-12)
+
+    @jax.jit
+    def fields(state):
+        u, layout = state.fields["velocity"], run.transform.layout
+        slopes = jnp.stack([gradient(layout, u[i]) for i in range(3)])
+        parts = u, slopes, state.fields["dye"], velocity_rate(run.model, run.forcing, state)
+        return [run.transform.inverse(part) for part in parts]
+
+    u, slopes, dye, rate = (np.asarray(v)[(..., *np.rint(place).astype(int))] for v in fields(run.state))
+    expected = u, slopes.reshape(9, 64), dye, rate + (slopes * u).sum(1)
+    for found, values in zip(seen, expected, strict=True):
+        np.testing.assert_allclose(found, values, rtol=0, atol=1e-12 * abs(values).max())
+
+
+ROTATION = 0.7
+
+
+class Still:
+    """A fluid at rest."""
+
+    def __call__(self, names, position):
+        return {name: jnp.zeros_like(position) for name in names}
+
+
+class SolidRotation:
+    """u = Omega x r about z; Du/Dt = -Omega^2 r."""
+
+    def __call__(self, names, position):
+        x, y, z = position
+        values = {
+            "velocity": ROTATION * jnp.stack([-y, x, 0 * z]),
+            "acceleration": -(ROTATION**2) * jnp.stack([x, y, 0 * z]),
+        }
+        return {name: values[name] for name in names}
+
+
+def integrated(species, fluid, start, duration, steps, integrator="rk4"):
+    """The records (3, 1) after `steps` steps."""
+    method = INTEGRATORS[integrator]()
+    memory = species.memory(jnp.float64(2.0))
+    linear = {name: species.linear(memory).get(name, jnp.zeros(())) for name in species.advanced}
+    dt = jnp.float64(duration / steps)
+
+    def step(_, records):
+        def rates(records, time, stage):
+            return species.rates(records, fluid, memory)
+
+        return method.step(records, jnp.float64(0), dt, rates(records, 0, 0), rates, linear)
+
+    found = jax.jit(lambda r: jax.lax.fori_loop(0, steps, step, r))(start)
+    return {name: np.asarray(value)[:, 0] for name, value in found.items()}
+
+
+def at(x, v=None):
+    start = {"position": jnp.array(x, float)[:, None]}
+    return start if v is None else {**start, "velocity": jnp.array(v, float)[:, None]}
+
+
+def inertial(**keys):
+    return Inertial(InertialSettings(name="particles", count=1, **keys))
+
+
+def test_a_particle_relaxes_to_rest():
+    """v = v_0 exp(-t / tau), x = v_0 tau (1 - exp(-t / tau)): the drag is solved exactly."""
+    tau, t, v = 0.4, 1.0, np.array([1.0, -2.0, 0.5])
+    found = integrated(inertial(relaxation_time=tau), Still(), at([0, 0, 0], v), t, 200)
+    np.testing.assert_allclose(found["velocity"], v * np.exp(-t / tau), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found["position"], v * tau * (1 - np.exp(-t / tau)), rtol=0, atol=1e-8)
+
+
+def test_a_particle_settles():
+    """v = tau (1 - beta) g (1 - exp(-t / tau)), with beta = 3 / (2 rho + 1)."""
+    tau, t, ratio, g = 0.5, 1.0, 4.0, np.array([0.0, 0.3, -2.0])
+    species = inertial(relaxation_time=tau, density_ratio=ratio, gravity=tuple(g))
+    found = integrated(species, Still(), at([0, 0, 0], [0, 0, 0]), t, 200)
+    terminal = tau * (1 - 3 / (2 * ratio + 1)) * g
+    relaxed = 1 - np.exp(-t / tau)
+    np.testing.assert_allclose(found["velocity"], terminal * relaxed, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found["position"], terminal * (t - tau * relaxed), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("ratio", [None, 0.3, 5.0])
+def test_a_particle_in_solid_rotation(ratio):
+    """With s = x + i y: s'' = (i Omega s - s') / tau - beta Omega^2 s, a linear equation with two exponents."""
+    tau, t = 0.6, 2.0
+    species = inertial(relaxation_time=tau, density_ratio=ratio)
+    found = integrated(species, SolidRotation(), at([1, 0, 0], [0, 0.2, 0.1]), t, 1000)
+    roots = np.roots([1, 1 / tau, species.beta * ROTATION**2 - 1j * ROTATION / tau])
+    weights = np.linalg.solve([[1, 1], roots], [1.0, 0.2j])
+    s = (weights * np.exp(roots * t)).sum()
+    v = (weights * roots * np.exp(roots * t)).sum()
+    np.testing.assert_allclose(found["position"][:2], [s.real, s.imag], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found["velocity"][:2], [v.real, v.imag], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("integrator", "order"), [("rk2", 2), ("rk3", 3), ("rk4", 4), ("etdrk4", 4)])
+def test_every_integrator_moves_tracers_at_its_order(integrator, order):
+    tracers, t = Tracers(TracerSettings(name="tracers", count=1)), 3.0
+    exact = np.array([np.cos(ROTATION * t), np.sin(ROTATION * t), 0])
+    errors = [
+        abs(integrated(tracers, SolidRotation(), at([1, 0, 0]), t, n, integrator)["position"] - exact).max()
+        for n in (10, 20)
+    ]
+    assert abs(np.log2(errors[0] / errors[1]) - order) < 0.2
+
+
+def test_the_stokes_number_is_in_units_of_the_kolmogorov_time():
+    """tau = St / rms vorticity, here 2."""
+    species = inertial(stokes_number=0.5)
+    assert float(species.relaxation_time(species.memory(jnp.float64(2.0)))) == 0.25

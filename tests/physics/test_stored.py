@@ -1,12 +1,13 @@
 """Particles on disk: restarted on any devices, read by name, checked by their ids."""
 
 from dataclasses import replace
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gravity_cases import advanced, by_id, simulation
-from run_support import call, simulate, write_case
+from run_support import simulate, write_case
 from storage_support import save
 
 from simulator import open_run
@@ -31,10 +32,16 @@ output: {snapshots: {every: 0.1, sample: [velocity, gradient, dye]}, diagnostics
 TOLERANCE = 1e-12  # sums in another order differ by some eps, which a few steps hardly amplify
 
 
+@cache
+def on(devices: int):
+    """The flow on so many devices, which is compiled once for all tests."""
+    return simulation(FLOW, devices=devices)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """The checkpoint of a run on 4 devices, and its state later on."""
-    run, folder = simulation(FLOW, devices=4), tmp_path_factory.mktemp("checkpoints")
+    run, folder = on(4), tmp_path_factory.mktemp("checkpoints")
     state = advanced(run, run.state, 10.0, 3)
     datasets = states.datasets(state, run.model, run.populations)
     saved = save(folder, 3, datasets, {"time": float(state.time)})
@@ -42,10 +49,9 @@ def saved(tmp_path_factory):
     return saved, {name: by_id(found) for name, found in later.particles.items()}, later
 
 
-@pytest.mark.parametrize("devices", [1, 3])
-def test_restarted_on_other_devices_they_are_the_same_by_id(saved, devices):
+def test_restarted_on_other_devices_they_are_the_same_by_id(saved):
     folder, expected, _ = saved
-    run = simulation(FLOW, devices=devices)
+    run = on(3)
     found = advanced(run, states.restored(run, folder), 10.0, 3)
     for name, records in expected.items():
         for record, values in by_id(found.particles[name]).items():
@@ -54,7 +60,7 @@ def test_restarted_on_other_devices_they_are_the_same_by_id(saved, devices):
 
 def test_restarted_on_the_same_devices_they_are_the_same_bit_for_bit(saved):
     folder, _, later = saved
-    run = simulation(FLOW, devices=4)
+    run = on(4)
     found = advanced(run, states.restored(run, folder), 10.0, 3)
     for name, particles in later.particles.items():
         valid = np.asarray(particles.valid)
@@ -76,7 +82,7 @@ def test_buffers_grow_where_a_checkpoint_needs_it(saved):
 
 def test_a_lost_particle_is_noticed_when_a_checkpoint_is_written(saved):
     _, _, later = saved
-    run = simulation(FLOW, devices=4)
+    run = on(4)
     tracers = later.particles["tracers"]
     for ids in (jnp.where(tracers.id == 7, -1, tracers.id), jnp.where(tracers.id == 7, 8, tracers.id)):
         broken = replace(later, particles={"tracers": replace(tracers, id=ids)})
@@ -116,38 +122,6 @@ def test_a_snapshot_holds_particles_and_what_they_see(run_folder):
     assert verify(open_run(run_folder).snapshots[-1].path).ok
 
 
-def test_a_continued_run_is_the_uninterrupted_one(run_folder, tmp_path):
-    config = run_folder.parent / "case.yaml"
-    assert simulate(config, tmp_path / "run", "time.stop=0.1") == 0
-    assert simulate(config, tmp_path / "run") == 0
-    one, other = (open_run(f).snapshots[-1].particles["tracers"] for f in (run_folder, tmp_path / "run"))
-    for record in one:
-        np.testing.assert_array_equal(one[record][...], other[record][...])
-
-
 def test_other_particles_make_another_run(run_folder, capsys):
     assert simulate(run_folder.parent / "case.yaml", run_folder, "particles.0.count=151") == 2
     assert "particles" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_two_processes_write_and_read_the_same_particles(tmp_path):
-    """Each process stores its own; the second start reads them on one process. The least that has to be compiled:
-    every process does it for itself."""
-    config = write_case(tmp_path, FLOW)
-    small = [
-        "particles=[{name: tracers, kind: tracer, count: 60, interpolation: linear}]",
-        "model.scalars=[]",
-        "output={snapshots: {every: 0.1}}",
-    ]
-    ended = call("run", config, "--output", tmp_path / "run", "--processes", "2", "time.stop=0.1", *small)
-    assert ended.returncode == 0, ended.stderr
-    assert len(open_run(tmp_path / "run").snapshots[-1].manifest.shards) == 2
-    assert simulate(config, tmp_path / "run", *small) == 0
-    assert simulate(config, tmp_path / "one", *small) == 0
-    one, other = (open_run(tmp_path / f).snapshots[-1].particles["tracers"] for f in ("one", "run"))
-    orders = [np.argsort(p["id"][...]) for p in (one, other)]
-    for record in one:
-        np.testing.assert_allclose(
-            one[record][...][..., orders[0]], other[record][...][..., orders[1]], rtol=0, atol=TOLERANCE
-        )

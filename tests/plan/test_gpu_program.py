@@ -5,15 +5,14 @@
 
 import math
 import os
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 import yaml
-from hlo_traffic import Traffic, executed, moved_by, parsed, traffic
+from hlo_program import parsed
+from hlo_traffic import Traffic, executed, moved_by, traffic
 from planning_cases import config_of, shipped
 
 from simulator.config import RunConfig
@@ -44,17 +43,9 @@ FEW = (
 )
 pytestmark = [
     pytest.mark.gpu_program,
+    pytest.mark.usefixtures("optimised"),
     pytest.mark.skipif(missing(machine(NAME)) is not None, reason=str(missing(machine(NAME)))),
 ]
-
-
-@pytest.fixture(autouse=True)
-def optimised() -> Iterator[None]:
-    """As a run's programs are; tests are compiled quickly."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def compiled_for(config: RunConfig, devices: int) -> Any:

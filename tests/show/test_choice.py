@@ -1,4 +1,4 @@
-"""What `simulator plot` draws of one run and of several: choices, means, formats, and what axes show."""
+"""What `simulator plot` draws of one run and of several: choices, means, formats, and what axes and curves say."""
 
 import itertools
 import math
@@ -22,8 +22,9 @@ from simulator.show import Selection, lines, plot_run
 from simulator.show import runs as run_plots
 from simulator.show.choice import window
 from simulator.show.kinds import spectrum
-from simulator.show.lines import time_series
-from simulator.show.runs import overlays
+from simulator.show.lines import DrawnCurve, time_series
+from simulator.show.runs import overlay, overlays
+from simulator.show.study import Parameter, RunQuantity, against, coded, reduced
 
 K = np.arange(20.0)
 TIMES = np.arange(5) / 2
@@ -153,10 +154,7 @@ def test_means_in_kolmogorov_units_are_level(tmp_path):
         assert np.isnan(curve.get_ydata()[0]), "k = 0 is no point of a logarithmic axis"
     band = axes.collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(1.6 + 0.16 / 3**0.5)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "viscosity = 0.01",
-        "viscosity = 0.02",
-    ]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["viscosity = 0.01", "viscosity = 0.02"]
 
 
 def test_several_runs_share_a_picture_of_each_diagnostic(tmp_path, capsys):
@@ -226,3 +224,60 @@ def test_growth_in_several_runs_has_a_logarithmic_axis(tmp_path):
     drawn = built(runs, Selection())
     assert drawn["series_energy"].axes[0].get_yscale() == "log"
     assert drawn["series_enstrophy"].axes[0].get_yscale() == "linear"
+
+
+VISCOSITY = Parameter("model.viscosity", [0.1, 0.1, 0.01, 0.01])
+PRECISION = Parameter("precision", ["single", "double", "single", "double"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "label"),
+    [
+        ("max.dissipation", r"maximum of dissipation $\varepsilon$"),
+        ("mean.enstrophy[time>=0.5]", r"mean enstrophy $\langle\omega^2\rangle/2$, $t\geq 0.5$"),
+        ("integral.energy", "energy $E$ integrated over time"),
+        ("wall_time", "wall time (s)"),
+        ("mean.(dissipation*integral_scale/u_rms**3)", r"mean of $\varepsilon\,L/u_{\mathrm{rms}}^{3}$"),
+        ("max.(my_column**2)", r"maximum of $\mathrm{my\ column}^{2}$"),
+    ],
+)
+def test_expressions_as_labels(expression: str, label: str) -> None:
+    assert reduced(expression) == label
+
+
+def test_points_are_joined_along_the_parameter_one_curve_for_each_hue() -> None:
+    values = RunQuantity("max.dissipation", [4, 5, 1, float("nan")])
+    (axes,) = against(VISCOSITY, values, PRECISION, joined=True).axes
+    single, double = axes.lines
+    np.testing.assert_array_equal(single.get_xydata(), [[0.01, 1], [0.1, 4]])
+    np.testing.assert_array_equal(double.get_xydata(), [[0.1, 5]])
+    assert (axes.get_xlabel(), axes.get_xscale()) == (r"viscosity $\nu$", "log")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["single", "double"]
+    assert axes.get_ylim()[0] == 0
+
+
+def test_samples_of_several_parameters_are_points_alone() -> None:
+    (axes,) = against(VISCOSITY, RunQuantity("max.dissipation", [4, 5, 1, 2])).axes
+    assert axes.lines[0].get_linestyle() == "None"
+
+
+def test_words_stand_at_their_ticks() -> None:
+    (axes,) = against(PRECISION, RunQuantity("final.energy", [1, 2, 3, 4])).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["single", "double"]
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [0, 0, 1, 1])
+
+
+def test_curves_have_the_colour_of_one_parameter_and_the_line_of_another() -> None:
+    curve = DrawnCurve(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+    (axes,) = overlay([curve, curve, curve, None], "t", "E", coded(VISCOSITY, PRECISION))[0].axes
+    first, second, third = axes.lines
+    assert first.get_color() == second.get_color() != third.get_color()
+    assert first.get_linestyle() == third.get_linestyle() != second.get_linestyle()
+
+
+def test_many_values_get_a_colour_bar() -> None:
+    many = Parameter("initial.amplitude", list(np.linspace(1, 2, 12)))
+    curve = DrawnCurve(np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 1e-20]))
+    axes, bar = overlay([curve] * 12, "k", "E", coded(many, None), "xy")[0].axes
+    assert bar.get_ylabel() == "amplitude"
+    assert np.isnan(axes.lines[0].get_ydata()[[0, 2]]).all()  # k = 0 and round-off leave gaps

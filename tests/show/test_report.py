@@ -75,14 +75,7 @@ def test_the_page_holds_everything_and_loads_nothing(tmp_path):
     folder = a_run(tmp_path / "run", log="2026-01-01 00:00:00 2 min in all: steps 1.5 min, compilation 30.0 s\n")
     page = read(report_run(folder))
     text = " ".join(page.text)
-    for expected in (
-        "a <run> & more",
-        "finished",
-        "resolution",
-        "energy budget",
-        "compilation",
-        "viscosity: 0.01",
-    ):
+    for expected in ("a <run> & more", "finished", "resolution", "energy budget", "compilation", "viscosity: 0.01"):
         assert expected in text
     for address in page.addresses:
         assert address.startswith("data:image/png;base64,") or (folder / address).exists()

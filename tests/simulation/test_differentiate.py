@@ -1,13 +1,10 @@
 """Gradients through whole runs: against finite differences, in bounded memory, sharded."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from run_support import CASE, ROOT, environment, write_case
+from run_support import CASE, ROOT, write_case
 
 from simulator import Simulation, differentiate, load_config
 from simulator.errors import UserError
@@ -36,9 +33,9 @@ def energies(simulation: Simulation):
 
 
 def test_against_finite_differences(flow) -> None:
-    """Of states after 3^2 and 7^2 further steps on 2 devices: by the viscosity, and along a direction of the fields.
-    Central differences of width h = 1e-3, extrapolated once, have an error of order h^4, and round-off of order
-    1e-16 / h: both far below 1e-6 of the slope."""
+    """Of states after 3^2 and 7^2 further steps on 2 devices, which gather nothing: by the viscosity, and along a
+    direction of the fields. Central differences of width h = 1e-3, extrapolated once, have an error of order h^4,
+    and round-off of order 1e-16 / h: both far below 1e-6 of the slope."""
     weighed, fields = energies(flow), flow.state.fields
     gradient = differentiate(flow, lambda *states: sum(map(weighed, states)), steps=(9, 58), dt=DT)
     key = jax.random.key(1)
@@ -54,7 +51,8 @@ def test_against_finite_differences(flow) -> None:
 
         return (4 * slope(width / 2) - slope(width)) / 3
 
-    _, slopes = gradient({"fields": fields, "model.viscosity": 0.02})
+    variables = {"fields": fields, "model.viscosity": 0.02}
+    _, slopes = gradient(variables)
     found = sum(float(jnp.sum((slopes["fields"][n].conj() * direction[n]).real)) for n in fields)
     wanted = central(
         lambda h: gradient.value(
@@ -65,6 +63,10 @@ def test_against_finite_differences(flow) -> None:
     assert abs(found / wanted - 1) < 1e-6
     wanted = central(lambda h: gradient.value({"fields": fields, "model.viscosity": 0.02 + h}), 1e-3)
     assert abs(float(slopes["model.viscosity"]) / wanted - 1) < 1e-6
+    for name, slope in slopes["fields"].items():
+        assert slope.sharding.is_equivalent_to(fields[name].sharding, slope.ndim)
+    kinds = {k for k, c in collectives(gradient.lower(variables).compile()).items() if c.count}
+    assert "all-gather" not in kinds and "all-to-all" in kinds
 
 
 def test_particles_are_refused(tmp_path) -> None:
@@ -106,34 +108,24 @@ def test_split_steps() -> None:
     assert abs(slope / ((4 * central(5e-4) - central(1e-3)) / 3) - 1) < 1e-6
 
 
-PROGRAM = """
-import sys
-from simulator import Simulation, differentiate, load_config
-simulation = Simulation(load_config(sys.argv[1], ["grid.shape=48,48,48"]), report=lambda line: None)
-layout, fields = simulation.transform.layout, simulation.state.fields
-def loss(state):
-    return layout.inner(state.fields["velocity"], state.fields["velocity"]).sum()
-def held(steps):
-    lowered = differentiate(simulation, loss, steps=steps, dt=0.01).lower({"fields": fields})
-    return lowered.compile().memory_analysis().temp_size_in_bytes
-state = sum(u.size * u.dtype.itemsize for u in fields.values()) / 2
-print((held(int(sys.argv[2])) - held(1)) / state)
-"""
-
-
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_memory_grows_as_the_root_of_the_steps(tmp_path) -> None:
     """What the compiler says of the programs, optimised as in a run: beside the reverse of one step, 2 sqrt(steps)
     states and the one between two parts."""
-    config = write_case(tmp_path, CASE)
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(config), "49"],
-        env=environment(JAX_DISABLE_MOST_OPTIMIZATIONS="0"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert float(found.stdout) <= 2 * 7 + 1.1
+    config = load_config(write_case(tmp_path, CASE), ["grid.shape=48,48,48"])
+    simulation = Simulation(config, report=lambda line: None)
+    layout, fields = simulation.transform.layout, simulation.state.fields
+
+    def loss(state) -> jax.Array:
+        return layout.inner(state.fields["velocity"], state.fields["velocity"]).sum()
+
+    def held(steps: int) -> int:
+        lowered = differentiate(simulation, loss, steps=steps, dt=0.01).lower({"fields": fields})
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    state = sum(u.size * u.dtype.itemsize for u in fields.values()) / 2
+    assert (held(49) - held(1)) / state <= 2 * 7 + 1.1
 
 
 @pytest.mark.slow
@@ -157,16 +149,6 @@ def test_what_is_kept_changes_nothing(flow) -> None:
         np.testing.assert_allclose(
             gradient["fields"][name], slope.conj(), rtol=0, atol=1e-12 * float(abs(slope).max())
         )
-
-
-def test_it_stays_sharded(flow) -> None:
-    """Nothing is gathered: the gradient has the fields' sharding, and its program exchanges all-to-all only."""
-    gradient = differentiate(flow, energies(flow), steps=4, dt=DT)
-    variables = {"fields": flow.state.fields}
-    slopes = gradient(variables)[1]["fields"]["velocity"]
-    assert slopes.sharding.is_equivalent_to(flow.state.fields["velocity"].sharding, slopes.ndim)
-    kinds = {k for k, c in collectives(gradient.lower(variables).compile()).items() if c.count}
-    assert "all-gather" not in kinds and "all-to-all" in kinds
 
 
 @pytest.mark.parametrize(

@@ -6,103 +6,56 @@ Every case is a run of a few steps, in a process of its own, in which XLA writes
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from collective_order import Compiled
+from cover import write
+from run_support import ROOT, command
+from table import Case
 
-ROOT = Path(__file__).parents[2]
-FLOW = """\
-model: {kind: navier_stokes, viscosity: 0.05}
-initial: {kind: random, peak: 2, energy: 0.5, seed: 1}
-time: {stop: 100, max_steps: 3, cfl: 0.3}
-"""
-EVERY = "{every_steps: 1}"
-RUNS = {
-    "tracers": FLOW.replace("cfl: 0.3", "dt: 0.01")
-    + f"particles: [{{name: tracers, kind: tracer, count: 200}}]\noutput: {{diagnostics: {EVERY}}}\n",
-    "matter": f"""\
-model:
-  kind: composite
-  cosmology: {{start: 0.02, matter: 0.3, hubble: 1.0}}
-  components: [{{kind: particles, name: dark_matter, count: 512}}]
-initial:
-  kind: composite
-  components: {{dark_matter: {{kind: cosmological, amplitude: 158, index: -1.5, seed: 1}}}}
-time: {{stop: 21, max_steps: 3, cfl: 0.5, max_dt: 0.1}}
-output: {{projections: {EVERY}, pair_correlation: {EVERY}}}
-""",
-    "species": FLOW.replace("cfl", "integrator: rk2, cfl")
-    + f"""\
-particles:
-  - {{name: tracers, kind: tracer, count: 200}}
-  - {{name: drops, kind: inertial, count: 64, start: lattice, stokes_number: 1.0, density_ratio: 800}}
-output:
-  particle_statistics: {EVERY}
-  trajectories: {{every_steps: 1, count: 20, sample: [velocity, acceleration]}}
-""",
-    "outputs": FLOW.replace("cfl", "integrator: rk3, cfl")
-    + "output:\n"
-    + "".join(f"  {kind}: {EVERY}\n" for kind in ("spectra", "transfer", "structure_functions", "histograms"))
-    + f"  strain: {EVERY}\n  render: {{field: speed, every_steps: 1}}\n  statistics: {EVERY}\n",
-    "mhd": FLOW.replace("navier_stokes", "mhd")
-    .replace("0.05}", "0.05, resistivity: 0.05}")
-    .replace("cfl", "integrator: etdrk4, cfl")
-    + "forcing: {kind: ornstein_uhlenbeck, rate: 0.05, band: [1, 2], correlation_time: 1.0, seed: 3}\n",
-    "boussinesq": FLOW.replace("navier_stokes", "boussinesq").replace(
-        "0.05}", "0.05, diffusivity: 0.05, stratification: 1.0}"
-    )
-    + "forcing: {kind: constant_power, rate: 0.1, band: [1, 2]}\n",
-    "gas": f"""\
-model: {{kind: self_gravitating_gas, sound_speed: 1.0, gravitational_constant: 0.05, viscosity: 0.05}}
-initial: {{kind: random, peak: 2.0, energy: 0.02, seed: 1}}
-time: {{stop: 3.0, max_steps: 3, cfl: 0.5}}
-output: {{histograms: {EVERY}, projections: {EVERY}, profiles: {EVERY}}}
-""",
-    "waves": f"""\
-model: {{kind: schrodinger_poisson}}
-initial: {{kind: soliton, core_radius: 1.0, relax: true}}
-time: {{integrator: composition4, stop: 6.0, max_steps: 3, cfl: 0.5}}
-output: {{profiles: {EVERY}}}
-""",
+
+def outputs(*kinds: str) -> Case:
+    return {f"output.{kind}": "on" for kind in kinds}
+
+
+MEASURED = outputs("transfer", "structure_functions", "histograms", "strain", "render", "statistics")
+RUNS: dict[str, Case] = {
+    "tracers": {"model": "navier_stokes", "species": "tracer", **outputs("pair_correlation")},
+    "matter": {"model": "particles", "initial": "cosmological", **outputs("projections", "pair_correlation")},
+    "species": {"model": "navier_stokes", "species": "both", **outputs("particle_statistics", "trajectories")},
+    "outputs": {"model": "navier_stokes", "integrator": "rk3", "step": "chosen", **MEASURED},
+    "mhd": {"model": "mhd", "integrator": "etdrk4", "forcing": "ornstein_uhlenbeck"},
+    "boussinesq": {"model": "boussinesq", "forcing": "constant_power", "step": "chosen"},
+    "gas": {"model": "self_gravitating_gas", "step": "chosen", **outputs("histograms", "projections", "profiles")},
+    "waves": {"model": "schrodinger_poisson", "initial": "soliton", "integrator": "composition4"},
 }
+"""Cases in the words of tests/pairs."""
 LAYOUTS = {
     "slabs": ("grid.shape=16,16,16", "devices.count=2"),
     "uneven slabs": ("grid.shape=16,18,16", "devices.count=4"),
     "pencils": ("grid.shape=16,16,16", "devices.count=4", "fft.mesh=2,2"),
     "xla": ("grid.shape=16,16,16", "devices.count=2", "fft.kernels=xla"),
 }
-DEFAULT = [("tracers", "slabs"), ("matter", "slabs")]
+DEFAULT = ("tracers", "slabs")
 CASES = [
-    *DEFAULT,
-    *(("tracers", layout) for layout in ("pencils", "uneven slabs", "xla")),
+    *(("tracers", layout) for layout in LAYOUTS),
+    ("matter", "slabs"),
     *zip(list(RUNS)[2:], ("pencils", "xla", "uneven slabs", "slabs", "uneven slabs", "pencils"), strict=True),
 ]
 
 
 def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
     """The text of every program that a run compiles, by name."""
-    (folder / "case.yaml").write_text(RUNS[run])
+    case = write(folder, RUNS[run])
     dump = "--xla_dump_hlo_as_text --xla_dump_hlo_pass_re=NONE --xla_dump_to="
-    box = ("grid.box=14,14,14",) if run in ("waves", "matter") else ()
     flags = {
         "PYTHONPATH": str(ROOT),
         "XLA_FLAGS": f"{dump}{folder / 'programs'}",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
     }
-    command = [
-        sys.executable,
-        "-m",
-        "simulator",
-        "run",
-        "case.yaml",
-        "--output",
-        "run",
-        *LAYOUTS[layout],
-        *box,
-    ]
-    ended = subprocess.run(command, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500)
+    given = command("run", case, "--output", "run", *LAYOUTS[layout])
+    ended = subprocess.run(given, cwd=folder, env=os.environ | flags, capture_output=True, text=True, timeout=500)
     assert ended.returncode in (0, 3), ended.stderr + ended.stdout
     found = (folder / "programs").glob("*after_optimizations.txt")
     return {path.name: path.read_text() for path in found}
@@ -110,8 +63,7 @@ def programs(run: str, layout: str, folder: Path) -> dict[str, str]:
 
 @pytest.mark.spmd
 @pytest.mark.parametrize(
-    ("run", "layout"),
-    [pytest.param(*case, marks=[pytest.mark.slow] if case not in DEFAULT else []) for case in CASES],
+    ("run", "layout"), [pytest.param(*case, marks=[] if case == DEFAULT else pytest.mark.slow) for case in CASES]
 )
 def test_all_processes_issue_the_same_collectives(run, layout, tmp_path):
     found = {name: Compiled(text) for name, text in programs(run, layout, tmp_path).items()}

@@ -1,16 +1,19 @@
-"""What compiled programs communicate, exactly."""
+"""What compiled programs communicate, exactly; their texts, by which the compile cache goes: what the body of a
+custom partitioning closes over has to be in them; and narrow exchanges: what they send, and how far off they are."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from peers.published_transform import published_transform
-from spectral_cases import PLANS, SHAPES
+from spectral_cases import PLANS, SHAPES, Case, compiled, error, put, sample, transform
 
 from simulator.cluster.mesh import make_mesh
-from simulator.spectral import Grid, Local, Modes, make_transform
+from simulator.spectral import Grid, Local, Modes, make_transform, native
 from simulator.spectral.backends import build, candidates
 from simulator.spectral.collectives import KINDS, NONE, Collective, collectives
+from simulator.spectral.program import Program, fingerprint
 
 EACH = [(PLANS[0], 4), (PLANS[1], 2), (PLANS[1], 8), (PLANS[2], 8), (PLANS[3], 2), (PLANS[4], 4)]
 
@@ -113,3 +116,108 @@ def test_a_gather_is_seen():
     gather = jax.jit(lambda x: x + 1, out_shardings=whole)
     found = collectives(gather.lower(jax.ShapeDtypeStruct((64,), float, sharding=sharding)).compile())
     assert counts(found) == {"all-gather": 1} and found["all-gather"].bytes == 64 * 8 * 3 // 4
+
+
+def program(value) -> Program:
+    mesh = jax.make_mesh((2,), ("slab",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+
+    def local(x):
+        def body(carry, row):
+            return carry + value * row, None
+
+        return (jax.lax.scan(body, jnp.zeros(x.shape[1:]), x)[0][None],)
+
+    return Program(local, mesh, [PartitionSpec("slab")], [PartitionSpec("slab")], name="scaled")
+
+
+def text(value) -> str:
+    x = jax.ShapeDtypeStruct((4, 3), jnp.float64)
+    lowered = jax.jit(lambda x: program(value)(x)[0]).lower(x).as_text()
+    # The one thing that JAX takes out of the key is the address of the callback.
+    return "\n".join(line.split("backend_config")[0] for line in lowered.splitlines())
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(2.0, 2.0 + 2**-51), (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0 + 2**-51]))],
+    ids=["scalar", "array"],
+)
+def test_bodies_that_differ_in_what_they_close_over_have_other_texts(a, b) -> None:
+    assert text(a) == text(a)
+    assert text(a) != text(b)
+
+
+def test_a_fingerprint_is_the_same_in_every_trace() -> None:
+    def traced(factor):
+        return jax.make_jaxpr(lambda x: jax.nn.relu(x) * factor)(jnp.ones(3))
+
+    assert fingerprint(traced(2.0)) == fingerprint(traced(2.0))
+    assert fingerprint(traced(2.0)) != fingerprint(traced(3.0))
+
+
+EXACT = {"full": 1e-13, "single": 1e-6, "half_scaled": 1e-2}
+"""Relative errors of products: 2^-24 and 2^-11 in each of two exchanges, and in the two factors of a product."""
+CASES = [
+    Case(("custom_partitioning", plan), 4, "even", kernels=kernels)
+    for plan, kernels in (("zx_y", "native"), ("z_xy", "xla"), ("zx_y", "gpu"), ("z_y_x", "gpu in blocks"))
+    if kernels != "native" or not native.missing()
+]
+
+
+def products(t, u):
+    def pointwise(values, points, parameters):
+        return Local({"p": jnp.stack([values["u"][0] * values["u"][1], values["u"][2]])})
+
+    return t.evaluate({"u": u}, pointwise).products["p"]
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_bytes_and_errors(case):
+    """Half and a quarter of the bytes, and a two-byte exponent for each plane; errors of the numbers sent."""
+    values = put(case, sample(case, 3))
+    u = compiled(case, "forward")(values)
+    programs = {k: jax.jit(lambda a, k=k: products(transform(case, k), a)).lower(u).compile() for k in EXACT}
+    sent = {k: collectives(c)["all-to-all"].bytes for k, c in programs.items()}
+    exact = programs["full"](u)
+    assert sent["single"] == 0.5 * sent["full"]
+    assert 0.25 < sent["half_scaled"] / sent["full"] < 0.27
+    for kind, program in programs.items():
+        assert error(program(u), exact) < EXACT[kind]
+    assert error(programs["single"](u), exact) > 1e-10  # what was sent was narrow
+    # Whole transforms, which make what is stored and drawn, send full numbers.
+    whole = [compiled(case, "forward").lower(values), jax.jit(transform(case, "single").forward).lower(values)]
+    assert len({collectives(p.compile())["all-to-all"].bytes for p in whole}) == 1
+
+
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [(CASES[-3], "single"), (CASES[-3], "half_scaled"), pytest.param(CASES[-2], "single", marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_derivatives(case, kind):
+    """The tangent is that of the exchange, with the rounded factors; vjp is its transpose; vmap stacks."""
+    u = compiled(case, "forward")(put(case, sample(case, 3)))
+    t, full = transform(case, kind), transform(case)
+    other = u[::-1]
+    tolerance = EXACT[kind]
+
+    @jax.jit
+    def check(u, other):
+        f = lambda a: products(t, a)  # noqa: E731
+        made, tangent = jax.jvp(f, (u,), (other,))
+        expected = jax.jvp(lambda a: products(full, a), (u,), (other,))[1]
+        (back,) = jax.vjp(f, u)[1](made)
+        mapped = jax.vmap(f)(jnp.stack([u, other]))
+        return tangent, expected, made, back, mapped, jnp.stack([made, f(other)])
+
+    tangent, expected, made, back, mapped, stacked = check(u, other)
+    assert error(tangent, expected) < tolerance
+
+    def dot(a, b):  # JAX's pairing of cotangents is bilinear
+        return np.asarray(jnp.sum(a * b)).real
+
+    assert dot(made, tangent) == pytest.approx(dot(back, other), rel=tolerance)
+    assert error(mapped, stacked) < tolerance

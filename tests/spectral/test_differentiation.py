@@ -10,7 +10,7 @@ import pytest
 from spectral_cases import PLANS, Case, error, put, sample, transform
 
 from simulator.physics.models.navier_stokes import NavierStokes, NavierStokesSettings
-from simulator.physics.stepping.runge_kutta import RungeKutta4
+from simulator.physics.stepping import INTEGRATORS
 from simulator.simulation.advance import beginning, step_of
 from simulator.spectral import Local
 from simulator.spectral.collectives import collectives
@@ -22,11 +22,18 @@ XLA = [replace(c, kernels="xla") for c in REAL + COMPLEX if c.plan[0] == "custom
 GPU = [
     Case(("custom_partitioning", "zx_y"), n, "even", block=b, kernels="gpu in blocks") for n, b in ((1, 5), (4, 2))
 ]
-QUICK = (REAL[1], REAL[4], COMPLEX[1], XLA[0])
-CASES = [
-    pytest.param(case, id=str(case), marks=[] if case in QUICK else pytest.mark.slow)
-    for case in REAL + COMPLEX + XLA + GPU
-]
+LINEAR, NONLINEAR = (REAL[4], COMPLEX[1]), (REAL[1], XLA[0])
+"""Of every layout these are quick enough for the default tier."""
+
+
+def each(*quick: Case):
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(case, id=str(case), marks=[] if case in quick else pytest.mark.slow)
+            for case in REAL + COMPLEX + XLA + GPU
+        ],
+    )
 
 
 def real_dot(a, b):
@@ -38,7 +45,7 @@ def square(f, v):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES)
+@each(*LINEAR)
 def test_linear_identities(case):
     """jvp of a linear map is the map; its vjp is the adjoint: <F x, y> = <x, F* y>; vmap stacks, nested too."""
     case = replace(case, block=None)
@@ -81,7 +88,7 @@ def term(t):
 
 
 @pytest.mark.spmd
-@pytest.mark.parametrize("case", CASES)
+@each(*NONLINEAR)
 def test_nonlinear_term(case):
     """The blocked term: forward and reverse derivatives agree with each other and with differences; vmap stacks."""
     t = transform(case)
@@ -103,15 +110,14 @@ def test_nonlinear_term(case):
         ends = [run(u + s * step * du, a + s * step * da)[0]["f"] for s in (1, -1)]
         difference = (ends[0] - ends[1]) / (2 * step)
         both = jax.vmap(run, in_axes=(0, None))(jnp.stack([u, du]), a)[0]["f"]
-        each = jnp.stack([run(u, a)[0]["f"], run(du, a)[0]["f"]])
-        remade = jax.grad(lambda u: real_dot(jax.checkpoint(run)(u, a)[0]["f"], u))(u)
-        plain = jax.grad(lambda u: real_dot(run(u, a)[0]["f"], u))(u)
-        return forward, reverse, dproducts["f"], difference, both, each, remade, plain
+        alone = jnp.stack([products["f"], run(du, a)[0]["f"]])
+        remade, _ = jax.vjp(jax.checkpoint(run), u, a)[1](weights)
+        return forward, reverse, dproducts["f"], difference, both, alone, remade, gu
 
-    forward, reverse, tangent, difference, both, each, remade, plain = check(x, v)
+    forward, reverse, tangent, difference, both, alone, remade, plain = check(x, v)
     assert error(reverse, forward) < 1e-11
     assert error(difference, tangent) < 1e-8  # h^2 f''' and eps / h
-    assert error(both, each) < 1e-12
+    assert error(both, alone) < 1e-12
     assert error(remade, plain) < 1e-12
 
 
@@ -135,11 +141,11 @@ def test_hessian_of_a_quadratic_form_is_its_matrix():
     "plan", [pytest.param(p, id="-".join(p), marks=[] if p[1] == "z_xy" else pytest.mark.slow) for p in PLANS]
 )
 def test_gradient_through_steps(plan):
-    """Ten RK4 steps of the Navier-Stokes model on four devices, in `scan`: the gradient of an energy agrees with
+    """Ten steps of the Navier-Stokes model on four devices, in `scan`: the gradient of an energy agrees with
     finite differences, keeps its sharding, and its program gathers nothing."""
     case = Case(plan, 4, "even")
     t = transform(case)
-    step = step_of(NavierStokes(NavierStokesSettings(viscosity=0.01), t), RungeKutta4())
+    step = step_of(NavierStokes(NavierStokesSettings(viscosity=0.01), t), INTEGRATORS["rk2"]())
 
     def final(u):
         def body(state, _):

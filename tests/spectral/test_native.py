@@ -90,11 +90,7 @@ def python(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
             0,
             "xla (no C++ compiler (g++, clang++, c++) is on",
         ),
-        (
-            ["simulator", "doctor", CONFIG, "fft.kernels=native"],
-            2,
-            "command line: fft.kernels: native: no C++ comp",
-        ),
+        (["simulator", "doctor", CONFIG, "fft.kernels=native"], 2, "command line: fft.kernels: native: no C++ comp"),
         (["simulator.spectral.native"], 0, "apt-get install g++"),
     ],
     ids=["xla does the work", "native is refused", "a set-up is no failure"],

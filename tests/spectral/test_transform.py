@@ -5,18 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spectral_cases import (
-    EVERY,
-    Case,
-    coefficients,
-    compiled,
-    error,
-    pairwise,
-    points,
-    put,
-    sample,
-    transform,
-)
+from spectral_cases import EVERY, Case, coefficients, compiled, error, pairwise, points, put, sample, transform
 
 from simulator.spectral import Grid, Modes, make_transform
 from simulator.spectral.backends import candidates
@@ -24,7 +13,11 @@ from simulator.spectral.backends import candidates
 PAIRWISE = pairwise(EVERY)
 
 
-def check(case: Case) -> None:
+@pytest.mark.spmd
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=str(c), marks=[] if c in PAIRWISE else pytest.mark.slow) for c in EVERY]
+)
+def test_agrees_with_numpy(case: Case) -> None:
     """Coefficients are numpy's; the inverse restores what they hold; Parseval; shardings are the layouts'."""
     t, values = transform(case), sample(case)
     modes = compiled(case, "forward")(put(case, values))
@@ -42,19 +35,6 @@ def check(case: Case) -> None:
         assert error(kept, values) < case.tolerance
     energy = np.asarray(t.layout.inner(modes, modes))
     assert error(energy, (np.abs(kept) ** 2).mean((1, 2, 3))) < 10 * case.tolerance
-
-
-@pytest.mark.spmd
-@pytest.mark.parametrize("case", PAIRWISE, ids=str)
-def test_agrees_with_numpy(case):
-    check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.spmd
-@pytest.mark.parametrize("case", [c for c in EVERY if c not in PAIRWISE], ids=str)
-def test_agrees_with_numpy_in_every_combination(case):
-    check(case)
 
 
 def test_pairs_of_everything_are_covered():

@@ -1,13 +1,15 @@
-"""Vortex lines through the faces of the grid."""
+"""What wave functions are made of: vortex lines through the faces of the grid, and exp(-i x) by polynomials."""
 
 from pathlib import Path
 
 import gravity_cases as cases
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from gravity_cases import WAVE, measured
 
-from simulator.physics.models.wave_functions import pierced_faces
+from simulator.physics.models.wave_functions import phase_factor, pierced_faces
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -15,14 +17,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 # Waves of six directions: vortex lines that wind through the whole box.
 TANGLE = " + ".join(
     f"jnp.exp(1j * ({a} * x + {b} * y + {c} * z + {phase}))"
-    for a, b, c, phase in (
-        (1, 0, 0, 0),
-        (0, 1, 1, 2),
-        (1, 1, 0, 1),
-        (-1, 2, 1, 4),
-        (2, -1, 0, 3),
-        (0, 1, -2, 5),
-    )
+    for a, b, c, phase in ((1, 0, 0, 0), (0, 1, 1, 2), (1, 1, 0, 1), (-1, 2, 1, 4), (2, -1, 0, 3), (0, 1, -2, 5))
 )
 
 
@@ -57,3 +52,28 @@ def test_straight_lines_pierce_every_plane_once() -> None:
         assert measured(run)["vortex_faces"] == 16
     flat = cases.simulation(WAVE, python='{"psi": jnp.exp(1j * (x + 2 * y)) * (2 + jnp.sin(z))}')
     assert measured(flat)["vortex_faces"] == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-30, 0.5, 10.0, 1e4])
+def test_the_phase_factor_is_the_exponential(dtype, size):
+    """The reduction errs by eps times the part of pi/2 that is not exact, for each turn: below eps here."""
+    angles = (size * np.linspace(-1, 1, 20001)).astype(dtype)
+    wide = angles.astype(np.longdouble)
+    found = np.asarray(phase_factor(jnp.asarray(angles)))
+    assert found.dtype == np.result_type(dtype, np.complex64)
+    eps = np.finfo(dtype).eps * max(1, size / 1e3)
+    assert abs(found.real - np.cos(wide)).max() < 2 * eps
+    assert abs(found.imag + np.sin(wide)).max() < 2 * eps
+
+
+def test_the_modulus_of_a_phase_factor_is_one():
+    """Else a kick would not conserve mass: the error is of round-off, and of either sign."""
+    modulus = abs(np.asarray(phase_factor(jnp.linspace(-4, 4, 100001, dtype=jnp.float64)))) - 1
+    assert abs(modulus).max() < 4e-16 and abs(modulus.mean()) < 2e-17
+
+
+def test_the_derivative_of_a_phase_factor_is_exact():
+    x = jnp.float64(2.3)
+    value, slope = jax.jvp(phase_factor, (x,), (jnp.float64(1.0),))
+    np.testing.assert_allclose(slope, -1j * value, rtol=1e-15)
