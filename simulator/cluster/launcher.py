@@ -22,7 +22,9 @@ from simulator.cluster import allocation
 from simulator.cluster.rendezvous import claim_port
 
 GRACE = 5.0  # seconds that the others get to exit by themselves after one has failed
-DOUBLE = 0.5  # seconds within which a second SIGINT counts as the same one
+SECOND_INTERRUPT_AFTER = 0.5
+"""Seconds after which a further SIGINT counts as a second one; earlier it belongs to the same key press, whose signal
+may reach a process twice."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _TAIL = 15  # lines
 
@@ -174,7 +176,7 @@ class Forwarding:
     def _forward(self, number: int, _frame: object) -> None:
         if number == signal.SIGINT:
             now = time.monotonic()
-            if now - self._last_interrupt < DOUBLE:
+            if now - self._last_interrupt < SECOND_INTERRUPT_AFTER:
                 return
             self._last_interrupt = now
         self._send(number)

@@ -19,11 +19,10 @@ from typing import Any, Self
 import numpy as np
 
 from simulator.cluster import failure
+from simulator.cluster.launcher import SECOND_INTERRUPT_AFTER
 from simulator.cluster.queue import time_left
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-SECOND_INTERRUPT_AFTER = 0.5
-"""Seconds within which a second SIGINT is taken for the same key press (`SIGINT` may reach a process twice)."""
 
 
 class Flag(IntEnum):
