@@ -26,8 +26,8 @@ def _numbers(text: str) -> list[int]:
 
 @command("show the runs and what they need", FILE)
 def plan(args: argparse.Namespace) -> int:
-    """Check everything and show the table of runs: number, values, folder, estimated memory, steps and cost (grid
-    points times steps, known where dt is fixed). Writes nothing.
+    """Check everything and show the table of runs: number, values, folder, size of the state, steps and cost (grid
+    points times steps, known where dt is fixed). Writes nothing and starts no device.
 
     example: simulator sweep plan configs/sweep_viscosity.yaml
     """

@@ -17,7 +17,7 @@ from simulator.plan.abstract_run import Platform, paper_simulation, virtual_devi
 from simulator.plan.machines import MOST, OPTIONS, described_devices
 from simulator.plan.steps import fixed_steps
 from simulator.plan.traffic import Traffic, traffic
-from simulator.simulation.compiling import ROOM, Memory
+from simulator.simulation.compiling import Memory
 from simulator.simulation.placement import check_devices
 from simulator.simulation.simulation import Simulation
 from simulator.spectral.collectives import largest_transform
@@ -163,21 +163,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The needs of a run on one device, before anything is known about the machine."""
+    """The needs of a run on one device, known without a device and without compiled programs."""
 
     columns: tuple[str, ...] = field(repr=False)
     """Columns of diagnostics.csv."""
-    room: int
-    """An upper bound of the memory of all its programs, in bytes."""
+    state: int
+    """Bytes of the state."""
     points: int
     steps: int | None
     """None if dt follows from the CFL number."""
-    _programs: Programs = field(repr=False)
-
-    @property
-    def bytes(self) -> int:
-        """Memory in bytes. Programs are compiled for this."""
-        return _bytes(self._programs)
 
     @property
     def cost(self) -> float | None:
@@ -187,20 +181,14 @@ class Estimate:
 
 def estimate(config: RunConfig) -> Estimate:
     """The needs of a run. Raises UserError if model, grid and initial condition are incompatible."""
-    programs = Programs(config)
-    columns, room = _measured(programs)
+    columns, state = _traced(Programs(config))
     steps = fixed_steps(config).count if config.time.dt is not None else None
-    return Estimate(columns, room, prod(config.grid.shape), steps, programs)
+    return Estimate(columns, state, prod(config.grid.shape), steps)
 
 
 @lru_cache(maxsize=1024)
-def _measured(given: Programs) -> tuple[tuple[str, ...], int]:
-    """(columns of diagnostics.csv, an upper bound of the memory of all programs in bytes)."""
+def _traced(given: Programs) -> tuple[tuple[str, ...], int]:
+    """(columns of diagnostics.csv, bytes of the state)."""
     step = Step(given.config)
     names = tuple(name for name in step.simulation.columns if name != "rate")
-    return ("step", "time", "dt", *names, "cfl"), round(ROOM * step.state)
-
-
-@lru_cache(maxsize=1024)
-def _bytes(given: Programs) -> int:
-    return round(Step(given.config).memory)
+    return ("step", "time", "dt", *names, "cfl"), round(step.state)

@@ -21,6 +21,7 @@ from simulator.config import RunConfig, as_mapping
 from simulator.config.compare import TIME_STEP, VARIED, leaves, programs
 from simulator.physics.models import State
 from simulator.simulation.advance import Until
+from simulator.simulation.compiling import ROOM
 from simulator.simulation.simulation import Simulation
 from simulator.study.runs import Group, SweepRun
 
@@ -63,7 +64,7 @@ def _differing(members: Sequence[SweepRun]) -> tuple[str, ...]:
 
 
 def _divided(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]]:
-    needed = max(run.estimate.room for run in group)
+    needed = max(ROOM * run.estimate.state for run in group)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = max(1, min(MOST_MEMBERS, memory // (parts * needed), -(-len(group) // parts)))
     number = -(-len(group) // most)

@@ -26,22 +26,22 @@ def plan_lines(sweep: Sweep) -> list[str]:
             "index": run.index,
             **{key: run.values.get(key) for key in sweep.varied},
             "folder": run.hash,
-            "memory": size(run.estimate.bytes),
+            "state": size(run.estimate.state),
             "steps": run.estimate.steps,
             "cost": run.estimate.cost,
         }
         for run in sweep.runs
     ]
-    needs = [run.estimate for run in sweep.runs]
-    known = [needed.cost for needed in needs if needed.cost is not None]
+    estimates = [run.estimate for run in sweep.runs]
+    known = [estimate.cost for estimate in estimates if estimate.cost is not None]
     if not known:
         cost = "cost unknown (dt follows from the CFL number)"
     else:
         cost = f"cost {sum(known):.3g} points x steps"
-        cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(needs) else ""
+        cost += f" of the {len(known)} runs with fixed dt" if len(known) < len(estimates) else ""
     total = (
-        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest needs about "
-        f"{size(max(needed.bytes for needed in needs))} of memory, {cost}"
+        f"{len(sweep.runs)} runs in {short(sweep.folder)}, the largest state has "
+        f"{size(max(estimate.state for estimate in estimates))} (a step takes 3 to 20 times as much), {cost}"
     )
     lines = [*as_text(table), *_common(sweep), "", total]
     if sweep.earlier:
