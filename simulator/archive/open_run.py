@@ -7,15 +7,16 @@ import base64
 import html
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from simulator.archive.index import dimensions, write_time_index
+from simulator.archive.index import dimensions
 from simulator.archive.manifest import FieldEntry, committed
-from simulator.archive.reader import Snapshot, open_snapshot
+from simulator.archive.reader import Snapshot, StoredField, open_snapshot
 from simulator.archive.series import SeriesReader, read_table
 from simulator.archive.state import CONFIG, RunState, read_state
 from simulator.archive.yt_data import yt_data
@@ -100,11 +101,6 @@ class Run:
         """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
         others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
         return yt_data(self.snapshots[index])
-
-    def write_index(self) -> Path | None:
-        """Write `snapshots.vtkhdf`, which shows all snapshots in ParaView and xarray without a copy; a run updates it
-        itself. Returns None if there are no snapshots."""
-        return write_time_index(self.path / "snapshots")
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -203,12 +199,14 @@ def flat(block: Any, key: str = "") -> dict[str, Any]:
 
 _TEXT_LENGTH = 65536
 """Longer text is left out of the attributes of a data set, which people print."""
+_CHUNK_BYTES = 1 << 27
+"""The largest chunk of a data set in bytes."""
 
 
 def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
-    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in blocks that dask chooses. A
-    snapshot that lacks a field is nan there. Raises UserError if xarray or dask is not installed, or if there are no
-    snapshots.
+    """Every stored field of `snapshots` as (time, component, x, y, z), read lazily in the blocks of the shards. A
+    field is nan in the snapshots that lack it. Raises UserError if xarray or dask is not installed, or if `snapshots`
+    is empty.
     """
     try:
         import dask.array
@@ -232,7 +230,7 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
             stored = snapshot[name]
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
             plain: Any = {"lock": False, "asarray": False, "fancy": False, "meta": np.empty(0, stored.dtype)}
-            parts.append(dask.array.from_array(stored, name=token, **plain).astype(kind))
+            parts.append(dask.array.from_array(stored, _chunks(stored), name=token, **plain).astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
@@ -249,9 +247,19 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
     return xarray.Dataset(variables, coordinates, attributes)
 
 
+def _chunks(field: StoredField) -> list[tuple[int, ...]]:
+    """The extents of the chunks along each dimension of a stored field: one component of the block of one shard. A
+    block of more than `_CHUNK_BYTES` is divided along its first axis."""
+    starts = [sorted({piece.block.start[i] for piece in field.pieces}) for i in range(len(field.axes))]
+    extents = [np.diff([*at, axis.size]).tolist() for at, axis in zip(starts, field.axes, strict=True)]
+    block = math.prod(map(max, extents)) * field.dtype.itemsize
+    planes = max(1, max(extents[0]) * _CHUNK_BYTES // block)
+    extents[0] = [min(planes, extent - i) for extent in extents[0] for i in range(0, extent, planes)]
+    return [*((1,) * len(names) for names in field.entry.components), *map(tuple, extents)]
+
+
 def _meshes(snapshots: Sequence[Snapshot]) -> dict[str, FieldEntry]:
-    """The fields over space or wavenumbers of all snapshots, each as the newest snapshot with that field describes
-    it."""
+    """The fields over space or wavenumbers in all snapshots, each as described by the newest snapshot with it."""
     fields: dict[str, FieldEntry] = {}
     for snapshot in snapshots:
         fields |= {name: entry for name, entry in snapshot.manifest.fields.items() if entry.is_mesh}
