@@ -142,7 +142,7 @@ class SlurmSettings(Settings):
         return LEAD if self.limit is None else max(1, min(LEAD, int(self.limit / 4)))
 
 
-def render(
+def render(  # many parameters: each is a part of the script
     name: str, folder: Path, command: Sequence[str], resources: SlurmSettings, *,
     arguments: Sequence[str] | None = None, setup: Sequence[str] | None = None, array: str | None = None,
     site: str = "", max_restarts: int = 50, about: Sequence[str] = (),

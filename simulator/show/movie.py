@@ -52,7 +52,7 @@ def ffmpeg() -> str | None:
         return None
 
 
-def movie(
+def movie(  # many parameters: the options of `simulator movie`
     path: str | Path, field: str | None, *, axis: str = "z", projected: bool = False, fps: float = 15,
     output: Path | None = None, keep: Path | None = None, encoder: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
