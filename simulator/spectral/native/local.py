@@ -24,7 +24,7 @@ from simulator.spectral.local import (
 from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 
 ORDER = "zyx"  # Axis order of modes.
-VALUES = "yzx"  # Axis order of a block of values.
+
 
 
 def points_order(stage_order: str) -> str:
