@@ -26,7 +26,6 @@ from simulator.spectral.native.stage import Form, Side, Transformed, blank, run
 ORDER = "zyx"  # Axis order of modes.
 
 
-
 def points_order(stage_order: str) -> str:
     """Memory order of a block of values. Planes are visited along the first axis of the plan's own order."""
     return stage_order[0] + "".join(a for a in "zyx" if a != stage_order[0])
