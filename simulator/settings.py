@@ -176,8 +176,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32), BeforeValidator(_whole)]
 
 
 def entries(needed: str, *lengths: int) -> BeforeValidator:
-    """Validates that a value is a list of one of the `lengths`. `needed` begins the message, e.g. "a pair is
-    needed"."""
+    """Validates that a value is a list with one of these `lengths`. `needed` is the beginning of the message."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple) or len(value) not in lengths:

@@ -45,8 +45,7 @@ def short(path: Path) -> Path:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
-    """The lines of a table whose columns are padded to one width each; the columns `right` are aligned to the
-    right."""
+    """The lines of a table; each column is padded to one width, the columns `right` are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(
