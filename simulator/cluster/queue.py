@@ -105,7 +105,7 @@ def needs_sbatch() -> None:
     """Raises UserError if sbatch is not installed."""
     if shutil.which("sbatch") is None:
         raise UserError(
-            "sbatch is not here: submit on a login node of the cluster, or print the script with --dry-run"
+            "sbatch is not installed here: submit on a login node of the cluster, or print the script with --dry-run"
         )
 
 
