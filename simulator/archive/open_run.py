@@ -1,6 +1,6 @@
 """Opens a run, finished or still running: `open_run("outputs/taylor_green")`.
 
-Nothing is cached: each access shows the present files. JAX is not needed.
+A `Run` caches nothing: each access reads the present files. Reading a run does not need JAX.
 """
 
 import base64
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> "Run":
-    """The run in the folder `path`, which may have been moved. Raises UserError if there is none."""
+    """The run in the folder `path`, which may have been moved. Raises UserError if `path` is not the folder of a
+    run."""
     folder = Path(path)
     if not (folder / CONFIG).is_file():
         problem = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
@@ -40,12 +41,10 @@ def open_run(path: str | Path) -> "Run":
 class Run:
     """The output of a run as numpy arrays:
 
-        run = open_run("outputs/taylor_green")
-        run.diagnostics["energy"], run.spectra["kinetic_energy"][-1]
-        run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
-        run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
-
-    Files are read only when they are needed.
+    run = open_run("outputs/taylor_green")
+    run.diagnostics["energy"], run.spectra["kinetic_energy"][-1]
+    run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
+    run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,17 +65,17 @@ class Run:
 
     @property
     def spectra(self) -> SeriesReader:
-        """Shell spectra: `.time`, `.step`, one array (row, k) for each quantity, and `.coordinates`: `k`, and the
-        number of `modes` and the mean wavenumber `k_mean` of every shell."""
+        """Shell spectra: `.time`, `.step`, an array (row, k) for each quantity, and in `.coordinates` `k`, the number
+        of `modes` and the mean wavenumber `k_mean` of every shell."""
         return self.series("spectra")
 
     @property
     def slices(self) -> SeriesReader:
-        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of everything."""
+        """Mid-planes: `slices["speed/xy"]` is (row, x, y), `slices.at(-1)` reads one row of all variables."""
         return self.series("slices")
 
     def series(self, name: str) -> SeriesReader:
-        """The present `RUN/NAME.h5`. Raises UserError if it is missing or is not a series."""
+        """The present series `RUN/NAME.h5`. Raises UserError if the file is missing or is not a series."""
         path = self.path / f"{name}.h5"
         if not path.exists():
             raise UserError(f"{path}: not written (yet)")
@@ -87,19 +86,19 @@ class Run:
 
     @property
     def snapshots(self) -> "Snapshots":
-        """The committed snapshots, oldest first; each is opened when it is indexed."""
+        """The committed snapshots, oldest first; indexing opens a snapshot."""
         return Snapshots(self.path / "snapshots")
 
     def to_xarray(self) -> "xarray.Dataset":
-        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units`
-        if the model states them, and the run's configuration among the attributes. Nothing is
-        read before `.load()`, `.mean()`, a picture, ... needs it. Raises UserError if there is no snapshot
-        yet, or if xarray or dask is not installed."""
+        """All snapshots as one lazy data set (dask): fields (time, component, x, y, z) with coordinates, `units` if
+        the model states them, and the run's configuration among the attributes. dask reads values when `.load()`,
+        `.mean()`, a picture, ... needs them. Raises UserError if there is no snapshot yet, or if xarray or dask is
+        not installed."""
         return data_set(self.path, self.snapshots[:])
 
     def to_yt(self, index: int = -1) -> Any:
-        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), so that yt derives
-        others (`("gas", "vorticity_z")`); values are read when yt needs them. Raises UserError without yt."""
+        """A snapshot as a yt data set whose fields have units (`code_length/code_time`, ...), from which yt derives
+        further fields (`("gas", "vorticity_z")`). yt reads values when it needs them. Raises UserError without yt."""
         return yt_data(self.snapshots[index])
 
     @property
@@ -158,7 +157,7 @@ _WIDTH = 220
 
 
 def table(rows: Mapping[str, Any], title: str, picture: str = "") -> str:
-    """HTML of a title, names and values, and a picture beside them."""
+    """HTML with a title, a table of names and values, and a picture beside the table."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
@@ -198,7 +197,7 @@ def flat(block: Any, key: str = "") -> dict[str, Any]:
 
 
 _TEXT_LENGTH = 65536
-"""Longer text is left out of the attributes of a data set, which people print."""
+"""The attributes of a data set, which users print, leave out longer texts."""
 _CHUNK_BYTES = 1 << 27
 """The largest chunk of a data set in bytes."""
 
