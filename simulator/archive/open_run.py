@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> "Run":
-    """The run in the folder `path`, which may have been moved. Raises UserError if `path` is not the folder of a
-    run."""
+    """The run in the folder `path`, which may have been moved. Raises UserError if `path` is not a run folder."""
     folder = Path(path)
     if not (folder / CONFIG).is_file():
         problem = "no such folder" if not folder.exists() else f"not a run: it has no {CONFIG}"
