@@ -1,4 +1,4 @@
-"""The lines of `simulator sweep plan` and `status`."""
+"""Composes the lines of `simulator sweep plan`, `status` and `table`, and shows the progress of `sweep run`."""
 
 import shlex
 import time
@@ -20,7 +20,7 @@ from simulator.words import duration, short, size
 
 
 def plan_lines(sweep: Sweep) -> list[str]:
-    """The table of runs and their totals."""
+    """The table of the runs, and a line with the totals."""
     table = [
         {
             "index": run.index,
@@ -97,7 +97,8 @@ def write_text(path: str, text: str) -> None:
 
 
 class Display:
-    """Shows the progress of runs. `say` prints lasting lines; a bar disappears when its run ends."""
+    """Shows the progress of runs, on a terminal by bars, which disappear when a run ends. `say` prints lasting
+    lines."""
 
     def __init__(self, sweep: Sweep, number: int, say: Callable[[str], None], console: Console | None = None):
         self._sweep, self._number, self._say, self._ended = sweep, number, say, 0
@@ -120,7 +121,7 @@ class Display:
             self._bars.stop()
 
     def begin(self, run: SweepRun) -> None:
-        """A run has been started."""
+        """Shows that a run has been started."""
         self._last_line[run.hash] = time.monotonic()
         if self._bars is not None:
             self._tasks[run.hash] = self._bars.add_task(f"{self._name(run)}", total=100, words="starting")
@@ -135,7 +136,7 @@ class Display:
             self._say(f"        {self._name(run)}: {status.detail}")
 
     def end(self, run: SweepRun, text: str, seconds: float) -> None:
-        """A run has ended; `text` says how."""
+        """Shows that a run has ended; `text` says how."""
         self._ended += 1
         width = len(str(self._number))
         line = f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})"
