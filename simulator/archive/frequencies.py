@@ -34,8 +34,7 @@ class WaveSpectrum(NamedTuple):
 
 
 def even_rows(time: np.ndarray) -> slice:
-    """The longest sequence of rows at equal intervals of `time`. Raises UserError if it has fewer than `FEWEST`
-    rows."""
+    """The longest sequence of rows at equal intervals of `time`. Raises UserError if it is shorter than `FEWEST`."""
     intervals = np.diff(time)
     usual = np.median(intervals) if len(intervals) else 0.0
     even = np.concatenate([[False], abs(intervals - usual) <= EVEN * usual, [False]])

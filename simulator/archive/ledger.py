@@ -45,8 +45,7 @@ def is_save(name: str) -> bool:
 
 @dataclass
 class Records:
-    """The contents of a ledger. `problem`: the damage of a ledger that cannot be used, whose other contents are
-    empty."""
+    """The contents of a ledger. `problem`: the damage of an unusable ledger, whose other contents are empty."""
 
     files: dict[str, Record] = field(default_factory=dict)
     before: dict[str, Record | None] = field(default_factory=dict)

@@ -88,8 +88,7 @@ class Output:
             self.trouble = f"{reason(error)}; all earlier output is intact"
 
     def take(self, names: tuple[str, ...], state: State, schedule: Mapping[str, Any]) -> None:
-        """Writes the output of the events `names` for `state`, in order. Checkpoints store `schedule`, the state of
-        the schedule."""
+        """Writes the output of the events `names` for `state`, in order. Checkpoints store `schedule`, its state."""
         for name in names:
             with self._spent.on(name.replace("_", " ")):
                 match name:
@@ -215,8 +214,7 @@ class Output:
         write_time_index(folder.parent)
 
     def truncate(self, step: int) -> list[str]:
-        """Removes the rows later than `step` from the table and all series; returns a line for each shortened
-        file."""
+        """Removes the rows later than `step` from table and series; returns a line for each shortened file."""
         removed = {"diagnostics.csv": self._rows().truncate(step)}
         for series in self._recorder.files():
             removed[series.path.name] = series.truncate(step)

@@ -30,8 +30,7 @@ from simulator.spectral.layout import PhysicalLayout, padded
 _CLOCK = ("time", "step", "dt", "origin", "since")
 _COMPONENTS = ("x", "y", "z")
 CARRIED = ("memory_", "history_", "series_")
-"""Prefixes of the names of a checkpoint's arrays that are not fields: they belong to model, forcing, integrator and
-series."""
+"""Prefixes of a checkpoint's arrays that belong to model, forcing, integrator or series and are not fields."""
 
 
 def spectral_axes(layout: Layout) -> tuple[Axis, ...]:
@@ -163,8 +162,7 @@ def _checked_shares(name: str, particles: ParticleSet, total: int, domain: Domai
 
 
 class ParticlesOnDisk:
-    """The particles of one species in a snapshot or checkpoint. Raises UserError if it has no species of this
-    name."""
+    """The particles of one species in a snapshot or checkpoint. Raises UserError if the species is missing."""
 
     def __init__(self, snapshot: Snapshot, name: str) -> None:
         species = snapshot.particles

@@ -217,8 +217,7 @@ def _outside(folder: Path, audit: Audit) -> Iterator[Findings]:
 
 
 def _of_saves(folders: Sequence[Path], audit: Audit | None, cores: int) -> Iterator[Findings]:
-    """Reports on snapshots and checkpoints; if there are fewer than cores, several threads read the shards of
-    each."""
+    """Reports on snapshots and checkpoints; fewer folders than cores are each read by several threads."""
     report = partial(_report, audit=audit, workers=max(1, cores // max(len(folders), 1)))
     with ThreadPoolExecutor(max_workers=cores) as threads:
         for first in range(0, len(folders), 2 * cores):  # to hold only few manifests at a time

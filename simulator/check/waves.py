@@ -148,8 +148,7 @@ def density_wave(
     mode: Sequence[int] = (1, 0, 0),
     **time: str,
 ) -> Result:
-    """Follows a wave of amplitude 1e-6; `squared` is the square of its exact frequency, negative for a growing
-    wave."""
+    """Follows a wave of amplitude 1e-6 with the exact squared frequency `squared`, negative for a growing wave."""
     initial = {"kind": "jeans_wave", "amplitude": 1e-6, "mode": list(mode)}
     sim = simulation(model, initial, (16, 16, 16), time={"stop": 1.0, "dt": 0.01, "max_steps": 1, **time})
     rate = abs(squared) ** 0.5

@@ -126,8 +126,7 @@ def init(args: argparse.Namespace) -> int:
 
 
 def cases_folder() -> Path:
-    """The folder of the shipped configurations: beside the package, or the folder into which a wheel installs
-    them."""
+    """The folder of the shipped configurations: beside the package, or where a wheel has installed them."""
     import simulator
 
     beside = Path(simulator.__file__).resolve().parents[1] / "configs"

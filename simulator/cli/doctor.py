@@ -86,8 +86,7 @@ def _tuples(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transform(devices: Any) -> str:
-    """Transforms one mode forward and back on a grid with at least a plane per device; returns a line with the
-    error."""
+    """Transforms one mode forward and back, on at least a plane per device; returns a line with the error."""
     import jax
     import jax.numpy as jnp
     import numpy as np

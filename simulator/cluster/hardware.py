@@ -68,8 +68,7 @@ def _quota(root: Path) -> int | None:
 
 
 def present_gpus(root: Path = _ROOT) -> int:
-    """The number of NVIDIA's, else AMD's, GPUs that this process may use; 0 without a driver. Starts neither CUDA nor
-    ROCm."""
+    """The number of NVIDIA's, else AMD's, GPUs that this process may use, found without starting CUDA or ROCm."""
     return _nvidia_gpus(root) or _amd_gpus(root)
 
 

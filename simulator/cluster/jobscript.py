@@ -60,8 +60,7 @@ exit $code
 """.lstrip("\n")
 
 LEAD = 120
-"""Seconds before the time limit at which Slurm warns a job script; `SlurmSettings.lead` is shorter for short
-limits."""
+"""Seconds before a long time limit at which Slurm warns a job script (see `SlurmSettings.lead`)."""
 
 _SITE = "# ---- your site " + 91 * "-"
 _SITE_END = "# " + 106 * "-"

@@ -75,8 +75,7 @@ def waiting_tasks(arrays: Collection[str]) -> set[str]:
 
 
 def time_left(job: str, environ: Mapping[str, str]) -> tuple[float, float | None] | None:
-    """Seconds until the job's end, and its time limit in seconds (None if it has none); None if Slurm does not
-    know."""
+    """(seconds until the job's end, time limit in seconds or None without a limit); None if Slurm does not know."""
     answer = _ask("squeue", "-h", "-j", job, "-o", "%L %l", environ=environ)
     if answer is None or answer.returncode != 0:
         return None
@@ -110,8 +109,7 @@ def needs_sbatch() -> None:
 
 
 def sbatch(script: Path, *options: str) -> str:
-    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if sbatch refuses the
-    script."""
+    """Submits the script; returns the job's id. Raises RunFailure with sbatch's message if sbatch refuses."""
     # The variables of a surrounding job would take precedence over the script.
     environ = {name: value for name, value in os.environ.items() if not re.match(r"S(LURM|BATCH)_", name)}
     environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}

@@ -1,5 +1,4 @@
-"""Compares configurations: can a run continue with another configuration, and do two configurations share
-programs?"""
+"""Compares configurations: may a run continue with the other one, and do both share their programs?"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -107,8 +106,7 @@ def leaves(block: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class Programs:
-    """A configuration as a key of caches: equal to configurations that share its programs and its snapshots'
-    fields."""
+    """A configuration as a key of caches: equal to configurations with the same programs and fields of snapshots."""
 
     def __init__(self, config: RunConfig):
         self.config = config

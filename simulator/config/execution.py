@@ -77,5 +77,4 @@ class ProcessSettings(Settings):
     the run. Give more time if a step, a row of output or a compilation takes longer."""
 
     rendezvous: Seconds = 900.0
-    """Time for which processes wait for one another at the start; proportionally longer for more than 512
-    processes."""
+    """Time for which processes wait for one another at the start; longer for more than 512 processes."""

@@ -68,8 +68,7 @@ def usable(machine: Machine) -> float:
 
 
 def surely_fits(step: Step, machine: Machine) -> bool:
-    """Whether a step fits whatever its program: its state is so small that no program needs more memory than there
-    is."""
+    """Whether a step fits because its state is so small that every program of such a state fits."""
     return ROOM * step.state <= usable(machine)
 
 

@@ -142,8 +142,7 @@ class Step:
 
     @cached_property
     def _counterpart(self) -> "Step":
-        """The step on the largest number of devices for which programs are compiled, with the same physical space per
-        device."""
+        """The step on the most devices for which programs are compiled, with the same physical space per device."""
         count, config, transform = self._most, self.config, self.simulation.transform
         if config.fft.backend == JAXDECOMP:  # jaxDecomp does not pad, so every side must be divisible for all meshes
             scale = (count / self.devices) ** (1 / len(config.grid.shape))

@@ -1,5 +1,4 @@
-"""Executes one start of a run: claims the folder, starts or continues the run, takes the steps, completes the
-files."""
+"""Executes one start of a run: claims the folder, starts or continues, takes the steps, completes the files."""
 
 import contextlib
 import os
@@ -235,8 +234,7 @@ class _Run:
     # ---- during and after the loop -----------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Raises RunFailure if another start has taken over the folder, where this process must not write any
-        more."""
+        """Raises RunFailure if another start has taken over the folder, where this process must not write then."""
         if self.lock is not None:
             self.lock.check()
 

@@ -1,5 +1,4 @@
-"""Prepares a run between the claim of its folder and its first step: repairs the folder and chooses the first
-state."""
+"""Prepares a run between the claim of its folder and its first step: repairs files, chooses the first state."""
 
 import contextlib
 import os

@@ -111,8 +111,7 @@ class Schedule:
         return min(self._next_times(aligned=False), default=math.inf)
 
     def steps_until_due(self, step: int) -> int | None:
-        """Number of steps until the next event by `every_steps` or the end by `max_steps`; None if there is
-        neither."""
+        """Number of steps until the next event by `every_steps` or the end by `max_steps`; None without both."""
         taken = step - self.start_step
         waits = [event.every_steps - taken % event.every_steps for event in self.events if event.every_steps]
         if self.max_steps is not None:

@@ -72,8 +72,7 @@ def frames(run: Run, field: str, axis: str = "z", *, projected: bool = False) ->
 
 
 def volume_frames(run: Run) -> Frames:
-    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError if the run has fewer than
-    two."""
+    """The volume pictures of a run, (row, column, channel) of 8 bits. Raises UserError for fewer than two."""
     if not (run.path / "render.h5").exists():
         raise UserError(
             f"{run.path}: no volume pictures; output.render: {{every: TIME}} in the run's file makes them"
@@ -235,8 +234,7 @@ def _source(name: str, stored: Mapping[str, object]) -> str:
 
 
 def usual(run: Run, drawn: list[str]) -> list[str]:
-    """The stored scalars and the magnitudes of stored vectors, which are drawn by default, without those in
-    `drawn`."""
+    """The fields drawn by default, that is, stored scalars and magnitudes of stored vectors, except `drawn`."""
     found = fields_in_snapshots(run)
     lengths = {f"{source}_magnitude" for source in found.values()}
     return [

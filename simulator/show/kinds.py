@@ -1,5 +1,4 @@
-"""Draws the pictures of each kind of series. `Kind.curves` describes the pictures of kinds that are not in
-`PICTURES`."""
+"""Draws the pictures of each kind of series; `Kind.curves` describes those of kinds that `PICTURES` lacks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -513,8 +512,7 @@ def _render(series: SeriesReader, labels: Labels, diagnostics: Diagnostics) -> P
 
 
 def volume_picture(image: np.ndarray, words: str) -> Figure:
-    """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in the lower
-    left."""
+    """A figure that shows `image` (row, column, channel), of 8 bits, pixel by pixel, with `words` in a corner."""
     rows, columns = image.shape[:2]
     result = figure(columns / DPI, rows / DPI)
     axes = result.add_axes((0, 0, 1, 1))
@@ -593,8 +591,7 @@ def dispersion(series: SeriesReader) -> Figure:
 
 
 def acceleration(series: SeriesReader, name: str, labels: Labels = PLAIN) -> Figure:
-    """The probability density of the components of the acceleration, over their root mean square, at up to six
-    times."""
+    """The probability density of the acceleration's components over their root mean square, at up to six times."""
     curves = at_times(series, f"{name}/acceleration", series.coordinates["sigma"], labels, marker=".")
     words = r"acceleration $a / a_{\mathrm{rms}}$", _DENSITY
     return plotted(curves, *words, "y", "nothing is accelerated yet", title=name)[0]

@@ -108,8 +108,7 @@ def plotted(
     curves: Sequence[DrawnCurve], x: str, y: str, log: str = "", empty: str = "nothing above zero yet",
     levels: Sequence[tuple[float, str | None]] = (), **layout: Any,
 ) -> tuple[Figure, Axes, list[np.ndarray]]:  # fmt: skip
-    """One panel with horizontal lines at `levels` and curves; also returns the shown values. `layout` as for
-    `panels`."""
+    """One panel with lines at `levels` and curves; also returns the shown values. `layout` as for `panels`."""
     result, (axes,) = panels(x, y, **layout)
     for value, label in levels:
         level(axes, value, label)
@@ -336,8 +335,7 @@ def _power_of_ten(curves: Mapping[str, np.ndarray]) -> int:
 
 
 def limits(panel: Axes, values: np.ndarray, *, single: bool) -> None:
-    """Sets the limits of the vertical axis: from zero, which shows the relative change, unless that change is
-    small."""
+    """Sets the limits of the vertical axis: from zero, to show the relative change, unless that change is small."""
     values = values[np.isfinite(values)]
     if len(values) and values.min() >= 0 and values.max() > 0 and (single or np.ptp(values) > 0.15 * values.max()):
         panel.set_ylim(0, 1.08 * values.max())

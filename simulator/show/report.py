@@ -48,8 +48,7 @@ _KINDS = (
 
 
 def sweep_at(path: Path) -> Sweep | None:
-    """The sweep of a sweep's file or folder; None for the folder of a run. Raises UserError if `path` is none of
-    these."""
+    """The sweep of a sweep's file or folder; None for a run's folder. Raises UserError for any other `path`."""
     if path.is_file():
         return open_sweep(path)
     if (path / CONFIG).is_file():

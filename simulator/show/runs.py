@@ -1,5 +1,4 @@
-"""`simulator plot RUN...`: draws the pictures of a run, finished or not; several runs in one picture; means over
-time."""
+"""`simulator plot RUN...`: draws the pictures of a run, of several runs together, and means over time."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -53,8 +53,7 @@ def near(series: SeriesReader, plane: str, index: int) -> Iterator[tuple[str, np
 
 
 def dots(number: int) -> dict[str, Any]:
-    """The look of the dots for particles of species `number`: with a light and a dark part, to be visible on any
-    colour."""
+    """The look of the dots for particles of species `number`: light and dark, to be visible on any colour."""
     fill = ("white", "black", "#ffd700", "#00e5ff")[number % 4]
     edge = "white" if fill == "black" else "black"
     return {"s": 2.5, "c": fill, "edgecolors": edge, "linewidths": 0.25, "zorder": 3}
@@ -62,8 +61,7 @@ def dots(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The sizes of planes in inches, with one scale for all planes, so that boxes of any shape keep their
-    proportions."""
+    """The sizes of planes in inches, with one scale for all, so that boxes keep their proportions."""
 
     widths: tuple[float, ...]
     heights: tuple[float, ...]
@@ -201,8 +199,7 @@ def _lay_out(extent: dict[str, float], planes: tuple[Plane, ...], rows: int, gap
 
 
 def repeated(plane: np.ndarray, scale: Scale) -> np.ndarray:
-    """The values (b + 1, a + 1) to draw for a periodic plane (a, b): the first row and column follow the last
-    ones."""
+    """The values (b + 1, a + 1) to draw for a periodic plane (a, b), whose first row and column follow the last."""
     return scale.shown(np.pad(plane, (0, 1), mode="wrap")).T
 
 
@@ -253,8 +250,7 @@ def bar_beside(
     result: Figure, image: AxesImage, place: tuple[float, float, float, float], label: str, extend: str,
     room: int,
 ) -> None:  # fmt: skip
-    """A colour bar at `place` in the figure, with at most `room` intervals between short numbers and a label beside
-    them."""
+    """A colour bar at `place` with at most `room` intervals between short numbers, and a label beside them."""
     axes = result.add_axes(place)
     bar = result.colorbar(image, cax=axes, extend=extend, ticks=MaxNLocator(room, steps=[1, 2, 5, 10]))
     bar.set_label(label, labelpad=4)
@@ -266,8 +262,7 @@ def bar_beside(
 
 @dataclass(frozen=True)
 class PlaneAxis:
-    """A uniform periodic axis: the box extends from `low` to `high`, `cells` are the ends of the pixels of
-    `repeated`."""
+    """A uniform periodic axis: the box from `low` to `high`; `cells` are the ends of the pixels of `repeated`."""
 
     low: float
     high: float

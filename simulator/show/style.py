@@ -22,8 +22,7 @@ from simulator.files import replace_file
 
 DPI = 144
 WIDTH = 6.4
-"""The width of figures in inches: at DPI about the width of a page of documentation, which shows pictures
-unscaled."""
+"""The width of figures in inches: about that of a documentation page, which then shows pictures unscaled."""
 
 # Okabe and Ito (2008): distinguishable with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -231,8 +230,7 @@ _ASTRONOMICAL = {
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a run. `model` is the block of the run's resolved configuration. Dimensionless runs have no
-    units."""
+    """The labels of a run, whose resolved configuration has the block `model`; dimensionless runs have no units."""
 
     model: Mapping[str, Any]
 

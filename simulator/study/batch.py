@@ -72,8 +72,7 @@ def _divided(group: Sequence[SweepRun], parts: int) -> list[tuple[SweepRun, ...]
 
 
 class BatchedStep:
-    """The functions of `simulation` for other values of the configuration's `keys`: the first argument is the
-    values."""
+    """The functions of `simulation` for other values of the configuration's `keys`, their first argument."""
 
     def __init__(self, simulation: Simulation, keys: Sequence[str]):
         self._simulation, self.keys = simulation, tuple(keys)

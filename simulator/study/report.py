@@ -97,8 +97,7 @@ def write_text(path: str, text: str) -> None:
 
 
 class Display:
-    """Shows the progress of runs, on a terminal by bars, which disappear when a run ends. `say` prints lasting
-    lines."""
+    """Shows the progress of runs, on a terminal by bars that end with their runs. `say` prints lasting lines."""
 
     def __init__(self, sweep: Sweep, number: int, say: Callable[[str], None], console: Console | None = None):
         self._sweep, self._number, self._say, self._ended = sweep, number, say, 0

@@ -27,8 +27,7 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one process: a single run, or runs that are stepped together and differ only in the numbers
-    `keys`."""
+    """The runs of one process: one run, or runs that are stepped together and differ only in the numbers `keys`."""
 
     runs: tuple[SweepRun, ...]
     keys: tuple[str, ...] = ()

@@ -19,8 +19,7 @@ from simulator.study.sweep import Sweep, SweepRun
 
 @dataclass(frozen=True)
 class Chunk:
-    """One array: the runs of its tasks, and its script. The number of a run is the number of its task plus
-    `offset`."""
+    """One array: the runs of its tasks, and its script. A run's number is its task's number plus `offset`."""
 
     offset: int
     runs: tuple[SweepRun, ...]

@@ -184,8 +184,7 @@ def _resolve(settings: SweepSettings, assignments: Sequence[Values], file: Path)
 
 
 def _overrides(base: str, assignment: Values, file: Path) -> list[Override]:
-    """The run's values as overrides of the base. Input paths in the values start at the folder of the sweep's
-    file."""
+    """The run's values as overrides of the base; input paths in them start at the folder of the sweep's file."""
     overrides = {key: override(key, item) for key, item in assignment.items()}
     texts = [key for key, item in assignment.items() if isinstance(item.value, str)]
     if texts and file.parent != Path(os.path.abspath(base)).parent:

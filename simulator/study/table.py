@@ -103,8 +103,7 @@ class Expression:
         return replace(self, text=f"sem of {self.text}", reduction="sem") if self.reduction == "mean" else None
 
     def reduce(self, columns: Mapping[str, np.ndarray]) -> float:
-        """The value for the columns of a finished run; nan if a column is missing or no row satisfies the
-        conditions."""
+        """The value for the columns of a finished run; nan if a column is missing or no row meets the conditions."""
         if any(name not in columns for name in self.columns):
             return float("nan")
         rows = np.ones(len(columns["time"]), bool)
@@ -184,8 +183,7 @@ def rows(
     swept: Sequence[str],
     expressions: Sequence[Expression],
 ) -> list[dict[str, Any]]:
-    """The rows of `Sweep.rows`. The value of a key that a run lacks is None; quantities of unfinished runs are
-    nan."""
+    """The rows of `Sweep.rows`. A key that a run lacks is None; quantities of unfinished runs are nan."""
     return [
         {
             "index": run.index,
