@@ -227,8 +227,9 @@ def data_set(path: Path, snapshots: Sequence[Snapshot]) -> "xarray.Dataset":
                 continue
             stored = snapshot[name]
             token = f"{snapshot.path.absolute()}-{name}-{snapshot.manifest.shards[0].xxh3}"
-            plain: Any = {"lock": False, "asarray": False, "fancy": False, "meta": np.empty(0, stored.dtype)}
-            parts.append(dask.array.from_array(stored, _chunks(stored), name=token, **plain).astype(kind))
+            plain: Any = {"chunks": _chunks(stored), "lock": False, "asarray": False, "fancy": False}
+            array = dask.array.from_array(stored, name=token, meta=np.empty(0, stored.dtype), **plain)
+            parts.append(array.astype(kind))
         axes = dimensions(entry)
         variables[name] = (
             ("time", *(axis for axis, _ in axes)),
