@@ -26,9 +26,9 @@ class WaveSpectrum(NamedTuple):
     sum, times the distances of two frequencies and two wavenumbers, is the mean square of the fluctuations."""
 
     omega: np.ndarray
-    """(frequencies,), from 0 on."""
+    """(frequencies,), rising from 0."""
     k: np.ndarray
-    """(wavenumbers,), negative ones first."""
+    """(wavenumbers,), rising from the most negative."""
     energy: np.ndarray
     """(frequencies, wavenumbers)."""
 

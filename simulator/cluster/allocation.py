@@ -21,11 +21,11 @@ from simulator.errors import UserError, shortened, shown
 COORDINATOR = "SIMULATOR_COORDINATOR"
 NUM_PROCESSES = "SIMULATOR_NUM_PROCESSES"
 PROCESS_ID = "SIMULATOR_PROCESS_ID"
-# set only by the launcher of --processes, whose processes share the cores and GPUs of one host
+# Only the launcher of --processes sets these two variables. Its processes share the cores and GPUs of one host.
 LOCAL_RANK = "SIMULATOR_LOCAL_RANK"
 LOCAL_PROCESSES = "SIMULATOR_LOCAL_PROCESSES"
 SECRET = "SIMULATOR_SECRET"
-"""A text that only the processes of one run know. Never written to a record or a message."""
+"""A secret of the processes of one run. No record and no message contains it."""
 LAUNCHER = "SIMULATOR_LAUNCHER"  # the launcher's process id: its children stop when it dies
 
 # ids of Slurm steps that were not started by an srun command line (slurm.h)

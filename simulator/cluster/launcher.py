@@ -24,8 +24,8 @@ from simulator.cluster.rendezvous import claim_port
 
 GRACE = 5.0  # seconds that the others get to exit by themselves after one has failed
 SECOND_INTERRUPT_AFTER = 0.5
-"""Seconds after which a further SIGINT counts as a second one; earlier it belongs to the same key press, whose signal
-may reach a process twice."""
+"""Seconds after the first SIGINT from which on a SIGINT counts as the second. An earlier SIGINT comes from the same
+key press, which may reach a process twice."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _TAIL = 15  # lines
 

@@ -56,7 +56,7 @@ def patience(seconds: float, processes: int) -> float:
 
 
 def open_server(address: str, port: int, processes: int) -> socket.socket:
-    """The socket at which process 0 listens. address: of one interface; empty for all interfaces. Raises OSError."""
+    """The socket at which process 0 listens, on the interface with `address` (empty: on all). Raises OSError."""
     backlog = min(max(processes, 128), 4096)
     if not address and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
@@ -143,7 +143,7 @@ class Guests:
         connection.close()
 
     def _refuse(self, connection: socket.socket, why: str) -> None:
-        """Reports a refused connection in a line; after a few lines, says nothing more."""
+        """Prints a line about a refused connection, unless a few such lines have been printed."""
         self._refused += 1
         if self._refused > _MOST_REFUSALS:
             return

@@ -38,7 +38,7 @@ class LastingConsole(Console):
 
 
 class RunLog:
-    """The messages of a run. `open` writes the lines that were said before the file was opened.
+    """The messages of a run. `open` first writes the lines that were printed before the file was opened.
 
     Only the process that holds the run's lock opens the file. If the disk is full, the log still prints to the
     console and the run goes on; the writers of results raise their own errors.
@@ -78,7 +78,7 @@ class RunLog:
         self._quiet = quiet
 
     def warn(self, text: str) -> None:
-        """Says `text` after the word `warning:`."""
+        """Prints and records `text` as a warning."""
         self.say(f"warning: {text}")
 
     def close(self) -> None:

@@ -79,11 +79,11 @@ class Parameter:
 
     @property
     def positions(self) -> np.ndarray:
-        """The coordinate of each run along an axis: its value, or the place of its word."""
+        """The coordinate of each run along an axis: its value, or for text the index from `place`."""
         return np.array(self.values if self.numeric else [self.place(v) for v in self.values], float)
 
     def place(self, value: Any) -> int:
-        """The index of a value among the distinct ones."""
+        """The index of a value among the distinct values."""
         return [_text(v) for v in self.distinct].index(_text(value))
 
 

@@ -135,7 +135,7 @@ class Display:
             self._say(f"        {self._name(run)}: {status.detail}")
 
     def end(self, run: SweepRun, text: str, seconds: float) -> None:
-        """Shows that a run has ended; `text` says how."""
+        """Prints that a run has ended, with the outcome `text`."""
         self._ended += 1
         width = len(str(self._number))
         line = f"[{self._ended:{width}}/{self._number}] {self._name(run)}: {text} ({duration(seconds)})"
