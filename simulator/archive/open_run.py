@@ -40,10 +40,12 @@ def open_run(path: str | Path) -> "Run":
 class Run:
     """The output of a run as numpy arrays:
 
-    run = open_run("outputs/taylor_green")
-    run.diagnostics["energy"], run.spectra["kinetic_energy"][-1]
-    run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
-    run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
+        run = open_run("outputs/taylor_green")
+        run.diagnostics["energy"], run.spectra["kinetic_energy"][-1]
+        run.snapshots[-1]["velocity"][0, :, :, 0]  # reads one plane
+        run.to_xarray()["velocity"].isel(component=0).mean("z")  # all snapshots, lazily
+
+    An access reads only the files that it needs.
     """
 
     def __init__(self, path: Path) -> None:
